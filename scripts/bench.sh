@@ -5,6 +5,7 @@
 #   scripts/bench.sh columns   KafkaProducer.send_columns compared with Kafka's Java producer
 #   scripts/bench.sh records   KafkaProducer.send compared with kafka-python, aiokafka and confluent-kafka
 #   scripts/bench.sh avro      rows encoded to Avro compared with fastavro, without a broker
+#   scripts/bench.sh json      rows written as JSON compared with json.dumps, without a broker
 #   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
 #   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
@@ -130,6 +131,10 @@ case "$command" in
     avro)
         ensure_venv bench
         python -m tests.bench.bench_avro "$@"
+        ;;
+    json)
+        ensure_venv bench
+        python -m tests.bench.bench_json "$@"
         ;;
     stream)
         prepare

@@ -9,16 +9,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AVRO: Final = "avro"
+JSON: Final = "json"
 
 #: The names of all formats, as the options ``key.format`` and ``value.format`` have them.
-FORMATS: Final = (AVRO,)
+FORMATS: Final = (AVRO, JSON)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat:
-    """The rows of *column* as Avro of *schema* (JSON), each payload after *prefix*."""
+    """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
+
+    The schema of JSON is empty where nobody is told of one.
+    """
 
     column: str
+    name: str
     schema: str
     prefix: bytes = b""
 

@@ -28,6 +28,9 @@ from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+#: The type of a schema that a registry assumes.
+AVRO: Final = "AVRO"
+
 _TIMEOUT_MS: Final = 20_000
 _ROUNDS: Final = 3
 _BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
@@ -66,34 +69,34 @@ class RegistryClient:
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
 
-    def register(self, subject: str, schema: str) -> int:
-        """Register *schema* as a version of *subject* if it is none yet; its id.
+    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
+        """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id.
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
         :raises RegistryError: if it refuses it otherwise, or cannot be reached.
         """
-        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema))
+        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind))
 
-    def id_of(self, subject: str, schema: str) -> int:
-        """The id of *schema*, which must be a version of *subject*.
+    def id_of(self, subject: str, schema: str, kind: str = AVRO) -> int:
+        """The id of *schema*, of the type *kind*, which must be a version of *subject*.
 
         :raises SchemaNotFoundError: if it is not.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema))
+        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema, kind))
 
-    def latest(self, subject: str) -> RegisteredSchema:
-        """The latest version of *subject*.
+    def latest(self, subject: str, kind: str = AVRO) -> RegisteredSchema:
+        """The latest version of *subject*, which must be of the type *kind*.
 
         :raises SchemaNotFoundError: if there is none.
-        :raises RegistryError: if it is not Avro, or refers to other subjects; or the registry cannot be reached.
+        :raises RegistryError: if it is of another type, or refers to other subjects; or the registry cannot be reached.
         """
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         schema = answer.get("schema")
-        kind = answer.get("schemaType", "AVRO")
-        if kind != "AVRO" or not isinstance(schema, str):
+        found = answer.get("schemaType", AVRO)
+        if found != kind or not isinstance(schema, str):
             raise RegistryError(
-                f"the latest schema of subject {subject} is {kind!r}, expected AVRO; choose another one"
+                f"the latest schema of subject {subject} is {found!r}, expected {kind}; choose another one"
             )
         if answer.get("references"):
             raise RegistryError(
@@ -108,12 +111,12 @@ class RegistryClient:
             raise RegistryError(f"the registry answered with the id {found!r}, expected a number; check its address")
         return found
 
-    def _ask(self, method: str, path: str, schema: str | None = None) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, schema: str | None = None, kind: str = AVRO) -> dict[str, Any]:
         headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Connection": "close"}
         body = None
         if schema is not None:
             headers["Content-Type"] = _CONTENT_TYPE
-            body = json.dumps({"schema": schema}).encode()
+            body = json.dumps({"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}).encode()
             path += f"?normalize={str(self._config.normalize).lower()}"
         causes: dict[str, str] = {}
         for attempt in range(_ROUNDS):

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.registry.schema_store import RefusalError, SchemaStore
+from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
@@ -31,14 +31,14 @@ Body = Mapping[str, Any]
 _Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
 
 
-def _schema_of(body: Body) -> str:
-    text = body.get("schema")
-    if body.get("schemaType", "AVRO") != "AVRO" or body.get("references") or not isinstance(text, str):
-        raise RefusalError(422, 42201, "Invalid schema: only Avro without references is kept here")
-    return text
+def _schema_of(body: Body) -> Schema:
+    text, kind = body.get("schema"), body.get("schemaType", AVRO)
+    if kind not in TYPES or body.get("references") or not isinstance(text, str):
+        raise RefusalError(422, 42201, f"Invalid schema: only {' and '.join(TYPES)} without references are kept here")
+    return Schema(kind, text)
 
 
-def _compatibility(store: SchemaStore, subject: str, schema: str) -> Any:
+def _compatibility(store: SchemaStore, subject: str, schema: Schema) -> Any:
     reasons = store.incompatibilities(subject, schema)
     return {"is_compatible": not reasons, "messages": reasons}
 
@@ -59,8 +59,8 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
     for method, path, action in (
         ("GET", r"/", lambda store, found, body: {}),
         ("GET", r"/subjects", lambda store, found, body: store.subjects()),
-        ("GET", r"/schemas/types", lambda store, found, body: ["AVRO"]),
-        ("GET", r"/schemas/ids/(\d+)", lambda store, found, body: {"schema": store.schema(found[1])}),
+        ("GET", r"/schemas/types", lambda store, found, body: list(TYPES)),
+        ("GET", r"/schemas/ids/(\d+)", lambda store, found, body: store.schema(found[1]).shown()),
         ("GET", r"/subjects/([^/]+)/versions", lambda store, found, body: store.versions(unquote(found[1]))),
         (
             "GET",

@@ -15,6 +15,14 @@ from typing import Any, Final
 from kafka_sink.formats.avro.compatibility import problems
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
+from kafka_sink.formats.json.compatibility import problems as json_problems
+
+AVRO: Final = "AVRO"
+JSON: Final = "JSON"
+
+#: The types of schemas, as registries name them.
+TYPES: Final = (AVRO, JSON)
 
 LEVELS: Final = (
     "BACKWARD",
@@ -37,9 +45,32 @@ class RefusalError(Exception):
 
 
 @dataclass(frozen=True)
-class _Schema:
-    schema_id: int
+class Schema:
+    """A schema of one of :data:`TYPES`."""
+
+    kind: str
     text: str
+
+    def shown(self) -> dict[str, Any]:
+        """As a registry answers it: Avro is not mentioned."""
+        return {"schema": self.text} if self.kind == AVRO else {"schemaType": self.kind, "schema": self.text}
+
+    def canonical(self) -> str:
+        """The same text for the same JSON of the same type.
+
+        :raises RefusalError: if it is no schema.
+        """
+        try:
+            (parse_schema if self.kind == AVRO else parse_json_schema)(self.text)
+            return f"{self.kind} {json.dumps(json.loads(self.text), separators=(',', ':'))}"
+        except (FormatError, ValueError) as error:
+            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Version:
+    schema_id: int
+    schema: Schema
 
 
 @dataclass
@@ -47,25 +78,25 @@ class SchemaStore:
     """All that a registry keeps. A schema has the same id in every subject."""
 
     _ids: dict[str, int] = field(default_factory=dict)
-    _texts: dict[int, str] = field(default_factory=dict)
-    _subjects: dict[str, list[_Schema]] = field(default_factory=dict)
+    _schemas: dict[int, Schema] = field(default_factory=dict)
+    _subjects: dict[str, list[_Version]] = field(default_factory=dict)
     _levels: dict[str, str] = field(default_factory=dict)
 
     def subjects(self) -> list[str]:
         """The names of all subjects."""
         return sorted(self._subjects)
 
-    def register(self, subject: str, text: str) -> int:
-        """The id of *text*, which becomes a version of *subject* if it is none.
+    def register(self, subject: str, schema: Schema) -> int:
+        """The id of *schema*, which becomes a version of *subject* if it is none.
 
-        :raises RefusalError: if it is no schema of Avro, or not compatible with earlier versions.
+        :raises RefusalError: if it is no schema, or not compatible with earlier versions.
         """
-        canonical = _canonical(text)
+        canonical = schema.canonical()
         versions = self._subjects.get(subject, [])
         for version in versions:
-            if _canonical(version.text) == canonical:
+            if version.schema.canonical() == canonical:
                 return version.schema_id
-        reasons = self.incompatibilities(subject, text)
+        reasons = self.incompatibilities(subject, schema)
         if reasons:
             raise RefusalError(
                 409,
@@ -74,31 +105,31 @@ class SchemaStore:
                 f"[{'; '.join(reasons)}]",
             )
         schema_id = self._ids.setdefault(canonical, len(self._ids) + 1)
-        self._texts.setdefault(schema_id, text)
-        self._subjects.setdefault(subject, []).append(_Schema(schema_id, text))
+        self._schemas.setdefault(schema_id, schema)
+        self._subjects.setdefault(subject, []).append(_Version(schema_id, schema))
         return schema_id
 
-    def incompatibilities(self, subject: str, text: str) -> list[str]:
-        """Why *text* must not become a version of *subject*; nothing if it may.
+    def incompatibilities(self, subject: str, schema: Schema) -> list[str]:
+        """Why *schema* must not become a version of *subject*; nothing if it may.
 
-        :raises RefusalError: if it is no schema of Avro.
+        :raises RefusalError: if it is no schema.
         """
-        _canonical(text)
+        schema.canonical()
         level = self.level(subject)
         versions = self._subjects.get(subject, [])
         if level == "NONE" or not versions:
             return []
         compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
-        return list(_reasons(level, text, compared))
+        return list(_reasons(level, schema, compared))
 
-    def find(self, subject: str, text: str) -> dict[str, Any]:
-        """The version of *subject* that *text* is.
+    def find(self, subject: str, schema: Schema) -> dict[str, Any]:
+        """The version of *subject* that *schema* is.
 
         :raises RefusalError: if there is none.
         """
-        canonical = _canonical(text)
+        canonical = schema.canonical()
         for number, version in enumerate(self._versions(subject), 1):
-            if _canonical(version.text) == canonical:
+            if version.schema.canonical() == canonical:
                 return _shown(subject, number, version)
         raise RefusalError(404, 40403, "Schema not found")
 
@@ -120,12 +151,12 @@ class SchemaStore:
             raise RefusalError(404, 40402, f"Version {number} not found.")
         return _shown(subject, index, versions[index - 1])
 
-    def schema(self, schema_id: str) -> str:
+    def schema(self, schema_id: str) -> Schema:
         """The schema with this id.
 
         :raises RefusalError: if there is none.
         """
-        found = self._texts.get(int(schema_id)) if schema_id.isdecimal() else None
+        found = self._schemas.get(int(schema_id)) if schema_id.isdecimal() else None
         if found is None:
             raise RefusalError(404, 40403, f"Schema {schema_id} not found")
         return found
@@ -149,34 +180,30 @@ class SchemaStore:
         del self._subjects[subject]
         return numbers
 
-    def _versions(self, subject: str) -> Sequence[_Schema]:
+    def _versions(self, subject: str) -> Sequence[_Version]:
         if subject not in self._subjects:
             raise RefusalError(404, 40401, f"Subject '{subject}' not found.")
         return self._subjects[subject]
 
 
-def _shown(subject: str, number: int, version: _Schema) -> dict[str, Any]:
-    return {"subject": subject, "version": number, "id": version.schema_id, "schema": version.text}
+def _shown(subject: str, number: int, version: _Version) -> dict[str, Any]:
+    return {"subject": subject, "version": number, "id": version.schema_id, **version.schema.shown()}
 
 
-def _canonical(text: str) -> str:
-    """The same text for the same JSON.
-
-    :raises RefusalError: if *text* is no schema of Avro.
-    """
-    try:
-        parse_schema(text)
-        return json.dumps(json.loads(text), separators=(",", ":"))
-    except (FormatError, ValueError) as error:
-        raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
-
-
-def _reasons(level: str, text: str, earlier: Sequence[_Schema]) -> Iterator[str]:
-    new = parse_schema(text)
+def _reasons(level: str, new: Schema, earlier: Sequence[_Version]) -> Iterator[str]:
     for version in earlier:
-        old = parse_schema(version.text)
+        old = version.schema
+        if new.kind != old.kind:
+            yield f"the type is {new.kind}, and was {old.kind}"
+            continue
         if level.startswith(("BACKWARD", "FULL")):
-            yield from problems(new, old)
+            yield from _problems(new, old)
         if level.startswith(("FORWARD", "FULL")):
-            for problem in problems(old, new):
+            for problem in _problems(old, new):
                 yield f"{problem} (of the earlier schema)"
+
+
+def _problems(reader: Schema, writer: Schema) -> Iterator[str]:
+    if reader.kind == AVRO:
+        return problems(parse_schema(reader.text), parse_schema(writer.text))
+    return json_problems(parse_json_schema(reader.text), parse_json_schema(writer.text))

@@ -57,4 +57,6 @@ def arrow_type(kind: DataType, path: str) -> pa.DataType:
         return pa.struct(
             [pa.field(each.name, arrow_type(each.dataType, f"{path}.{each.name}"), each.nullable) for each in kind]
         )
-    raise FormatError(f"column '{path}' is {kind.simpleString()}, which has no counterpart in Avro; cast or drop it")
+    raise FormatError(
+        f"column '{path}' is {kind.simpleString()}, for which formats have no counterpart; cast or drop it"
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
-from kafka_sink.formats.column_format import FORMATS, ColumnFormat
+from kafka_sink.formats.column_format import FORMATS, JSON, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig, registry_configs, registry_secrets
@@ -114,13 +114,6 @@ _OF_ASYNC_PROGRESS = frozenset(
 )
 
 
-# Spark itself makes JSON of rows, in the JVM.
-_A_FORMAT = c.Validator(
-    f"one of {', '.join(FORMATS)}; for JSON set no format, and select to_json(struct('*')) as the column",
-    lambda value: value in FORMATS,
-)
-
-
 @dataclass(frozen=True)
 class SinkOptions:
     """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
@@ -160,13 +153,13 @@ class SinkOptions:
         c.STRING,
         None,
         "write the column key, of any type, in this format; default: a string or binary column as it is",
-        validator=_A_FORMAT,
+        validator=c.one_of(*FORMATS),
     )
     key_schema: str | None = c.key(
         "key.schema",
         c.STRING,
         None,
-        "with key.format=avro: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        "with key.format: the schema as JSON, or a file with it on the driver; default: derived from the column",
         validator=c.Validator("a schema", bool),
     )
     value_format: str | None = c.key(
@@ -174,13 +167,13 @@ class SinkOptions:
         c.STRING,
         None,
         "write the column value, such as struct('*'), in this format; default: a string or binary column as it is",
-        validator=_A_FORMAT,
+        validator=c.one_of(*FORMATS),
     )
     value_schema: str | None = c.key(
         "value.schema",
         c.STRING,
         None,
-        "with value.format=avro: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        "with value.format: the schema as JSON, or a file with it on the driver; default: derived from the column",
         validator=c.Validator("a schema", bool),
     )
     include_headers: bool | None = c.key(
@@ -368,13 +361,20 @@ def _check_topic(options: SinkOptions) -> None:
 
 def _check_formats(options: SinkOptions) -> None:
     """:raises ConfigError: if a schema is given for a column without a format."""
-    for column, name, schema in (
+    given = (
         ("key", options.key_format, options.key_schema),
         ("value", options.value_format, options.value_schema),
-    ):
+    )
+    for column, name, schema in given:
         if schema is not None and name is None:
             raise ConfigError(f"option {column}.schema has no effect without {column}.format; set both, or remove it")
     registry, _ = registry_configs(options.registry_properties)
+    for column, name, schema in given:
+        if schema is not None and name == JSON and not registry.urls:
+            raise ConfigError(
+                f"option {column}.schema has no effect with {column}.format=json and without schema.registry.url: JSON "
+                "is written without a schema; remove it"
+            )
     if options.registry_properties and not options.formatted:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
     if registry.use_latest and (options.key_schema or options.value_schema):

@@ -185,6 +185,13 @@ AVRO_BATCHES = _amount(
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
 
+JSON_FRAMES = _amount(
+    "KAFKALITE_JSON_FRAMES",
+    6,
+    300,
+    "tables of random types that are written as JSON and compared with to_json's bytes",
+)
+
 
 def main() -> None:
     """Print the table of all amounts."""

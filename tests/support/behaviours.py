@@ -33,6 +33,7 @@ PARTS: Final = (
     "Record format",
     "Compression",
     "Avro",
+    "JSON",
     "Schema registry",
     "BufferPool",
     "Sender",

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.avro.fields import Absent, after, either, joined, nulls_of, only_present
 from kafka_sink.formats.avro.leaves import Writer
-from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.formats.fields import Absent, after, either, joined, nulls_of, only_present
+from kafka_sink.formats.items import encode_items
+from kafka_sink.records.binary_column import BinaryColumn, Int64s
 from kafka_sink.records.gather import Field, Piece, column_pieces, constant_field, varint_fields
 
 
@@ -109,35 +110,15 @@ class ItemsWriter:
         """See :class:`Writer`."""
         if not len(array):
             return []
-        offsets = array.offsets.to_numpy().astype(np.int64)
-        begin, end = int(offsets[0]), int(offsets[-1])
-        first, last = offsets[:-1] - begin, offsets[1:] - begin
-        nothing = either(nulls_of(array), absent)
-        if nothing is not None:
-            last = np.where(nothing, first, last)
-        counts = last - first
-        # The values of a slice are those of the whole array.
-        data, bounds = self._encoded(array.values.slice(begin, end - begin), first, last)
-        starts = bounds[first]
-        encoded = BinaryColumn.of(data, starts, bounds[last] - starts, None, is_contiguous=False)
+        found = encode_items(array, absent, self._encoded)
+        encoded = BinaryColumn.of(found.data, found.starts, found.ends - found.starts, None, is_contiguous=False)
         # An empty array is the number 0 alone, which is its number of items too.
-        closing = Field(0, (counts != 0).astype(np.uint64), 0, 1)
-        return [*only_present(varint_fields(counts), absent), *column_pieces(encoded), closing]
+        closing = Field(0, (found.counts != 0).astype(np.uint64), 0, 1)
+        return [*only_present(varint_fields(found.counts), absent), *column_pieces(encoded), closing]
 
-    def _encoded(self, items: pa.Array, first: Int64s, last: Int64s) -> tuple[pa.Buffer, Int64s]:
+    def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
         rows = len(items)
-        unused: Bools | None = None
-        if int((last - first).sum()) != rows:
-            # Items of rows that are null may be anything.
-            depth = np.zeros(rows + 1, dtype=np.int64)
-            np.add.at(depth, first, 1)
-            np.add.at(depth, last, -1)
-            unused = np.cumsum(depth[:-1]) == 0
-        try:
-            return joined(self.items.pieces(items, unused) if rows else [], rows)
-        except RowSerializationError as error:
-            # No item of an empty row is refused: of the rows that begin at an item, the last one has it.
-            raise error.at((np.searchsorted(first, error.rows, side="right") - 1).tolist()) from None
+        return joined(self.items.pieces(items, unused) if rows else [], rows)
 
 
 @dataclass(frozen=True, slots=True)

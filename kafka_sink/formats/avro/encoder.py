@@ -7,12 +7,12 @@ Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
-from kafka_sink.formats.avro.fields import constant_fields, joined, nulls_of, only_present
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.fields import constant_fields, nulls_of, only_present
+from kafka_sink.formats.payloads import payloads_of
 
 
 class AvroEncoder:
@@ -30,12 +30,6 @@ class AvroEncoder:
 
         :raises RowSerializationError: as for :class:`~kafka_sink.formats.column_format.ColumnEncoder`.
         """
-        count = len(rows)
-        if not count:
-            return pa.array([], pa.large_binary())
         nulls = nulls_of(rows)
-        pieces = [*only_present(constant_fields(prefix), nulls), *self._writer.pieces(rows, nulls)]
-        data, bounds = joined(pieces, count)
-        validity = None if nulls is None else pa.array(~nulls).buffers()[1]
-        offsets = pa.py_buffer(np.ascontiguousarray(bounds))
-        return pa.Array.from_buffers(pa.large_binary(), count, [validity, offsets, data])
+        pieces = [*only_present(constant_fields(prefix), nulls), *self._writer.pieces(rows, nulls)] if len(rows) else []
+        return payloads_of(pieces, len(rows), nulls)

@@ -17,15 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.avro.decimals import decimal_fields, fixed_decimal_fields
-from kafka_sink.formats.avro.fields import Absent, constant_fields, numbers, only_present
 from kafka_sink.formats.avro.schema import Decimal
-from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.formats.fields import Absent, constant_fields, numbers, only_present
+from kafka_sink.formats.refusals import bytes_of, refuse_rows
+from kafka_sink.records.binary_column import Int64s
 from kafka_sink.records.gather import Field, Piece, column_pieces, varint_fields
 
 _INT64_MAX: Final = (1 << 63) - 1
-_SHOWN: Final = 60
 
 
 class Writer(Protocol):
@@ -37,19 +36,6 @@ class Writer(Protocol):
         :raises RowSerializationError: about all rows whose values cannot be written for the first reason that was
             found; the text names the column, and the value.
         """
-
-
-def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
-    """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
-    found = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
-    if found:
-
-        def problem_of(row: int) -> str:
-            shown = repr(array[row].as_py())
-            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
-            return f"has {shown} in column '{path}', {problem}"
-
-        raise RowSerializationError.about(found, problem_of, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +190,3 @@ class DecimalWriter:
         too_large = pc.fill_null(pc.greater_equal(pc.abs(array), limit), False).to_numpy(zero_copy_only=False)
         problem = f"which does not fit into the schema's {self.target}; correct the row, or widen the schema"
         refuse_rows(too_large, absent, array, self.path, problem)
-
-
-def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
-    """:raises RowSerializationError: if a row is larger than a record may be."""
-    try:
-        return BinaryColumn.from_arrow(array)
-    except RowSerializationError as error:
-        problem_of = error.problem_of
-        raise RowSerializationError.about(
-            error.rows, lambda row: f"in column '{path}' {problem_of(row)}", path
-        ) from None

@@ -26,7 +26,6 @@ from kafka_sink.formats.avro.compounds import (
     RequiredWriter,
 )
 from kafka_sink.formats.avro.defaults import default_column
-from kafka_sink.formats.avro.fields import joined
 from kafka_sink.formats.avro.leaves import (
     BooleanWriter,
     BytesWriter,
@@ -54,6 +53,7 @@ from kafka_sink.formats.avro.schema import (
     Union,
 )
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.fields import joined
 
 _INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,

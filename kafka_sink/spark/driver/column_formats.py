@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import DataType, StructType
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.formats.column_format import JSON, ColumnFormat
 from kafka_sink.registry.subjects import wire_header
 from kafka_sink.spark.driver.registration import Registration, registration_of
 from kafka_sink.spark.options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: What a schema in an option begins with; anything else but a primitive type's name is the name of a file.
 _BEGINNINGS: Final = ("{", "[", '"')
@@ -33,7 +36,7 @@ def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
     registry = registration_of(options)
     wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
     formats = [
-        _format_of(column, schema[column].dataType, given, registry)
+        _format_of(column, name, _arrow_type(schema[column].dataType, column), given, registry)
         for column, (name, given) in wanted.items()
         if name is not None
     ]
@@ -41,24 +44,35 @@ def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
     return replace(options, formats=tuple(formats), registry_properties={})
 
 
-def _format_of(column: str, kind: DataType, given: str | None, registry: Registration | None) -> ColumnFormat:
+def _format_of(
+    column: str, name: str, kind: pa.DataType, given: str | None, registry: Registration | None
+) -> ColumnFormat:
     # Only writes with a format load Arrow in this process.
-    from kafka_sink.formats.avro.derived import derive_schema
-    from kafka_sink.formats.avro.encoder import AvroEncoder
-    from kafka_sink.spark.arrow_types import arrow_type
+    from kafka_sink.formats.encoders import check_given, derived_schema, encoder_of
 
-    arrow = arrow_type(kind, column)
-    latest = None if registry is None else registry.latest(column)
+    latest = None if registry is None else registry.latest(column, name)
     if latest is not None:
         text = latest.schema
+    elif given is not None:
+        text = _schema_text(f"{column}.schema", given)
     else:
-        text = derive_schema(arrow, column) if given is None else _schema_text(f"{column}.schema", given)
+        # JSON needs no schema to be written or read.
+        text = "" if name == JSON and registry is None else derived_schema(name, kind, column)
+    if latest is not None or given is not None:
+        check_given(name, text, kind, column)
+    ready = ColumnFormat(column, name, text)
     # Refuses what the tasks could not write.
-    AvroEncoder(text, arrow, column)
+    encoder_of(ready, kind)
     if registry is None:
-        return ColumnFormat(column, text)
-    schema_id = registry.id_of(column, text) if latest is None else latest.schema_id
-    return ColumnFormat(column, text, wire_header(schema_id))
+        return ready
+    schema_id = registry.id_of(ready) if latest is None else latest.schema_id
+    return replace(ready, prefix=wire_header(schema_id))
+
+
+def _arrow_type(kind: DataType, column: str) -> pa.DataType:
+    from kafka_sink.spark.arrow_types import arrow_type
+
+    return arrow_type(kind, column)
 
 
 def _schema_text(option: str, given: str) -> str:
@@ -79,6 +93,6 @@ def _schema_text(option: str, given: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ConfigError(
-            f"option {option}: the file {given} cannot be read on the driver ({reason}); name the file of an Avro "
+            f"option {option}: the file {given} cannot be read on the driver ({reason}); name the file of a "
             "schema, or give the schema itself as JSON"
         ) from None

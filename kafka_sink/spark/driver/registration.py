@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.subjects import subject_name
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kafka_sink.registry.client import RegisteredSchema, RegistryClient
 
 #: Where in a schema's JSON a registry found what it refuses.
-_POINTER: Final = re.compile(r"path '((?:/\w+)+)'")
+_POINTER: Final = re.compile(r"path '((?:/[^/']+)+)'")
 
 
 @dataclass
@@ -34,8 +35,8 @@ class Registration:
     _latest: dict[str, RegisteredSchema] = field(default_factory=dict)
     topic: str | None = None
 
-    def latest(self, column: str) -> RegisteredSchema | None:
-        """The latest schema of the column's subject, if the options ask for it.
+    def latest(self, column: str, form: str) -> RegisteredSchema | None:
+        """The latest schema of the column's subject, of the format *form*, if the options ask for it.
 
         :raises RegistryError: if there is none, or the registry cannot be reached.
         """
@@ -44,7 +45,7 @@ class Registration:
         subject = subject_name(self._strategy(column), column, self.topic, None)
         if subject not in self._latest:
             try:
-                self._latest[subject] = self.client.latest(subject)
+                self._latest[subject] = self.client.latest(subject, form.upper())
             except SchemaNotFoundError as error:
                 raise SchemaNotFoundError(
                     f"column '{column}': subject {subject} has no schema ({error}); register one, or set "
@@ -52,25 +53,30 @@ class Registration:
                 ) from None
         return self._latest[subject]
 
-    def id_of(self, column: str, schema: str) -> int:
-        """The id of *schema*, which is registered if the options allow it.
+    def id_of(self, form: ColumnFormat) -> int:
+        """The id of the column's schema, which is registered if the options allow it.
 
         :raises RegistryError: if the registry refuses it, does not know it, or cannot be reached; the text names the
             column.
         """
-        subject = subject_name(self._strategy(column), column, self.topic, _record_of(schema))
-        if (subject, schema) not in self._ids:
-            self._ids[subject, schema] = self._ask(column, subject, schema)
-        return self._ids[subject, schema]
+        # Only writes with a registry load the formats here.
+        from kafka_sink.formats.encoders import record_name
+
+        record = record_name(form.name, form.schema)
+        subject = subject_name(self._strategy(form.column), form.column, self.topic, record)
+        if (subject, form.schema) not in self._ids:
+            self._ids[subject, form.schema] = self._ask(form, subject)
+        return self._ids[subject, form.schema]
 
     def _strategy(self, column: str) -> str:
         return self.config.key_strategy if column == "key" else self.config.value_strategy
 
-    def _ask(self, column: str, subject: str, schema: str) -> int:
+    def _ask(self, form: ColumnFormat, subject: str) -> int:
+        column, schema, kind = form.column, form.schema, form.name.upper()
         try:
             if self.config.auto_register:
-                return self.client.register(subject, schema)
-            return self.client.id_of(subject, schema)
+                return self.client.register(subject, schema, kind)
+            return self.client.id_of(subject, schema, kind)
         except IncompatibleSchemaError as error:
             raise IncompatibleSchemaError(
                 f"column '{_column_of(str(error), column, schema)}': the registry refuses the schema of subject "
@@ -104,14 +110,6 @@ def registration_of(options: SinkOptions) -> Registration | None:
     return _registrations[key]
 
 
-def _record_of(schema: str) -> str | None:
-    from kafka_sink.formats.avro.parsing import parse_schema
-    from kafka_sink.formats.avro.schema import Record
-
-    found = parse_schema(schema)
-    return found.name if isinstance(found, Record) else None
-
-
 def _column_of(refusal: str, column: str, schema: str) -> str:
     """The path of the column that a registry's refusal points to, as far as it can be followed."""
     match = _POINTER.search(refusal)
@@ -121,6 +119,8 @@ def _column_of(refusal: str, column: str, schema: str) -> str:
         place = place.get(step) if isinstance(place, Mapping) else _item(place, step)
         if before == "fields" and isinstance(place, Mapping):
             path += f".{place.get('name')}"
+        elif before == "properties":
+            path += f".{step}"
         before = step
     return path
 

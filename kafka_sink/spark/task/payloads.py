@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from kafka_sink.common.errors import RowError
-from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
+from kafka_sink.formats.encoders import encoder_of
 from kafka_sink.spark.task.arrow_columns import in_task
 
 
@@ -31,7 +31,7 @@ def _encoded(batches: Iterator[pa.RecordBatch], formats: Sequence[ColumnFormat])
             index = batch.schema.get_field_index(each.column)
             rows = batch.column(index)
             if each.column not in encoders:
-                encoders[each.column] = AvroEncoder(each.schema, rows.type, each.column)
+                encoders[each.column] = encoder_of(each, rows.type)
             try:
                 payloads = encoders[each.column].encode(rows, each.prefix)
             except RowError as error:

@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.formats.avro.compatibility import problems
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.registry.embedded_registry import answer
-from kafka_sink.registry.schema_store import LEVELS, SchemaStore
+from kafka_sink.registry.schema_store import LEVELS, Schema, SchemaStore
 
 
 def record(*fields: Any, name: str = "R") -> str:
@@ -78,7 +78,7 @@ def test_refusals_have_status_and_code_of_the_contract(
     method: str, path: str, body: dict[str, Any], status: int, code: int
 ) -> None:
     store = SchemaStore()
-    store.register("s", A)
+    store.register("s", Schema("AVRO", A))
     found = ask(store, method, path, **body)
     assert (found[0], found[1]["error_code"]) == (status, code)
     assert found[1]["message"]
@@ -104,7 +104,7 @@ def test_levels_of_compatibility(level: str, with_default: bool, without_default
         store = SchemaStore()
         assert ask(store, "PUT", "/config/s", compatibility=level) == (200, {"compatibility": level})
         assert ask(store, "GET", "/config/s") == (200, {"compatibilityLevel": level})
-        store.register("s", A)
+        store.register("s", Schema("AVRO", A))
         tried = ask(store, "POST", "/compatibility/subjects/s/versions/latest", schema=schema)
         assert tried[1]["is_compatible"] == accepted
         assert ask(store, "POST", "/subjects/s/versions", schema=schema)[0] == (200 if accepted else 409)
@@ -115,9 +115,9 @@ def test_transitive_levels_compare_with_all_versions() -> None:
     for level, accepted in (("BACKWARD", 200), ("BACKWARD_TRANSITIVE", 409)):
         store = SchemaStore()
         store.set_level("NONE")
-        store.register("s", record(("b", "int")))
+        store.register("s", Schema("AVRO", record(("b", "int"))))
         for each in versions:
-            store.register("s", each)
+            store.register("s", Schema("AVRO", each))
         store.set_level(level)
         last = record(("a", "int"), ("b", "string", "y"))
         assert ask(store, "POST", "/subjects/s/versions", schema=last)[0] == accepted
@@ -145,3 +145,26 @@ def test_what_a_schema_can_read(reader: str, writer: str, expected: list[str]) -
     found = list(problems(parse_schema(reader), parse_schema(writer)))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
+
+
+def json_schema(*required: str, **properties: str) -> str:
+    typed = {name: {"type": kind} for name, kind in properties.items()}
+    return json.dumps(
+        {"type": "object", "additionalProperties": False, "properties": typed, "required": list(required)}
+    )
+
+
+def test_json_schemas_are_kept_with_their_type_and_compared() -> None:
+    store = SchemaStore()
+    path, first = "/subjects/j/versions", json_schema("a", a="integer")
+    assert ask(store, "POST", path, schema=first, schemaType="JSON") == (200, {"id": 1})
+    assert ask(store, "GET", "/schemas/ids/1") == (200, {"schemaType": "JSON", "schema": first})
+    assert ask(store, "GET", f"{path}/1")[1]["schemaType"] == "JSON"
+    assert ask(store, "POST", "/subjects/j", schema=first, schemaType="JSON")[1]["version"] == 1
+    assert ask(store, "POST", path, schema=json_schema("a", a="integer", b="string"), schemaType="JSON")[0] == 200
+    refused = ask(store, "POST", path, schema=json_schema("a", "b", a="integer", b="string"), schemaType="JSON")
+    assert (refused[0], "REQUIRED_ATTRIBUTE_ADDED" in refused[1]["message"]) == (409, True)
+    assert "the type is AVRO, and was JSON" in ask(store, "POST", path, schema=A)[1]["message"]
+    assert ask(store, "POST", path, schema="[]", schemaType="JSON")[0] == 422
+    assert ask(store, "POST", path, schema='syntax = "proto3";', schemaType="PROTOBUF")[0] == 422
+    assert ask(store, "GET", "/schemas/types") == (200, ["AVRO", "JSON"])

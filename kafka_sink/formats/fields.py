@@ -52,6 +52,12 @@ def constant_fields(data: bytes) -> list[Field]:
     return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
 
 
+def optional_field(data: bytes, where: Bools) -> Field:
+    """*data*, up to eight bytes, in the rows of *where*."""
+    there = where.astype(np.uint64)
+    return Field(there * np.uint64(int.from_bytes(data, "little")), there * np.uint64(len(data)), 0, len(data))
+
+
 def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
     """*first*, a field of one byte, then *pieces*; the first two become one field if they fit into one."""
     follower = pieces[0] if pieces else None

@@ -1,0 +1,140 @@
+"""Whether JSON that fits one schema fits another too, for the keywords that derived schemas have.
+
+The registry in memory asks it when a schema is registered, and the driver when a schema is given. Other keywords, such
+as ``minimum`` and ``$ref``, are not compared; :func:`unknown_keyword` finds them.
+
+Source: https://json-schema.org/draft-07/json-schema-validation,
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html#json-schema-compatibility-rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kafka_sink.formats.errors import FormatError
+
+_COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
+_NOTES: Final = frozenset(
+    {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "contentEncoding"}
+)
+_OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
+
+
+def parse_schema(text: str) -> Any:
+    """The JSON Schema that *text* is: an object, or a boolean.
+
+    :raises FormatError: if it is none; the text says why.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
+    if not isinstance(found, dict | bool):
+        raise FormatError(f"the JSON Schema is {text[:60]!r}, expected an object")
+    return found
+
+
+def unknown_keyword(schema: Any) -> str | None:
+    """A keyword in *schema* that is not compared and may refuse values; None if there is none."""
+    if not isinstance(schema, dict):
+        return None
+    for name, value in schema.items():
+        if name.startswith("connect.") or name in _NOTES or name in ("type", "required"):
+            continue
+        if name not in _COMPARED:
+            return str(name)
+        parts = value.values() if name == "properties" else value if isinstance(value, list) else [value]
+        found = next((found for part in parts if (found := unknown_keyword(part)) is not None), None)
+        if found is not None:
+            return found
+    return None
+
+
+def check_rows(schema: str, derived: str, column: str) -> None:
+    """Check that rows whose schema is *derived* fit *schema*.
+
+    :raises FormatError: if they may not, or if *schema* has keywords that are not compared; the text names the column.
+    """
+    given = parse_schema(schema)
+    keyword = unknown_keyword(given)
+    if keyword is not None:
+        raise FormatError(
+            f"column '{column}' cannot be checked against a JSON Schema with '{keyword}'; use one with "
+            f"{', '.join(sorted(_COMPARED))}, or the schema that is derived from the column"
+        )
+    problem = next(problems(given, parse_schema(derived)), None)
+    if problem is not None:
+        raise FormatError(
+            f"column '{column}' does not fit the JSON Schema ({problem}); change the column, or the schema. The "
+            f"column's own is {derived:.500}"
+        )
+
+
+def problems(reader: Any, writer: Any, path: str = "") -> Iterator[str]:
+    """Why JSON of *writer* may not fit *reader*, each with its path in the reader's schema; nothing if it does."""
+    if reader is True or reader == {}:
+        return
+    if not isinstance(reader, dict) or not isinstance(writer, dict):
+        if reader != writer:
+            yield f"TYPE_NARROWED: the schema at path '{path or '/'}' takes less than before"
+        return
+    alternatives = _alternatives(writer)
+    if alternatives is not None:
+        for each in alternatives:
+            yield from problems(reader, each, path)
+        return
+    accepted = _alternatives(reader)
+    if accepted is not None:
+        if not any(next(problems(each, writer, path), None) is None for each in accepted):
+            yield f"SUM_TYPE_NARROWED: nothing at path '{path or '/'}' takes {_shown(writer)}"
+        return
+    yield from _of_one_type(reader, writer, path)
+
+
+def _of_one_type(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
+    wanted, given = reader.get("type"), writer.get("type")
+    if wanted is not None and wanted != given and (wanted, given) != ("number", "integer"):
+        yield f"TYPE_CHANGED: the type at path '{path or '/'}' is {wanted!r}, which does not take {given!r}"
+    elif given == "object":
+        yield from _of_objects(reader, writer, path)
+    elif given == "array":
+        yield from problems(reader.get("items", True), writer.get("items", True), f"{path}/items")
+
+
+def _of_objects(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
+    read, written = reader.get("properties", {}), writer.get("properties", {})
+    others_read, others_written = (each.get("additionalProperties", True) for each in (reader, writer))
+    for name, kind in written.items():
+        if name in read:
+            yield from problems(read[name], kind, f"{path}/properties/{name}")
+        elif others_read is False:
+            yield f"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL: path '{path}/properties/{name}' is missing"
+        else:
+            yield from problems(others_read, kind, f"{path}/additionalProperties")
+    for name in read:
+        if name not in written and others_written is not False:
+            yield (
+                f"PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL: path '{path}/properties/{name}' is new, and what was written "
+                "may have anything there"
+            )
+    for name in reader.get("required", ()):
+        if name not in writer.get("required", ()):
+            yield f"REQUIRED_ATTRIBUTE_ADDED: path '{path}/properties/{name}' is required, and was not"
+    if others_written is not False:
+        yield from problems(others_read, others_written, f"{path}/additionalProperties")
+
+
+def _alternatives(schema: dict[str, Any]) -> list[Any] | None:
+    """The schemas of which a value has to fit one."""
+    for name in _OF_ALTERNATIVES:
+        if name in schema:
+            return list(schema[name])
+    kind = schema.get("type")
+    return [{**schema, "type": each} for each in kind] if isinstance(kind, list) else None
+
+
+def _shown(schema: Any) -> str:
+    text = json.dumps(schema)
+    return text if len(text) <= 60 else f"{text[:57]}..."

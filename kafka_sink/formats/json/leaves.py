@@ -1,0 +1,131 @@
+"""Writers of values without parts: numbers, texts and bytes, a whole column at once. Called on the task's thread.
+
+Source: apache/spark ``JacksonGenerator.scala``; com.fasterxml.jackson.core ``JsonGenerator``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.formats.fields import Absent, joined, numbers, only_present, optional_field
+from kafka_sink.formats.json.escapes import escaped
+from kafka_sink.formats.json.floats import float_texts
+from kafka_sink.formats.json.tokens import Literal, Token
+from kafka_sink.formats.refusals import bytes_of, refuse_rows
+from kafka_sink.records.binary_column import BinaryColumn
+from kafka_sink.records.gather import Field, Piece, column_pieces
+
+_QUOTE: Final = b'"'
+_TRUE: Final = np.uint64(int.from_bytes(b"true", "little"))
+_FALSE: Final = np.uint64(int.from_bytes(b"false", "little"))
+
+
+@dataclass(frozen=True, slots=True)
+class NothingWriter:
+    """The type of columns that only have nulls, which are left out, or are ``null`` where they cannot be."""
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanWriter:
+    """``true`` or ``false``."""
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        values = numbers(array.cast(pa.uint8()), np.uint8) != 0
+        sizes = np.where(values, np.uint64(4), np.uint64(5))
+        return only_present([Field(np.where(values, _TRUE, _FALSE), sizes, 4, 5)], absent)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberWriter:
+    """Integers and decimals, whose texts in Arrow are those of Java."""
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        return _text_pieces(array.cast(pa.string()), absent)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatWriter:
+    """``float`` and ``double``, as Java writes them; what is no number is a text, or refused if *is_strict*."""
+
+    path: str
+    is_strict: bool
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        texts, is_whole, is_number = float_texts(array)
+        if self.is_strict and is_number is not None:
+            problem = "which is no number in JSON; replace it: when(isnan(…), None)"
+            refuse_rows(~is_number, absent, array, self.path, problem)
+        return [*_text_pieces(texts, absent), *only_present([optional_field(b".0", is_whole)], absent)]
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """A text in quotes."""
+
+    path: str
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        inside = only_present(column_pieces(escaped(array, absent, self.path)), absent)
+        return [Literal(_QUOTE, absent), *inside, Literal(_QUOTE, absent)]
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryWriter:
+    """Bytes as base64, with padding."""
+
+    path: str
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        if not len(array):
+            return []
+        column = bytes_of(array, self.path)
+        rest = (-column.lengths) % 3
+        zeros = Field(0, rest.astype(np.uint64), 0, 2)
+        # Every row is filled up to groups of three bytes, so all rows can be encoded as one.
+        data, bounds = joined([*column_pieces(column), zeros], len(array))
+        text = np.frombuffer(base64.b64encode(data), np.uint8).copy()
+        ends = bounds[1:] // 3 * 4
+        for padding in (1, 2):
+            text[ends[rest >= padding] - padding] = ord("=")
+        starts = bounds[:-1] // 3 * 4
+        encoded = BinaryColumn.of(pa.py_buffer(text), starts, ends - starts, None, is_contiguous=True)
+        return [
+            Literal(_QUOTE, absent),
+            *only_present(column_pieces(encoded), absent),
+            Literal(_QUOTE, absent),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedWriter:
+    """Integers and booleans as texts: the keys of maps."""
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        return [
+            Literal(_QUOTE, absent),
+            *_text_pieces(pc.cast(array, pa.string()), absent),
+            Literal(_QUOTE, absent),
+        ]
+
+
+def _text_pieces(texts: pa.Array, absent: Absent) -> list[Piece]:
+    if not len(texts):
+        return []
+    return only_present(column_pieces(BinaryColumn.from_arrow(texts)), absent)

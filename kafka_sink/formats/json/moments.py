@@ -1,0 +1,161 @@
+"""Writers of dates and timestamps: ``2026-01-31`` and ``2026-01-31T12:00:00.000+01:00``. Called on the task's thread.
+
+Source: apache/spark ``JSONOptions.scala`` (dateFormat, timestampFormat and timestampNTZFormat in write).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.formats.fields import Absent, constant_fields, numbers, only_present
+from kafka_sink.formats.json.tokens import Literal, Token
+from kafka_sink.formats.json.zones import Periods, periods_at
+from kafka_sink.records.binary_column import BinaryColumn, Int64s
+from kafka_sink.records.gather import Field, Piece, UInt64s, column_pieces, constant_field
+
+PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+_QUOTE: Final = b'"'
+_DAY_S: Final = 86_400
+_LAST_SHORT_YEAR: Final = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class DateWriter:
+    """A date in quotes."""
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        if not len(array):
+            return []
+        fields = _date_fields(numbers(array, np.int32).astype(np.int64))
+        return [Literal(_QUOTE, absent), *only_present(fields, absent), Literal(_QUOTE, absent)]
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampWriter:
+    """A moment in quotes, *per_second* units of it in a second, in milliseconds; with the offset of *zone*, or without
+    one if it is None.
+    """
+
+    per_second: int
+    zone: tzinfo | None
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        """See :class:`Writer`."""
+        if not len(array):
+            return []
+        values: Int64s = numbers(array, np.int64)
+        seconds = values // self.per_second
+        millis = (values - seconds * self.per_second) * 1000 // self.per_second
+        offset: list[Piece] = []
+        if self.zone is not None:
+            periods, which = periods_at(self.zone, seconds)
+            seconds = seconds + periods.offsets[which]
+            offset = _offset_pieces(periods, which)
+        days = seconds // _DAY_S
+        pieces = [
+            *_date_fields(days),
+            constant_field(b"T"),
+            Field(_clock_words().take(seconds - days * _DAY_S), 8, 8, 8),
+            Field(_milli_words().take(millis), 4, 4, 4),
+            *offset,
+        ]
+        return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
+
+
+def _offset_pieces(periods: Periods, which: Int64s) -> list[Piece]:
+    if len(periods.texts) == 1:
+        return list(constant_fields(periods.texts[0].as_py()))
+    return column_pieces(BinaryColumn.from_arrow(periods.texts).take(which))
+
+
+def _date_fields(days: Int64s) -> list[Field]:
+    """The year, and month and day, of *days* since 1970, at least one."""
+    first, last = int(days.min()), int(days.max())
+    if last - first < len(days):
+        # Each day that occurs is computed once.
+        every = _date_fields_of(np.arange(first, last + 1))
+        return [
+            Field(
+                np.asarray(field.word).take(days - first),
+                field.size if isinstance(field.size, int) else field.size.take(days - first),
+                field.min_size,
+                field.max_size,
+            )
+            for field in every
+        ]
+    return _date_fields_of(days)
+
+
+def _date_fields_of(days: Int64s) -> list[Field]:
+    """See http://howardhinnant.github.io/date_algorithms.html#civil_from_days."""
+    shifted = days + 719_468
+    era = shifted // 146_097
+    of_era = shifted - era * 146_097
+    year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    # Years begin in March here, so that the day that leap years add is the last.
+    month_of_year = (5 * of_year + 2) // 153
+    day = of_year - (153 * month_of_year + 2) // 5 + 1
+    month = np.where(month_of_year < 10, month_of_year + 3, month_of_year - 9)
+    year = year_of_era + era * 400 + (month <= 2)
+    two = _digit_words(100, 2)
+    dash = np.uint64(ord("-"))
+    word = dash | two.take(month) << np.uint64(8) | dash << np.uint64(24) | two.take(day) << np.uint64(32)
+    return [_year_field(year), Field(word, 6, 6, 6)]
+
+
+def _year_field(years: Int64s) -> Field:
+    """At least four digits; with a sign if there are more, or the year is negative."""
+    if int(years.min()) >= 0 and int(years.max()) <= _LAST_SHORT_YEAR:
+        return Field(_digit_words(_LAST_SHORT_YEAR + 1, 4).take(years), 4, 4, 4)
+    distinct, where = np.unique(years, return_inverse=True)
+    texts = [
+        f"{year:+05d}" if year > _LAST_SHORT_YEAR else f"{year:05d}" if year < 0 else f"{year:04d}"
+        for year in distinct.tolist()
+    ]
+    sizes = np.array([len(text) for text in texts], np.uint64)
+    words = np.array([int.from_bytes(text.encode(), "little") for text in texts], np.uint64)
+    return Field(words.take(where), sizes.take(where), int(sizes.min()), int(sizes.max()))
+
+
+@cache
+def _digit_words(count: int, digits: int) -> UInt64s:
+    """The numbers below *count* as texts of so many *digits*, each as a little-endian word."""
+    numbers_below = np.arange(count, dtype=np.uint64)
+    words = np.zeros(count, np.uint64)
+    for place in range(digits):
+        digit = numbers_below // np.uint64(10 ** (digits - 1 - place)) % np.uint64(10) + np.uint64(ord("0"))
+        words |= digit << np.uint64(8 * place)
+    return words
+
+
+@cache
+def _clock_words() -> UInt64s:
+    """Each second of a day as ``HH:MM:SS``."""
+    second = np.arange(_DAY_S)
+    two = _digit_words(100, 2)
+    colon = np.uint64(ord(":"))
+    words: UInt64s = (
+        two.take(second // 3600)
+        | colon << np.uint64(16)
+        | two.take(second // 60 % 60) << np.uint64(24)
+        | colon << np.uint64(40)
+        | two.take(second % 60) << np.uint64(48)
+    )
+    return words
+
+
+@cache
+def _milli_words() -> UInt64s:
+    """Each millisecond of a second as ``.000``."""
+    words: UInt64s = np.uint64(ord(".")) | _digit_words(1000, 3) << np.uint64(8)
+    return words

@@ -1,0 +1,38 @@
+"""Rows that a format cannot write: the error that is about all of them. Called on the task's thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.common.errors import RowSerializationError
+from kafka_sink.formats.fields import Absent
+from kafka_sink.records.binary_column import BinaryColumn, Bools
+
+_SHOWN: Final = 60
+
+
+def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
+    """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
+    found = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
+    if found:
+
+        def problem_of(row: int) -> str:
+            shown = repr(array[row].as_py())
+            shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+            return f"has {shown} in column '{path}', {problem}"
+
+        raise RowSerializationError.about(found, problem_of, path)
+
+
+def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
+    """:raises RowSerializationError: if a row is larger than a record may be."""
+    try:
+        return BinaryColumn.from_arrow(array)
+    except RowSerializationError as error:
+        problem_of = error.problem_of
+        raise RowSerializationError.about(
+            error.rows, lambda row: f"in column '{path}' {problem_of(row)}", path
+        ) from None

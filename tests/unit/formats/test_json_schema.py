@@ -1,0 +1,151 @@
+"""JSON Schemas of columns, and which changes of them are compatible."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pytest
+
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.compatibility import check_rows, parse_schema, problems, unknown_keyword
+from kafka_sink.formats.json.derived import derive_schema
+from kafka_sink.formats.json.encoder import JsonEncoder
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+ORDER = pa.struct(
+    [
+        required("id", pa.int64()),
+        pa.field("price", pa.decimal128(10, 2)),
+        required("at", pa.timestamp("us", "UTC")),
+        pa.field("lines", pa.list_(pa.struct([required("sku", pa.string()), pa.field("data", pa.binary())]))),
+        pa.field("tags", pa.map_(pa.string(), pa.date32())),
+    ]
+)
+
+
+def test_derived_schema_is_closed_and_requires_what_is_not_null() -> None:
+    derived = json.loads(derive_schema(ORDER, "value"))
+    assert derived == {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "topLevelRecord",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "id": {"type": "integer"},
+            "price": {"type": "number"},
+            "at": {"type": "string", "format": "date-time"},
+            "lines": {
+                "type": "array",
+                "items": {
+                    "oneOf": [
+                        {"type": "null"},
+                        {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "properties": {
+                                "sku": {"type": "string"},
+                                "data": {"type": "string", "contentEncoding": "base64"},
+                            },
+                            "required": ["sku"],
+                        },
+                    ]
+                },
+            },
+            "tags": {
+                "type": "object",
+                "additionalProperties": {"oneOf": [{"type": "null"}, {"type": "string", "format": "date"}]},
+            },
+        },
+        "required": ["id", "at"],
+    }
+    jsonschema.Draft7Validator.check_schema(derived)
+
+
+@pytest.mark.behaviour("JSON", "What is written fits the schema that is derived, as the package jsonschema judges")
+def test_what_is_written_fits_the_derived_schema() -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "at": 0, "lines": [None, {"sku": "x", "data": b"1"}], "tags": [("a", None), ("b", 1)]},
+        {"id": 2, "at": 1, "price": None, "lines": [], "tags": []},
+    ]
+    judge = jsonschema.Draft7Validator(json.loads(derive_schema(ORDER, "value")))
+    for payload in JsonEncoder(ORDER, "value").encode(pa.array(rows, ORDER)).to_pylist():
+        judge.validate(json.loads(payload))
+    assert not judge.is_valid({"id": 1, "at": "x", "other": 1})
+
+
+def derived(*fields: pa.Field) -> Any:
+    return parse_schema(derive_schema(pa.struct(fields), "value"))
+
+
+A = required("a", pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "problem"),
+    [
+        ([A], [A], None),
+        ([A, pa.field("b", pa.string())], [A], None),
+        ([A, required("b", pa.string())], [A], "REQUIRED_ATTRIBUTE_ADDED: path '/properties/b'"),
+        ([A], [A, pa.field("b", pa.string())], "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL: path '/properties/b'"),
+        ([pa.field("a", pa.int32())], [A], None),
+        ([A], [pa.field("a", pa.int32())], "REQUIRED_ATTRIBUTE_ADDED"),
+        ([required("a", pa.float64())], [A], None),
+        ([A], [required("a", pa.float64())], "TYPE_CHANGED: the type at path '/properties/a' is 'integer'"),
+        ([required("a", pa.string())], [A], "TYPE_CHANGED"),
+        ([required("a", pa.list_(pa.int32()))], [required("a", pa.list_(required("x", pa.int32())))], None),
+        ([required("a", pa.list_(required("x", pa.int32())))], [required("a", pa.list_(pa.int32()))], "path '/prop"),
+        (
+            [required("a", pa.map_(pa.string(), pa.float64()))],
+            [required("a", pa.map_(pa.string(), required("value", pa.int32())))],
+            None,
+        ),
+        (
+            [required("a", pa.map_(pa.string(), required("value", pa.int32())))],
+            [required("a", pa.map_(pa.string(), required("value", pa.string())))],
+            "path '/properties/a/additionalProperties'",
+        ),
+        (
+            [required("a", pa.struct([pa.field("n", pa.int32())]))],
+            [required("a", pa.map_(pa.string(), pa.int32()))],
+            "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL: path '/properties/a/properties/n'",
+        ),
+    ],
+)
+def test_changes_of_columns_are_compatible_or_named(
+    reader: list[pa.Field], writer: list[pa.Field], problem: str | None
+) -> None:
+    found = list(problems(derived(*reader), derived(*writer)))
+    assert (found == []) if problem is None else problem in found[0]
+
+
+def test_given_schema_takes_the_rows_or_is_refused() -> None:
+    own = derive_schema(pa.struct([A]), "value")
+    for given in (
+        "true",
+        "{}",
+        own,
+        '{"type": ["object", "null"]}',
+        '{"anyOf": [{"type": "string"}, {"type": "object"}]}',
+    ):
+        check_rows(given, own, "value")
+    for given, message in (
+        (
+            '{"type": "object", "required": ["b"]}',
+            "column 'value' does not fit the JSON Schema .REQUIRED_ATTRIBUTE_ADDED",
+        ),
+        ("false", "TYPE_NARROWED"),
+        ('{"type": "array"}', "TYPE_CHANGED"),
+        ('{"properties": {"a": {"minimum": 0}}}', "cannot be checked against a JSON Schema with 'minimum'"),
+        ("{", "the JSON Schema is no JSON"),
+        ("[]", "expected an object"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            check_rows(given, own, "value")
+    assert unknown_keyword(parse_schema('{"oneOf": [{"$ref": "#/x"}], "connect.type": "int8"}')) == "$ref"
