@@ -92,6 +92,14 @@ class ParallelSink:
         if losers:
             self._abort_losers(plan, losers)
 
+    def give_up(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
+        """Abort the batch of *plan* at once, so that readers need not wait for *written*. If this fails, the next plan
+        aborts them."""
+        try:
+            self._steps.abort([*(each.transaction for each in written), plan.driver], plan.transaction_version)
+        except KafkaError as error:
+            _log.warning("the transactions of a batch that was given up stay open until the next one: %s", error)
+
     def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
         out."""

@@ -42,7 +42,7 @@ def _cluster_steps(target: CheckTarget, connection: ConnectionSteps) -> list[Ste
     progress = None if sink is None else sink.progress_topic
     for topic in dict.fromkeys(target.topics):
         needed = (WRITE, READ) if topic == progress else (WRITE,)
-        new = target.new_topic if target.new_topic is not None and target.new_topic.name == topic else None
+        new = next((each for each in target.new_topics if each.name == topic), None)
         steps += TopicSteps(topic, connection, needed, may_be_created=topic != progress, new_topic=new).steps()
     if progress is not None and progress not in target.topics:
         steps += TopicSteps(progress, connection, (READ,), may_be_created=False).steps()

@@ -39,7 +39,7 @@ class CheckTarget:
     topics: tuple[str, ...] = ()
     exactly_once: ExactlyOnceTarget | None = None
     option_prefix: str = ""
-    new_topic: NewTopicTarget | None = None
+    new_topics: tuple[NewTopicTarget, ...] = ()
 
     def __repr__(self) -> str:
         # The properties may contain passwords.

@@ -24,7 +24,14 @@ from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import ApiError, ConfigError, KafkaError, KafkaTimeoutError, TransactionStateError
+from kafka_sink.common.errors import (
+    ApiError,
+    ConfigError,
+    KafkaError,
+    KafkaTimeoutError,
+    RowError,
+    TransactionStateError,
+)
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import (
@@ -202,6 +209,9 @@ class KafkaProducer:
                 raise (error.__cause__ or error) from None
             future.ends_with(error.rows_staged)
             error.staged = future
+            raise
+        except RowError:
+            # Nothing was staged, and the caller has the error: the transaction may go on with other rows.
             raise
         except ApiError as error:
             if self._transactions is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark.driver.transactional_write import APPLICATION, TransactionalWrite
-from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.driver.write_report import checked_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
@@ -37,10 +37,10 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check that all rows were acknowledged, and publish the report.
 
-        :raises KafkaError: if a task's message is missing or its row counts differ.
+        :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
         """
         with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(check_messages(messages)), self._options.report_path)
+            publish(report_of(checked_messages(messages, self._options)), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log which rows of a failed write stay in the topics."""

@@ -68,16 +68,17 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
 def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
     sink = options.transactional_id_prefix or options.txn_app_id
     progress_topic = options.progress_topic or options.topic
+    own = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
     return CheckTarget(
         options.producer_properties,
-        tuple(dict.fromkeys([*([] if options.topic is None else [options.topic]), *topics])),
+        tuple(dict.fromkeys([*own, *topics])),
         None
         if sink is None or progress_topic is None
         else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms),
         KAFKA_PREFIX,
-        None
-        if options.topic is None or options.topic_partitions is None
-        else NewTopicTarget(options.topic, options.topic_partitions, options.topic_replication_factor),
+        ()
+        if options.topic_partitions is None
+        else tuple(NewTopicTarget(topic, options.topic_partitions, options.topic_replication_factor) for topic in own),
     )
 
 

@@ -28,12 +28,13 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
-from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
-from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.options import DEAD_LETTER, FAIL, SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
@@ -55,7 +56,10 @@ _OUTCOME_SCHEMA: Final = "outcome string"
 #: The last line of a task's traceback.
 _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
 _ABOUT_ROWS: Final = frozenset(
-    {kind.__name__ for kind in (RowError, RowSerializationError, RowTooLargeError, RowPartitionError)}
+    {
+        kind.__name__
+        for kind in (RowError, RowSerializationError, RowTooLargeError, RowPartitionError, TooManyBadRowsError)
+    }
 )
 
 
@@ -63,6 +67,7 @@ _ABOUT_ROWS: Final = frozenset(
 class WriteReport:
     """The result of a write. *decision* is ``written``, or ``skipped`` if the version was already committed.
 
+    *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
     *attempts* counts the attempts of the whole batch. Times in ms: *elapsed_ms* is the total time, *commit_ms* the time
     from the end of the last task to the commit.
     """
@@ -76,6 +81,7 @@ class WriteReport:
     elapsed_ms: int
     commit_ms: int
     partitions: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
+    bad_rows: int = 0
 
     def _repr_html_(self) -> str:
         """Two tables in a notebook: the figures, and the offsets of each partition."""
@@ -197,6 +203,7 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
     return WriteReport(
         decision=decision,
         rows=sum(commit.rows_acked for commit in commits),
+        bad_rows=sum(commit.bad_rows for commit in commits),
         record_bytes=sum(commit.record_bytes for commit in commits),
         wire_bytes=sum(commit.wire_bytes for commit in commits),
         tasks=len(commits),
@@ -226,6 +233,7 @@ def _write_at_least_once(df: DataFrame, options: SinkOptions, batch: _Batch) -> 
         return write_task(batches, options)
 
     commits = _run(df, options, task, batch.counted)
+    check_bad_rows(commits, options)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
@@ -245,6 +253,11 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
     commits = _run(df, options, task, batch.counted)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
     written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
+    try:
+        check_bad_rows(commits, options)
+    except TooManyBadRowsError:
+        sink.give_up(plan, written)
+        raise
     sink.commit(plan, version, writer, written, records_empty=True)
     return _Result(commits, 1, written_ms)
 
@@ -258,8 +271,8 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
     client = shared_client(options.producer_properties)
     sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))
-    # The tasks that place the rows by their keys also turn them into payloads.
-    placed_options = replace(options, formats=())
+    # The tasks that place the rows also turn them into payloads, and sort out the bad ones.
+    placed_options = replace(options, formats=(), on_bad_row=FAIL, is_placed=True)
     last: list[TaskCommit] = []
     written_ms = 0
 
@@ -277,6 +290,10 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
 
         last = _run(_by_partition(df, options), options, task, batch.counted)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
+        try:
+            check_bad_rows(last, options)
+        except TooManyBadRowsError as error:
+            raise UnwritableRowsError(str(error)) from error
         return [frozenset(commit.ranges) for commit in last]
 
     outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
@@ -295,11 +312,16 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
     treat such records as duplicates."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+    from kafka_sink.spark.row_schema import HEADERS
+
+    # Without the information that a column has no nulls: a row that is dropped only has nulls.
     fields = [
-        StructField(item.name, BinaryType()) if item.name in options.formatted else item
+        StructField(item.name, BinaryType() if item.name in options.formatted else item.dataType)
         for item in df.schema.fields
         if item.name != "partition"
     ]
+    if options.on_bad_row == DEAD_LETTER and "headers" not in df.schema.names:
+        fields.append(StructField("headers", HEADERS))
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with worker_process.task(tuned=options.tune_python_workers):

@@ -20,6 +20,7 @@ from kafka_sink.formats.column_format import FORMATS, JSON, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig, registry_configs, registry_secrets
+from kafka_sink.spark.bad_row_limit import BadRowLimit
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,11 @@ _OF_READERS = frozenset(
     ]
 )
 
+#: What becomes of rows that cannot be written.
+FAIL = "fail"
+DROP = "drop"
+DEAD_LETTER = "dead-letter"
+
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
@@ -112,6 +118,9 @@ _OF_ASYNC_PROGRESS = frozenset(
         "_asyncprogresstrackingoverridesinksupportcheck",
     }
 )
+
+
+_A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRowLimit.parse)
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,29 @@ class SinkOptions:
         None,
         "with value.format: the schema as JSON, or a file with it on the driver; default: derived from the column",
         validator=c.Validator("a schema", bool),
+    )
+    on_bad_row: str | None = c.key(
+        "onBadRow",
+        c.STRING,
+        None,
+        "what becomes of a row that cannot be written: fail = the write fails; drop = the row is left out; dead-letter "
+        "= it goes to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
+        validator=c.one_of(FAIL, DROP, DEAD_LETTER),
+    )
+    dead_letter_topic: str | None = c.key(
+        "deadLetterTopic",
+        c.STRING,
+        None,
+        "topic of the rows that cannot be written, with headers that say why; with exactly once they are in the same "
+        "transaction as the other rows of the batch",
+        validator=c.Validator("a name", bool),
+    )
+    max_bad_rows: BadRowLimit | None = c.key(  # noqa: RUF009
+        "maxBadRows",
+        _A_LIMIT,
+        None,
+        "with onBadRow=drop or dead-letter: a write, or a micro-batch, with more bad rows than this number or share "
+        "of its rows (100, 1%) fails; default: no limit",
     )
     include_headers: bool | None = c.key(
         "includeHeaders",
@@ -244,6 +276,8 @@ class SinkOptions:
     #: The formats of the columns, once these are known.
     formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The rows have passed the tasks that place them: they are payloads with their partitions, bad rows among them.
+    is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
 
@@ -296,14 +330,17 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     if registered := registry_secrets(registry_values):
         _warn_of_secrets(registered)
+    implied = FAIL if parsed.dead_letter_topic is None else DEAD_LETTER
     merged = replace(
         parsed,
+        on_bad_row=parsed.on_bad_row or implied,
         producer_properties={**SINK_DEFAULTS, **kafka_values},
         registry_properties=registry_values,
         checkpoint_location=checkpoint,
     )
     _check_topic(merged)
     _check_formats(merged)
+    _check_bad_rows(merged)
     _check_guarantee(merged, is_stream=is_stream)
     if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
@@ -379,6 +416,27 @@ def _check_formats(options: SinkOptions) -> None:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
     if registry.use_latest and (options.key_schema or options.value_schema):
         raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
+
+
+def _check_bad_rows(options: SinkOptions) -> None:
+    """:raises ConfigError: if options about bad rows contradict each other."""
+    if options.on_bad_row == DEAD_LETTER and options.dead_letter_topic is None:
+        raise ConfigError("option onBadRow=dead-letter needs the topic of the bad rows: set option deadLetterTopic")
+    if options.on_bad_row != DEAD_LETTER and options.dead_letter_topic is not None:
+        raise ConfigError(
+            f"option deadLetterTopic has no effect with onBadRow={options.on_bad_row}; remove one of them: "
+            "deadLetterTopic alone means onBadRow=dead-letter"
+        )
+    if options.on_bad_row == FAIL and options.max_bad_rows is not None:
+        raise ConfigError(
+            "option maxBadRows has no effect, because the write fails at the first bad row; set deadLetterTopic or "
+            "onBadRow=drop, or remove it"
+        )
+    if options.dead_letter_topic is not None and options.dead_letter_topic == options.topic:
+        raise ConfigError(
+            f"option deadLetterTopic: {options.dead_letter_topic!r} is the topic of the rows themselves (option "
+            "topic); name another topic"
+        )
 
 
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
-from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.driver.write_report import checked_messages, publish, report_of, warn_of_leftovers
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
@@ -41,11 +41,11 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Check that all rows were acknowledged, and publish the report.
 
-        :raises KafkaError: if a task's message is missing or its row counts differ.
+        :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
         """
         refuse_epoch(messages, batchId)
         with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(check_messages(messages), batch=batchId), self._options.report_path)
+            publish(report_of(checked_messages(messages, self._options), batch=batchId), self._options.report_path)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log which rows of a failed micro-batch stay in the topics."""

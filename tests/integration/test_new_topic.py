@@ -71,7 +71,7 @@ def test_refusal_says_what_to_do(cluster: EmbeddedCluster, code: ErrorCode, advi
 
 
 def check(cluster: EmbeddedCluster, new: NewTopicTarget, sink: ExactlyOnceTarget | None = None) -> CheckReport:
-    target = CheckTarget(properties(cluster), (new.name,), sink, "", new)
+    target = CheckTarget(properties(cluster), (new.name,), sink, "", (new,))
     return CheckReport(check_all(target, "here"))
 
 

@@ -47,6 +47,19 @@ def test_topics_of_a_column(spark: SparkSession, cluster: Any, new_topic: Callab
     assert [each.subject for each in report.findings if each.step == "topic"] == topics
 
 
+@pytest.mark.behaviour("Dead letters", "A check looks at the dead letter topic too")
+def test_dead_letter_topic_is_checked(spark: SparkSession, cluster: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "deadLetterTopic": f"{topic}-dead"}
+    found = {each.subject: each for each in check(spark, options).findings if each.step == "topic"}
+    assert found[topic].status is Status.OK
+    assert "does not exist" in found[f"{topic}-dead"].found
+    creates = check(spark, {**options, "topicPartitions": "2"})
+    assert f"{topic}-dead: does not exist; the job creates it with 2 partitions" in [
+        f"{each.subject}: {each.found}" for each in creates.findings
+    ]
+
+
 def test_options_of_the_sink_are_checked(spark: SparkSession) -> None:
     report = check(spark, {"kafka.bootstrap.servers": "127.0.0.1:9092", "topik": "t"})
     (found,) = report.findings

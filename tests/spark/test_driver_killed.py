@@ -37,6 +37,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
 @pytest.mark.behaviour(
     "Faults: exactly once", "What a killed Spark was writing is exact in the end, in four ways to write"
 )
+@pytest.mark.behaviour("Dead letters", "With exactly once bad rows are dead letters once, whenever Spark is killed")
 @pytest.mark.parametrize("way", [pytest.param(STREAM, marks=requires_data_sources), *WAYS[1:]])
 def test_what_a_killed_spark_was_writing_is_exact_in_the_end(
     verdicts: dict[str, WayVerdict], way: str, figure: Figure

@@ -22,13 +22,15 @@ def strict_cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
+@pytest.mark.behaviour("Dead letters", "topicPartitions creates the dead letter topic too")
 @pytest.mark.behaviour("Sink options and commit messages", "topicPartitions creates a missing topic, once")
 @pytest.mark.parametrize(
     "way", ["write", *(pytest.param(way, marks=requires_data_sources) for way in ("save", "numbered save", "stream"))]
 )
 def test_topic_is_created(strict_cluster: EmbeddedCluster, spark: SparkSession, way: str, tmp_path: Path) -> None:
     servers, topic = strict_cluster.bootstrap_servers, f"new-{os.urandom(4).hex()}"
-    options = {"kafka.bootstrap.servers": servers, "topic": topic, "topicPartitions": "3"}
+    rejected = f"{topic}-rejected"
+    options = {"kafka.bootstrap.servers": servers, "topic": topic, "topicPartitions": "3", "deadLetterTopic": rejected}
     rows = spark.range(10).selectExpr("cast(id as string) as value")
     if way == "stream":
         source = str(tmp_path / "rows")
@@ -43,4 +45,5 @@ def test_topic_is_created(strict_cluster: EmbeddedCluster, spark: SparkSession, 
         rows.write.format("kafkalite").mode("append").options(**options, **numbered).save()
     assert sorted(int(message.value or b"") for message in read_topic(servers, topic)) == list(range(10))
     with AdminClient(servers) as admin:
-        assert len(admin.describe_topics([topic])[topic].partitions) == 3
+        found = admin.describe_topics([topic, rejected])
+        assert [len(found[each].partitions) for each in (topic, rejected)] == [3, 3]

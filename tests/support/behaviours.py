@@ -35,6 +35,7 @@ PARTS: Final = (
     "Avro",
     "JSON",
     "Schema registry",
+    "Dead letters",
     "BufferPool",
     "Sender",
     "Retries",

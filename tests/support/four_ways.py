@@ -2,8 +2,9 @@
 
 python -m tests.support.four_ways BOOTSTRAP NAME FOLDER WAYS [--until-written]
 
-WAYS are some of those in :data:`WAYS`. The files are in FOLDER/source; topics are NAME-way, checkpoints and reports are
-in FOLDER/way. Without --until-written it waits for more files until it is killed.
+WAYS are some of those in :data:`WAYS`. The files are in FOLDER/source; topics are NAME-way, those of dead letters
+NAME-way-rejected, checkpoints and reports are in FOLDER/way. Lines that end with :data:`BAD` cannot be written. Without
+--until-written it waits for more files until it is killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 import kafka_sink
@@ -22,6 +24,7 @@ from tests.support.spark_version import HAS_DATA_SOURCES
 STREAM = "writeStream"
 WAYS = (STREAM, "foreachBatch-parallel", "foreachBatch-atomic", "batch")
 TASKS = 2
+BAD = "-7"
 
 
 class FourWays:
@@ -46,12 +49,13 @@ class FourWays:
             # A connection of its own, so that one way that stands still does not hold up another.
             "kafka.client.id": way,
             "topic": f"{self._asked.name}-{way}",
+            "deadLetterTopic": f"{self._asked.name}-{way}-rejected",
             "reportPath": str(self._asked.folder / way / "report.jsonl"),
         }
 
     def _start(self, way: str) -> StreamingQuery:
         name, options = f"{self._asked.name}-{way}", self._options(way)
-        rows = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source)).repartition(TASKS)
+        rows = _rows(self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._source)))
         if way == STREAM:
             writer = rows.writeStream.format("kafkalite").options(**options)
             writer = writer.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
@@ -68,12 +72,16 @@ class FourWays:
         while self._asked.until_written or all(query.isActive for query in queries):
             files = sorted(self._source.glob("*.txt"))
             if version < len(files):
-                rows: DataFrame = self._spark.read.text(str(files[version])).repartition(TASKS)
-                _write_batch(rows, options, version)
+                _write_batch(_rows(self._spark.read.text(str(files[version]))), options, version)
                 version += 1
             elif self._asked.until_written:
                 return
             time.sleep(0.05)
+
+
+def _rows(lines: DataFrame) -> DataFrame:
+    at = f.when(f.col("value").endswith(BAD), -1).otherwise(1_700_000_000)
+    return lines.select("value", f.timestamp_seconds(at).alias("timestamp")).repartition(TASKS)
 
 
 def _write_batch(rows: DataFrame, options: dict[str, str], version: int) -> None:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_sink.client.admin import AdminClient
+from tests.support.four_ways import BAD
 from tests.support.readback import read_values
 from tests.support.step_proxy import Step, StepProxy
 
@@ -54,10 +55,13 @@ def points_of(way: str) -> list[Step | str]:
 
 @dataclass
 class WayVerdict:
-    """What a reader of committed records found of one way."""
+    """What a reader of committed records found of one way; rows are good ones in its topic and bad ones among its dead
+    letters."""
 
     batches: int
     rows: int
+    #: Dead letters.
+    rejected: int
     missing: int
     twice: int
     extra: int
@@ -72,8 +76,8 @@ class WayVerdict:
     def __str__(self) -> str:
         where = ", ".join(f"{count} {point}" for point, count in self.kills.items())
         return (
-            f"{sum(self.kills.values())} kills ({where}), {self.batches} batches, {self.rows} rows: missing "
-            f"{self.missing}, twice {self.twice}, extra {self.extra}; {self.skipped} skipped"
+            f"{sum(self.kills.values())} kills ({where}), {self.batches} batches, {self.rows} rows, {self.rejected} of "
+            f"them rejected: missing {self.missing}, twice {self.twice}, extra {self.extra}; {self.skipped} skipped"
         )
 
 
@@ -91,6 +95,7 @@ class KilledSpark:
             for way in ways:
                 (folder / way).mkdir()
                 admin.create_topic(f"{self._name}-{way}", 4)
+                admin.create_topic(f"{self._name}-{way}-rejected", 2)
 
     def run(self, kills: int) -> dict[str, WayVerdict]:
         """*kills* lives that are killed, and one that writes the rest."""
@@ -178,11 +183,14 @@ class KilledSpark:
         return self._reports(way) > before
 
     def _judge(self, way: str) -> WayVerdict:
-        found = Counter(read_values(self._bootstrap, f"{self._name}-{way}"))
-        expected = Counter(f"{number}-{line}".encode() for number in range(self._files) for line in range(LINES))
+        lines = [f"{number}-{line}" for number in range(self._files) for line in range(LINES)]
+        expected = Counter((line.endswith(BAD), line.encode()) for line in lines)
+        found = Counter((False, value) for value in read_values(self._bootstrap, f"{self._name}-{way}"))
+        found.update((True, value) for value in read_values(self._bootstrap, f"{self._name}-{way}-rejected"))
         return WayVerdict(
             self._files,
             expected.total(),
+            rejected=sum(count for (is_bad, _), count in found.items() if is_bad),
             missing=(expected - found).total(),
             twice=sum(count - 1 for value, count in found.items() if count > 1 and value in expected),
             extra=sum(count for value, count in found.items() if value not in expected),

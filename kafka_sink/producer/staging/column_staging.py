@@ -71,7 +71,7 @@ class ColumnStaging:
         :raises PartlyStagedError: if an error occurs after some of the rows were staged.
         """
         parts = [part for part in parts if part.chunk.num_rows]
-        sizes = [self._checked_sizes(topic, part.chunk) for part in parts]
+        sizes = [checked_sizes(self._config, topic, part.chunk) for part in parts]
         deadline = self._clock.monotonic_ms() + self._config.max_block_ms
         clusters = [self._topics.wait_for_rows(topic, part.partitions) for part in parts]
         staged = _StagedRows()
@@ -86,26 +86,6 @@ class ColumnStaging:
                 raise
             self._wake()
             raise PartlyStagedError(topic, rows, left, error) from error
-
-    def _checked_sizes(self, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
-        """Bytes of each row's content. :raises RowError: if a row cannot be a record."""
-        timestamps = chunk.timestamps
-        if timestamps is not None and int(timestamps.min()) < 0:
-            raise RowSerializationError.about(
-                np.flatnonzero(timestamps < 0).tolist(),
-                lambda row: f"has the timestamp {timestamps[row]} (ms); timestamps before 1970 are not valid in Kafka",
-                "timestamp",
-            )
-        sizes = content_sizes(chunk)
-        overhead = HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
-        if size_problem(self._config, topic, int(sizes.max()) + overhead) is not None:
-            needed = sizes + overhead
-            limit = min(self._config.max_request_size_bytes, self._config.buffer_memory_bytes)
-            raise RowTooLargeError.about(
-                np.flatnonzero(needed > limit).tolist(),
-                lambda row: size_problem(self._config, topic, int(needed[row])) or "is too large",
-            )
-        return sizes
 
     def _stage_part(
         self,
@@ -205,6 +185,27 @@ class _StagedRows:
 def piece_bytes(partitions: int) -> int:
     """How many bytes of rows are staged at a time for a topic with this many partitions."""
     return min(max(partitions * _PIECE_BYTES_OF_A_PARTITION, _LEAST_PIECE_BYTES), _MOST_PIECE_BYTES)
+
+
+def checked_sizes(config: ProducerConfig, topic: str, chunk: ColumnChunk) -> NDArray[np.int64]:
+    """Bytes of each row's content. :raises RowError: if a row cannot be a record."""
+    timestamps = chunk.timestamps
+    if timestamps is not None and int(timestamps.min()) < 0:
+        raise RowSerializationError.about(
+            np.flatnonzero(timestamps < 0).tolist(),
+            lambda row: f"has the timestamp {timestamps[row]} (ms); timestamps before 1970 are not valid in Kafka",
+            "timestamp",
+        )
+    sizes = content_sizes(chunk)
+    overhead = HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES
+    if size_problem(config, topic, int(sizes.max()) + overhead) is not None:
+        needed = sizes + overhead
+        limit = min(config.max_request_size_bytes, config.buffer_memory_bytes)
+        raise RowTooLargeError.about(
+            np.flatnonzero(needed > limit).tolist(),
+            lambda row: size_problem(config, topic, int(needed[row])) or "is too large",
+        )
+    return sizes
 
 
 def size_problem(config: ProducerConfig, topic: str, size: int) -> str | None:

@@ -147,16 +147,7 @@ class TopicMetadata:
         if highest >= (cluster.partition_count(topic) or 0):
             self._calls.check_may_wait(APPEND)
             cluster = self._wait_for_growth(topic, highest, deadline_ms)
-        count = cluster.partition_count(topic) or 0
-        if highest >= count:
-            raise RowPartitionError.about(
-                np.flatnonzero(partitions >= count).tolist(),
-                lambda row: (
-                    f"names partition {partitions[row]} of topic {topic}, which has only {count} (0 to "
-                    f"{count - 1}); correct the partition column, or add partitions to the topic"
-                ),
-                "partition",
-            )
+        check_partitions(topic, partitions, cluster.partition_count(topic) or 0)
         return cluster
 
     def _wait_for_growth(self, topic: str, partition: int, deadline_ms: int) -> Cluster:
@@ -206,6 +197,22 @@ class TopicMetadata:
         return UnknownTopicOrPartitionError(
             f"topic {topic} is not present in metadata after {waited} ({limit}): it does not exist and the brokers "
             f"do not create it, or it has no leader yet; create it first, or correct the name{others}"
+        )
+
+
+def check_partitions(topic: str, partitions: NDArray[np.int32] | None, count: int) -> None:
+    """Check *partitions*, int32[rows], of a topic that has *count* of them.
+
+    :raises RowPartitionError: if a row names a partition that the topic does not have.
+    """
+    if partitions is not None and int(partitions.max(initial=ANY_PARTITION)) >= count:
+        raise RowPartitionError.about(
+            np.flatnonzero(partitions >= count).tolist(),
+            lambda row: (
+                f"names partition {partitions[row]} of topic {topic}, which has only {count} (0 to {count - 1}); "
+                "correct the partition column, or add partitions to the topic"
+            ),
+            "partition",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from kafka_sink.spark.driver.column_formats import with_formats
-from kafka_sink.spark.driver.missing_topic import ensure_topic_of
+from kafka_sink.spark.driver.missing_topic import ensure_topics_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
 from kafka_sink.spark.row_schema import check_schema
 
@@ -22,5 +22,5 @@ def prepared(schema: StructType, options: SinkOptions) -> SinkOptions:
     check_report_path(options)
     check_schema(schema, options)
     ready = with_formats(schema, options)
-    ensure_topic_of(ready)
+    ensure_topics_of(ready)
     return ready

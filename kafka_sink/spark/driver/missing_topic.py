@@ -1,4 +1,4 @@
-"""Creates the topic of a write, if the options ask for it: once per process, before the tasks begin.
+"""Creates the topics of a write, if the options ask for it: once per process, before the tasks begin.
 
 Called on the driver, in Spark's planner process or in the user's. Tasks never create a topic.
 """
@@ -13,18 +13,19 @@ from kafka_sink.spark.options import SinkOptions
 _present: Final[set[tuple[str, str]]] = set()
 
 
-def ensure_topic_of(options: SinkOptions) -> None:
-    """Create the topic of *options* if it is missing and the option topicPartitions is set.
+def ensure_topics_of(options: SinkOptions) -> None:
+    """Create the topics of rows and dead letters that are missing, if the option topicPartitions is set.
 
     :raises ApiError: if it could not be created; the text says what to do.
     """
-    if options.topic is None or options.topic_partitions is None:
+    if options.topic_partitions is None:
         return
-    key = (options.producer_properties["bootstrap.servers"], options.topic)
-    if key in _present:
-        return
-    # Only writes that ask for it load the client.
-    from kafka_sink.producer.topic_creation import ensure_topic
+    for topic in filter(None, (options.topic, options.dead_letter_topic)):
+        key = (options.producer_properties["bootstrap.servers"], topic)
+        if key in _present:
+            continue
+        # Only writes that ask for it load the client.
+        from kafka_sink.producer.topic_creation import ensure_topic
 
-    ensure_topic(options.producer_properties, options.topic, options.topic_partitions, options.topic_replication_factor)
-    _present.add(key)
+        ensure_topic(options.producer_properties, topic, options.topic_partitions, options.topic_replication_factor)
+        _present.add(key)

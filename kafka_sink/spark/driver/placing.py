@@ -1,24 +1,34 @@
 """Chooses the Kafka partition of every row before the rows are grouped by partition.
 
 Runs in a Spark Python worker. Rows with a key get the same partition as with Kafka's Java client; rows without a key
-are distributed round-robin.
+are distributed round-robin. Bad rows are sorted out here, and travel on with the others
+(:mod:`kafka_sink.spark.task.placed_rows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from kafka_sink.common import config as c
 from kafka_sink.common.errors import ErrorCode, RowError, error_for
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
-from kafka_sink.spark.options import SinkOptions
-from kafka_sink.spark.task.arrow_columns import TopicChunk, in_task, topic_chunks
-from kafka_sink.spark.task.payloads import with_payloads
+from kafka_sink.producer.staging.column_staging import checked_sizes
+from kafka_sink.producer.staging.topic_metadata import check_partitions
+from kafka_sink.records.columns import BinaryColumn
+from kafka_sink.spark.options import DEAD_LETTER, FAIL, SinkOptions
+from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
+from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
+from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, DeadLetters
+from kafka_sink.spark.task.payloads import Payloads
+from kafka_sink.spark.task.placed_rows import DROPPED
 from kafka_sink.spark.task.shared_client import shared_client
 
 
@@ -26,53 +36,115 @@ def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
     """*batches* as payloads, with the partition of every row in the last column.
 
     :raises ApiError: if a topic does not exist.
-    :raises RowError: if a row cannot be written.
+    :raises RowError: if a row cannot be written, and the write fails then.
+    :raises TooManyBadRowsError: if more rows of this task cannot be written than maxBadRows allows.
     """
-    context = TaskContext.get()
-    dealt = 0 if context is None else context.partitionId()
-    counts: dict[str, int] = {}
-    rows_before = 0
-    for batch in with_payloads(batches, options.formats):
-        placed = np.empty(batch.num_rows, dtype=np.int32)
-        for part in _chunks(batch, options.topic, rows_before):
-            count = counts.get(part.topic) or counts.setdefault(part.topic, _count(part.topic, options))
-            places = _places(part, count, dealt)
-            dealt += part.chunk.num_rows
-            placed[slice(None) if part.rows is None else part.rows] = places
-        rows_before += batch.num_rows
-        others = [name for name in batch.schema.names if name != "partition"]
-        columns = [_for_spark(batch.column(name)) for name in others]
-        yield pa.record_batch([*columns, pa.array(placed)], names=[*others, "partition"])
+    placing = _Placing(options)
+    for batch in batches:
+        yield from placing.of(batch)
 
 
-def _for_spark(column: pa.Array) -> pa.Array:
-    """Spark reads bytes with offsets of 32 bits, as it hands them out itself."""
-    return column.cast(pa.binary()) if pa.types.is_large_binary(column.type) else column
+class _Placing:
+    """The rows of one task."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        context = TaskContext.get()
+        self._options = options
+        self._dealt = 0 if context is None else context.partitionId()
+        self._counts: dict[str, int] = {}
+        self._rows_before = 0
+        self._payloads = Payloads(options.formats)
+        self._bad = BadRows(options, self._take_refused)
+        #: Dead letters with their partitions, or rows to drop, until they are passed on.
+        self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
+        passed_over = frozenset(options.producer_properties) - set(c.keys(ProducerConfig))
+        self._config = c.parse(ProducerConfig, options.producer_properties, passed_over=passed_over)
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        rows, payloads = self._bad.accepted(TaskRows(batch, self._rows_before), self._payloads.of)
+        self._rows_before += batch.num_rows
+        rows, parts = self._bad.accepted(replace(rows, batch=payloads), self._checked_parts)
+        placed = np.empty(rows.batch.num_rows, dtype=np.int32)
+        for part in parts:
+            placed[slice(None) if part.rows is None else part.rows] = self._places(
+                part.topic, part.chunk.num_rows, part.chunk.key, part.partitions
+            )
+        like = rows.batch.schema
+        yield self._for_spark(rows.batch, placed, like)
+        refused, self._refused = self._refused, []
+        for letters, places in refused:
+            yield self._for_spark(letters, places, like)
+
+    def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
+        """:raises RowError: if rows cannot be written."""
+        parts = topic_chunks(batch, self._options.topic)
+        if self._options.on_bad_row == FAIL:
+            # The tasks that write say so.
+            return parts
+        for part in parts:
+            try:
+                if part.chunk.num_rows:
+                    checked_sizes(self._config, part.topic, part.chunk)
+                check_partitions(part.topic, part.partitions, self._count(part.topic))
+            except RowError as error:
+                raise part.in_batch(error) from error
+        return parts
+
+    def _take_refused(self, rows: TaskRows, error: RowError) -> None:
+        count = len(error.rows)
+        if self._options.on_bad_row == DEAD_LETTER:
+            letters = DeadLetters(self._options).of(rows, error)
+            topics = pa.array([self._options.dead_letter_topic] * count, pa.string())
+            letters = letters.append_column("topic", topics)
+            key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
+            places = -1 - self._places(self._options.dead_letter_topic or "", count, key, None)
+        else:
+            texts = pa.array([self._bad.first, *[None] * (count - 1)], pa.binary())
+            letters = pa.record_batch([texts], names=["value"])
+            places = np.full(count, DROPPED, dtype=np.int32)
+        self._refused.append((letters, places))
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._counts:
+            client = shared_client(self._options.producer_properties)
+            count = client.run(client.partition_count(topic))
+            if count is None:
+                raise error_for(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first"
+                )
+            self._counts[topic] = count
+        return self._counts[topic]
+
+    def _places(
+        self, topic: str, rows: int, key: BinaryColumn | None, partitions: NDArray[np.int32] | None
+    ) -> NDArray[np.int32]:
+        count = self._count(topic)
+        places = ((np.arange(rows) + self._dealt) % count).astype(np.int32)
+        self._dealt += rows
+        if key is not None:
+            hashed = key_partitions(key, count)
+            nulls = key.null_mask
+            places = hashed if nulls is None else np.where(nulls, places, hashed)
+        if partitions is not None:
+            places = np.where(partitions == ANY_PARTITION, places, partitions)
+        return places
+
+    def _for_spark(self, rows: pa.RecordBatch, places: NDArray[np.int32], like: pa.Schema) -> pa.RecordBatch:
+        """*rows* and their partitions, with the columns of *like*, as Spark reads them."""
+        columns = {field.name: _column(rows, field) for field in like if field.name != "partition"}
+        if self._options.on_bad_row == DEAD_LETTER and "headers" not in columns:
+            columns["headers"] = _column(rows, pa.field("headers", HEADERS_TYPE))
+        return pa.record_batch([*columns.values(), pa.array(places)], names=[*columns, "partition"])
 
 
-def _chunks(batch: pa.RecordBatch, topic: str | None, rows_before: int) -> Iterator[TopicChunk]:
-    try:
-        yield from topic_chunks(batch, topic)
-    except RowError as error:
-        raise in_task(error, rows_before) from error
-
-
-def _count(topic: str, options: SinkOptions) -> int:
-    client = shared_client(options.producer_properties)
-    count = client.run(client.partition_count(topic))
-    if count is None:
-        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first")
-    return count
-
-
-def _places(part: TopicChunk, count: int, dealt: int) -> NDArray[np.int32]:
-    rows = part.chunk.num_rows
-    places = ((np.arange(rows) + dealt) % count).astype(np.int32)
-    key = part.chunk.key
-    if key is not None:
-        hashed = key_partitions(key, count)
-        nulls = key.null_mask
-        places = hashed if nulls is None else np.where(nulls, places, hashed)
-    if part.partitions is not None:
-        places = np.where(part.partitions == ANY_PARTITION, places, part.partitions)
-    return places
+def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """The column of *rows* that *field* names; nulls if there is none. Spark reads bytes with offsets of 32 bits, as it
+    hands them out itself."""
+    kind = pa.binary() if pa.types.is_large_binary(field.type) else field.type
+    if field.name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    column = rows.column(field.name)
+    if column.type == kind:
+        return column
+    # Bytes of a shortened text need not be text.
+    return column.cast(pa.binary()).view(kind) if pa.types.is_string(kind) else column.cast(kind)

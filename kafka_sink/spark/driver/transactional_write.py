@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError
-from kafka_sink.spark.driver.write_report import check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
+from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TransactionalCommit
@@ -93,6 +94,7 @@ class TransactionalWrite:
         """Decide the batch and commit every transaction of *messages*.
 
         :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
         :raises KafkaError: if a task's message is missing or its row counts differ.
         """
         with self._tuned_process():
@@ -114,6 +116,11 @@ class TransactionalWrite:
             return
         written = [commit.written for commit in commits if commit.written is not None]
         sink = sink_of(self._options, self._name)
+        try:
+            check_bad_rows(commits, self._options)
+        except TooManyBadRowsError:
+            sink.give_up(plan, written)
+            raise
         sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         report = report_of(

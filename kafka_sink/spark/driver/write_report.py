@@ -12,10 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
 
 _log = logging.getLogger(__name__)
+
+
+def checked_messages(messages: Sequence[WriterCommitMessage | None], options: SinkOptions) -> list[TaskCommit]:
+    """The outcomes of the tasks of a write that is complete when they have ended.
+
+    :raises KafkaError: as for :func:`check_messages`.
+    :raises TooManyBadRowsError: as for :func:`check_bad_rows`.
+    """
+    commits = check_messages(messages)
+    check_bad_rows(commits, options)
+    return commits
+
+
+def check_bad_rows(commits: Sequence[TaskCommit], options: SinkOptions) -> None:
+    """Warn of the bad rows of all tasks.
+
+    :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
+    """
+    bad_rows, rows = sum(commit.bad_rows for commit in commits), sum(commit.rows_in for commit in commits)
+    if not bad_rows:
+        return
+    first = next(commit.first_bad_row for commit in commits if commit.bad_rows)
+    if options.max_bad_rows is not None:
+        options.max_bad_rows.check(bad_rows, rows, first)
+    place = "were dropped" if options.dead_letter_topic is None else f"are in topic {options.dead_letter_topic}"
+    _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, place, first)
 
 
 def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
@@ -29,11 +56,12 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
             f"{len(messages) - len(commits)} of {len(messages)} tasks reported nothing, so it is not known whether "
             "their rows were written; write again (rows may then be duplicated)"
         )
-    short = [commit for commit in commits if commit.rows_acked != commit.rows_in]
+    short = [commit for commit in commits if commit.rows_acked + commit.bad_rows != commit.rows_in]
     if short:
         raise KafkaError(
             "; ".join(
-                f"partition {commit.task_partition}: {commit.rows_acked} of {commit.rows_in} rows acknowledged"
+                f"partition {commit.task_partition}: {commit.rows_acked} of {commit.rows_in - commit.bad_rows} rows "
+                "acknowledged"
                 for commit in short
             )
         )
@@ -46,6 +74,7 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
     return {
         **more,
         "rows": sum(commit.rows_acked for commit in commits),
+        "bad_rows": sum(commit.bad_rows for commit in commits),
         "bytes": sum(commit.record_bytes for commit in commits),
         "wire_bytes": sum(commit.wire_bytes for commit in commits),
         "batches": sum(commit.batches for commit in commits),

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 class SinkProgress:
     """One committed batch. Times in ms; sizes in bytes before compression and as sent.
 
+    *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
+
     *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
     acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
     *partitions* have names like ``topic-0``.
@@ -56,6 +58,7 @@ class SinkProgress:
     ack_p50_ms: int | None
     ack_p99_ms: int | None
     partitions: Mapping[str, PartitionRange] = field(default_factory=dict)
+    bad_rows: int = 0
 
     def _repr_html_(self) -> str:
         """Two tables in a notebook: the figures, and the offsets of each partition."""
@@ -79,6 +82,8 @@ class SinkProgress:
                 name: PartitionRange(part["rows"], part["first"], part["last"])
                 for name, part in report["partitions"].items()
             },
+            # Lines of earlier releases have none.
+            bad_rows=int(report.get("bad_rows", 0)),
         )
 
 
@@ -168,7 +173,7 @@ class _Figures:
         self._tags = tuple(tags.items())
         self._clock = clock
         self._totals = {"batches-total": 0, "skipped-batches-total": 0, "rows-total": 0, "bytes-total": 0}
-        self._totals["wire-bytes-total"] = 0
+        self._totals |= {"wire-bytes-total": 0, "bad-rows-total": 0}
         self._offsets: dict[str, int] = {}
 
     def add(self, progress: SinkProgress) -> None:
@@ -176,6 +181,7 @@ class _Figures:
         self._totals["batches-total"] += 1
         self._totals["skipped-batches-total"] += progress.decision == "skipped"
         self._totals["rows-total"] += progress.rows
+        self._totals["bad-rows-total"] += progress.bad_rows
         self._totals["bytes-total"] += progress.record_bytes
         self._totals["wire-bytes-total"] += progress.wire_bytes
         self._offsets.update((name, part.last_offset) for name, part in progress.partitions.items())

@@ -5,7 +5,7 @@ Runs in the task, once per batch of up to 10,000 rows. It uses views of the buff
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,18 +31,18 @@ class TopicChunk:
     partitions: NDArray[np.int32] | None
     rows: NDArray[np.intp] | None = None
 
+    def without(self, rows: Sequence[int]) -> TopicChunk:
+        """All rows of the chunk but *rows*."""
+        kept = np.delete(np.arange(self.chunk.num_rows), rows)
+        partitions = None if self.partitions is None else self.partitions[kept]
+        return TopicChunk(self.topic, self.chunk.take(kept), partitions, kept if self.rows is None else self.rows[kept])
+
     def in_batch(self, error: RowError) -> RowError:
         """Convert *error* from a row index in ``chunk`` to a row index in the Arrow batch."""
         return error if self.rows is None else error.at(self.rows[list(error.rows)].tolist())
 
 
-def in_task(error: RowError, rows_before: int) -> RowError:
-    """Convert *error* from a row index in an Arrow batch to a row index in the task, for the user; *rows_before* counts
-    the task's earlier rows."""
-    return type(error)(rows_before + error.row, f"of this task {error.problem}", error.column)
-
-
-def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChunk]:
+def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> list[TopicChunk]:
     """The rows of *batch* grouped by topic, in their order; *topic* is preferred to the column of topics.
 
     :raises RowError: if a row has a null topic, a negative partition, or a header without a key.
@@ -50,8 +50,7 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChun
     parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
     chunk, partitions = parts.chunk, parts.partitions
     if topic is not None:
-        yield TopicChunk(topic, chunk, partitions)
-        return
+        return [TopicChunk(topic, chunk, partitions)]
     names = batch.column("topic")
     if names.null_count:
         nulls = np.flatnonzero(names.is_null().to_numpy(zero_copy_only=False)).tolist()
@@ -61,8 +60,9 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> Iterator[TopicChun
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     found = encoded.dictionary.to_pylist()
     if len(found) == 1:
-        yield TopicChunk(found[0], chunk, partitions)
-        return
-    for code, name in enumerate(found):
-        rows = np.flatnonzero(codes == code)
-        yield TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)
+        return [TopicChunk(found[0], chunk, partitions)]
+    of_topics = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(found)]
+    return [
+        TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)
+        for name, rows in of_topics
+    ]

@@ -41,7 +41,8 @@ class PartitionRange:
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
     """The outcome of one task. ``record_bytes`` is the size before compression, ``wire_bytes`` the size as sent,
-    headers included.
+    headers included. Of ``rows_in`` rows ``rows_acked`` were acknowledged, and ``bad_rows`` became dead letters or were
+    dropped; ``first_bad_row`` is the text of the first problem.
 
     ``ack_ms`` maps the time until the acknowledgement to the number of rows, see :func:`rounded_ms`.
     """
@@ -56,6 +57,8 @@ class TaskCommit(WriterCommitMessage):
     elapsed_ms: int
     ranges: dict[TopicPartition, PartitionRange] = field(default_factory=dict)
     ack_ms: dict[int, int] = field(default_factory=dict)
+    bad_rows: int = 0
+    first_bad_row: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ def encode_outcome(outcome: TaskCommit | UnwritableRowsError) -> str:
     ranges = outcome.ranges.items()
     return json.dumps(
         {
+            "first_bad_row": outcome.first_bad_row,
             "counts": [getattr(outcome, name) for name in _COUNTS],
             "ranges": [[*key, part.rows, part.first_offset, part.last_offset] for key, part in ranges],
             "ack_ms": list(outcome.ack_ms.items()),
@@ -65,7 +66,7 @@ def _decode(found: Any) -> TaskCommit | UnwritableRowsError:
         for topic, partition, rows, first, last in found["ranges"]
     }
     ack_ms = {int(ms): int(rows) for ms, rows in found["ack_ms"]}
-    commit = TaskCommit(**counts, ranges=ranges, ack_ms=ack_ms)
+    commit = TaskCommit(**counts, first_bad_row=str(found["first_bad_row"]), ranges=ranges, ack_ms=ack_ms)
     transaction = found["transaction"]
     if transaction is None:
         return commit

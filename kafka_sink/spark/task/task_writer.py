@@ -11,23 +11,31 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import KafkaError, RowError
+from kafka_sink.common.errors import KafkaError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
-from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
-from kafka_sink.spark.task.arrow_columns import in_task, topic_chunks
+from kafka_sink.producer.staging.topic_metadata import check_partitions
+from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.spark.options import DEAD_LETTER, KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
+from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
+from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_networks import KeptNetworks
-from kafka_sink.spark.task.payloads import with_payloads
+from kafka_sink.spark.task.payloads import Payloads
+from kafka_sink.spark.task.placed_rows import take_placed
 from kafka_sink.spark.task.property_digest import digest_with_files
 from kafka_sink.spark.task.rate_limit import RateLimit
 
@@ -82,6 +90,11 @@ class _TaskAttempt:
         self._connections = digest_with_files(options.producer_properties)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
+        self._payloads = Payloads(options.formats)
+        self._bad = BadRows(options, self._take_refused)
+        self._dead_letters = _SentDeadLetters()
+        #: Topics without the partition that a row named.
+        self._too_few_partitions: set[str] = set()
         self._rows_in = 0
         self._network: ClientNetwork | None = None
         self._producer: KafkaProducer | None = None
@@ -93,30 +106,66 @@ class _TaskAttempt:
             if self._producer is not None:
                 self._producer.flush()
             _raise_first_error(self._tracker)
-            if self._tracker.rows_acked != self._rows_in:
+            self._dead_letters.check()
+            if self._tracker.rows_acked + self._bad.count != self._rows_in:
                 raise SinkWriteError(
-                    f"{self._rows_in} rows were sent but {self._tracker.rows_acked} acknowledged; this is a bug"
+                    f"{self._rows_in - self._bad.count} rows were sent but {self._tracker.rows_acked} acknowledged; "
+                    "this is a bug"
                 )
         except Exception as error:
             raise self._explained(error) from error
 
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
-        gathered = _Gathered(with_payloads(batches, self._options.formats))
+        gathered = _Gathered(batches)
         for batch in self._paced(gathered):
-            producer = self._open() if self._producer is None else self._producer
-            try:
-                _send(producer, batch, self._options, self._tracker)
-            except RowError as error:
-                raise in_task(error, self._rows_in) from error
-            if not self._rows_in:
-                gathered.least_bytes = _bytes_to_gather(producer, self._options.topic)
+            self._send(TaskRows(batch, self._rows_in))
+            if not self._rows_in and self._producer is not None:
+                gathered.least_bytes = _bytes_to_gather(self._producer, self._options.topic)
             self._rows_in += batch.num_rows
+
+    def _send(self, rows: TaskRows) -> None:
+        if self._options.is_placed:
+            rows = take_placed(rows, self._bad, self._send_dead_letters)
+        rows, payloads = self._bad.accepted(rows, self._payloads.of)
+        rows = replace(rows, batch=payloads)
+        rows, parts = self._bad.accepted(rows, partial(topic_chunks, topic=self._options.topic))
+        for part in parts:
+            self._send_part(rows, part)
+
+    def _send_part(self, rows: TaskRows, part: TopicChunk) -> None:
+        producer = self._open()
+        while True:
+            try:
+                if part.topic in self._too_few_partitions:
+                    # The producer would wait for the partition again.
+                    check_partitions(part.topic, part.partitions, len(producer.partitions_for(part.topic)))
+                _stage(producer, part.topic, part.chunk, part.partitions, self._tracker)
+                return
+            except RowError as error:
+                if isinstance(error, RowPartitionError):
+                    self._too_few_partitions.add(part.topic)
+                self._bad.refuse(rows, part.in_batch(error))
+                part = part.without(error.rows)
+
+    def _take_refused(self, rows: TaskRows, error: RowError) -> None:
+        if self._options.on_bad_row == DEAD_LETTER:
+            self._send_dead_letters(DeadLetters(self._options).of(rows, error), None)
+
+    def _send_dead_letters(self, letters: pa.RecordBatch, partitions: NDArray[np.int32] | None) -> None:
+        topic = self._options.dead_letter_topic or ""
+        self._dead_letters.count += letters.num_rows
+        try:
+            _stage(self._open(), topic, letters, partitions, self._dead_letters.tracker)
+        except RowError as error:
+            raise SinkWriteError(f"a dead letter cannot be written to {topic}: it {error.problem}") from error
 
     def _paced(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         limit = self._options.max_records_per_second
         return batches if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(batches)
 
     def _open(self) -> KafkaProducer:
+        if self._producer is not None:
+            return self._producer
         self._network = kept_networks.take(self._connections)
         open_producer = self._open_producer or partial(_open_plain, self._options)
         self._producer = open_producer(self._task_partition, self._number, self._network)
@@ -144,7 +193,9 @@ class _TaskAttempt:
             wire_bytes=int(figures.get("batch-byte-total", 0)),
             batches=int(figures.get("batch-total", 0)),
             elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - self._started_ms,
-            ranges=self._tracker.ranges,
+            bad_rows=self._bad.count,
+            first_bad_row=self._bad.first,
+            ranges={**self._tracker.ranges, **self._dead_letters.tracker.ranges},
             ack_ms=dict(self._tracker.ack_ms),
         )
 
@@ -212,17 +263,20 @@ def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
     return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
 
-def _send(producer: KafkaProducer, batch: pa.RecordBatch, options: SinkOptions, tracker: DeliveryTracker) -> None:
-    """:raises RowError: if a row of *batch* cannot be written."""
-    for part in topic_chunks(batch, options.topic):
-        try:
-            producer.send_columns(part.topic, part.chunk, part.partitions, tracker.handing_over())
-        except RowError as error:
-            raise part.in_batch(error) from error
-        except PartlyStagedError as error:
-            # A task attempt writes all of its rows or fails, so a part cannot be handled separately.
-            raise (error.__cause__ or error) from None
-        _raise_first_error(tracker)
+def _stage(
+    producer: KafkaProducer,
+    topic: str,
+    rows: pa.RecordBatch | ColumnChunk,
+    partitions: NDArray[np.int32] | None,
+    tracker: DeliveryTracker,
+) -> None:
+    """:raises RowError: if some of *rows* cannot be written; none of them is staged."""
+    try:
+        producer.send_columns(topic, rows, partitions, tracker.handing_over())
+    except PartlyStagedError as error:
+        # A task attempt writes all of its rows or fails, so a part cannot be handled separately.
+        raise (error.__cause__ or error) from None
+    _raise_first_error(tracker)
 
 
 def task_properties(options: SinkOptions) -> dict[str, str]:
@@ -269,3 +323,19 @@ class DeliveryTracker:
             part = PartitionRange(delivery.count, delivery.base_offset, last)
             known = self.ranges.get(delivery.topic_partition)
             self.ranges[delivery.topic_partition] = part if known is None else known.merge(part)
+
+
+class _SentDeadLetters:
+    """The dead letters that a task has sent, and their acknowledgements."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tracker = DeliveryTracker(SYSTEM_CLOCK)
+
+    def check(self) -> None:
+        """:raises KafkaError: if one of them is not acknowledged."""
+        _raise_first_error(self.tracker)
+        if self.tracker.rows_acked != self.count:
+            raise SinkWriteError(
+                f"{self.count} dead letters were sent but {self.tracker.rows_acked} acknowledged; this is a bug"
+            )

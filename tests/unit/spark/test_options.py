@@ -103,6 +103,7 @@ def test_consumer_options_are_refused_as_such(name: str) -> None:
     [
         ("sasl.kerberos.service.name", "Kerberos is not supported, use SCRAM-SHA-512"),
         ("sasl.login.class", "kafka.sasl.login.callback.handler.class"),
+        ("sasl.client.callback.handler.class", "kafka.sasl.login.callback.handler.class"),
         ("security.providers", "Java classes cannot be used"),
     ],
 )
@@ -298,3 +299,30 @@ def test_secrets_in_options_are_warned_of_once() -> None:
     assert said.startswith("the value of kafka.sasl.jaas.config is a secret. It travels with Spark's options")
     assert "${file:/path/of/secrets.properties:key}" in said
     assert "s3cr3t" not in said
+
+
+@pytest.mark.behaviour("Dead letters", "Options of bad rows that contradict each other are refused with what to do")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"onBadRow": "dead-letter"}, "needs the topic of the bad rows: set option deadLetterTopic"),
+        ({"onBadRow": "drop", "deadLetterTopic": "d"}, "deadLetterTopic has no effect with onBadRow=drop; remove one"),
+        ({"onBadRow": "fail", "deadLetterTopic": "d"}, "deadLetterTopic has no effect with onBadRow=fail; remove one"),
+        ({"onBadRow": "skip"}, "option onBadRow: 'skip' is not allowed, expected one of fail, drop, dead-letter"),
+        ({"deadLetterTopic": "t"}, "option deadLetterTopic: 't' is the topic of the rows themselves"),
+        ({"maxBadRows": "5"}, "option maxBadRows has no effect, because the write fails at the first bad row"),
+        *(
+            ({"deadLetterTopic": "d", "maxBadRows": wrong}, f"option maxBadRows: '{wrong}' is not a number of rows")
+            for wrong in ("many", "-1", "1.5", "101%", "-1%", "%", "1/3%", "")
+        ),
+    ],
+)
+def test_contradicting_options_of_bad_rows_are_refused(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**REQUIRED, **given})
+    assert expected in str(caught.value)
+
+
+def test_a_dead_letter_topic_is_enough() -> None:
+    assert parse_options({**REQUIRED, "deadLetterTopic": "d", "maxBadRows": "1%"}).on_bad_row == "dead-letter"
+    assert parse_options(REQUIRED).on_bad_row == "fail"

@@ -120,7 +120,7 @@ def test_kept_metadata_is_refreshed_by_age_and_after_failure(monkeypatch: pytest
         write_row(servers, 1)
         asked = metadata_requests(cluster)
         with pytest.raises(SinkWriteError):
-            write_row(servers, -7, partition=-7)
+            write_row(servers, 7, partition=7)
         write_row(servers, 2)
         assert metadata_requests(cluster) > asked
         asked = metadata_requests(cluster)

@@ -1,0 +1,267 @@
+"""What becomes of the rows of a task that cannot be written, by reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.spark.bad_row_limit import BadRowLimit, TooManyBadRowsError
+from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX
+from kafka_sink.spark.task.task_writer import SinkWriteError, write_task
+from tests.support.readback import read_topic
+
+ROWS, DEAD = "rows", "rejected"
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+        ],
+    }
+)
+ORDER = pa.struct([("id", pa.int32()), ("colour", pa.string())])
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(auto_create_topics=False) as cluster:
+        for topic in (ROWS, DEAD):
+            cluster.create_topic(topic, 2)
+        yield cluster
+
+
+def options_of(cluster: EmbeddedCluster, **more: str) -> SinkOptions:
+    given = {"topic": ROWS, "deadLetterTopic": DEAD, **{name.replace("_", "."): value for name, value in more.items()}}
+    return parse_options(
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, **{k: v for k, v in given.items() if v}}
+    )
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def values_of(cluster: EmbeddedCluster, topic: str = ROWS) -> list[str]:
+    return sorted((message.value or b"").decode() for message in read_topic(cluster.bootstrap_servers, topic))
+
+
+def letters_of(cluster: EmbeddedCluster) -> list[tuple[Any, dict[str, str]]]:
+    """The dead letters by their row, with their headers without the prefix."""
+    found = []
+    for message in read_topic(cluster.bootstrap_servers, DEAD):
+        headers = {name.removeprefix(PREFIX): (value or b"").decode() for name, value in message.headers}
+        found.append((message, headers))
+    return sorted(found, key=lambda each: int(each[1]["row"]))
+
+
+def numbered(count: int) -> pa.Array:
+    return pa.array([f"v{number}" for number in range(count)])
+
+
+TIMES = pa.array([datetime(2026, 1, 1, tzinfo=UTC) - timedelta(days=days * 10_000) for days in (0, 1, 3)] * 2)
+REASONS: list[tuple[dict[str, pa.Array], dict[str, str], list[int], str, str, str]] = [
+    (
+        {"partition": pa.array([0, 2, None, 1, 9, 0], pa.int32())},
+        {},
+        [1, 4],
+        "invalid-partition",
+        "partition",
+        r"names partition 2 of topic rows, which has only 2",
+    ),
+    (
+        {"partition": pa.array([0, 1, None, -1, 0, -7], pa.int32())},
+        {},
+        [3, 5],
+        "invalid-partition",
+        "partition",
+        "has partition -1",
+    ),
+    (
+        {"topic": pa.array([ROWS, None, ROWS, None, ROWS, ROWS])},
+        {"topic": ""},
+        [1, 3],
+        "null-topic",
+        "topic",
+        "has a null topic",
+    ),
+    ({"timestamp": TIMES}, {}, [2, 5], "invalid-timestamp", "timestamp", "has the timestamp -"),
+    (
+        {
+            "headers": pa.array(
+                [None, [], [{"key": "a", "value": b"1"}, {"key": None, "value": b"2"}], None, [], []], HEADERS_TYPE
+            )
+        },
+        {},
+        [2],
+        "invalid-headers",
+        "headers",
+        r"has a header \(1\) that has a null key",
+    ),
+    (
+        {"key": pa.array(["k", "k" * 2000, None, "k", "k" * 9000, "k"])},
+        {"kafka_max_request_size": "1500"},
+        [1, 4],
+        "too-large",
+        "",
+        "needs up to",
+    ),
+]
+
+
+@pytest.mark.behaviour("Dead letters", "A row that cannot be written goes to the dead letter topic, with the reason")
+@pytest.mark.parametrize(("columns", "options", "bad", "reason", "column", "message"), REASONS)
+def test_rows_are_refused_for_each_reason(
+    cluster: EmbeddedCluster,
+    columns: dict[str, pa.Array],
+    options: dict[str, str],
+    bad: list[int],
+    reason: str,
+    column: str,
+    message: str,
+) -> None:
+    rows = batch(value=numbered(6), **columns)
+    commit = write_task(iter([rows.slice(0, 3), rows.slice(3)]), options_of(cluster, **options))
+    assert (commit.rows_in, commit.rows_acked, commit.bad_rows) == (6, 6 - len(bad), len(bad))
+    assert values_of(cluster) == [f"v{row}" for row in range(6) if row not in bad]
+    letters = letters_of(cluster)
+    assert [int(headers["row"]) for _, headers in letters] == bad
+    for row, (letter, headers) in zip(bad, letters, strict=True):
+        assert letter.value == f"v{row}".encode()
+        assert (headers["reason"], headers.get("column", "")) == (reason, column)
+        assert headers["message"].startswith(f"row {row} of this task")
+
+    assert re.search(message, letters[0][1]["message"])
+    assert commit.first_bad_row == letters[0][1]["message"]
+
+
+def orders(colours: list[str | None]) -> pa.RecordBatch:
+    """Rows with a struct, of which those of other colours than the schema's cannot be encoded."""
+    values = [{"id": row, "colour": colour} for row, colour in enumerate(colours)]
+    return batch(
+        key=pa.array([b"k"] * len(colours)),
+        value=pa.array(values, ORDER),
+        headers=pa.array([[{"key": "own", "value": b"h"}]] * len(colours), HEADERS_TYPE),
+        timestamp=pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * len(colours)),
+        partition=pa.array([1] * len(colours), pa.int32()),
+    )
+
+
+def as_avro(options: SinkOptions) -> SinkOptions:
+    return replace(options, formats=(ColumnFormat("value", "avro", SCHEMA),))
+
+
+@pytest.mark.behaviour(
+    "Dead letters", "A dead letter has key, value (as JSON if it is a struct) and headers of the row"
+)
+def test_a_dead_letter_has_what_the_row_had(cluster: EmbeddedCluster) -> None:
+    rows = orders(["RED", "GREEN", "BLUE", None, "GREEN"])
+    given = options_of(cluster, txnAppId="app", txnVersion="7", progressTopic=ROWS)
+    commit = write_task(iter([rows, rows.slice(0, 2)]), as_avro(given))
+    assert (commit.rows_in, commit.rows_acked, commit.bad_rows) == (7, 3, 4)
+    letters = letters_of(cluster)
+    assert [int(headers["row"]) for _, headers in letters] == [1, 3, 4, 6]
+    letter, headers = letters[0]
+    assert (letter.key, json.loads(letter.value)) == (b"k", {"id": 1, "colour": "GREEN"})
+    assert letter.timestamp > datetime(2026, 2, 1, tzinfo=UTC).timestamp() * 1000
+    assert letter.headers[0] == ("own", b"h")
+    assert abs(datetime.fromisoformat(headers.pop("timestamp")).timestamp() * 1000 - letter.timestamp) < 60_000
+    message = headers.pop("message")
+    assert message.startswith("row 1 of this task has 'GREEN' in column 'value.colour', which is none of the enum's")
+    assert headers == {
+        "own": "h",
+        "reason": "not-encodable",
+        "column": "value.colour",
+        "value.encoding": "json",
+        "topic": ROWS,
+        "partition": "1",
+        "row.timestamp": str(int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)),
+        "row": "1",
+        "sink": "app",
+        "batch.id": "7",
+        "task": "0",
+        "attempt": "0",
+    }
+    assert "is null in column 'value.colour'" in letters[1][1]["message"]
+
+
+@pytest.mark.behaviour("Dead letters", "What is too large for a dead letter is cut, and its headers say so")
+def test_a_row_that_is_too_large_is_cut(cluster: EmbeddedCluster) -> None:
+    own = [{"key": "own", "value": b"h" * 3000}]
+    rows = batch(
+        key=pa.array(["k" * 9000, None, "k"]),
+        value=pa.array(["v", "ü" * 50_000, "v"]),
+        headers=pa.array([own, own, None], HEADERS_TYPE),
+    )
+    commit = write_task(iter([rows]), options_of(cluster, kafka_max_request_size="8000"))
+    assert (commit.rows_acked, commit.bad_rows) == (1, 2)
+    (first, of_first), (second, of_second) = letters_of(cluster)
+    assert (first.key, first.value) == (b"k" * 1000, b"v")
+    assert (second.key, second.value) == (None, ("ü" * 500).encode())
+    assert (of_first["key.size"], of_first["headers.omitted"], "value.size" in of_first) == ("9000", "1", False)
+    assert (of_second["value.size"], of_second["headers.omitted"], "own" in of_second) == ("100000", "1", False)
+
+
+def test_rows_may_all_be_bad(cluster: EmbeddedCluster) -> None:
+    rows = orders(["GREEN"] * 5)
+    commit = write_task(iter([rows] * 3), as_avro(options_of(cluster)))
+    assert (commit.rows_in, commit.rows_acked, commit.bad_rows) == (15, 0, 15)
+    assert values_of(cluster) == []
+    assert [int(headers["row"]) for _, headers in letters_of(cluster)] == list(range(15))
+
+
+@pytest.mark.behaviour(
+    "Dead letters", "onBadRow=drop leaves rows out, and counts them; onBadRow=fail fails at the first"
+)
+def test_rows_are_dropped_or_fail_the_task(cluster: EmbeddedCluster) -> None:
+    rows = orders(["RED", "GREEN", "BLUE"])
+    commit = write_task(iter([rows]), as_avro(options_of(cluster, deadLetterTopic="", onBadRow="drop")))
+    assert (commit.rows_in, commit.rows_acked, commit.bad_rows) == (3, 2, 1)
+    assert len(values_of(cluster)) == 2
+    assert letters_of(cluster) == []
+    with pytest.raises(SinkWriteError, match=r"row 4 of this task has 'GREEN' in column 'value\.colour'"):
+        write_task(iter([rows.slice(0, 1)] * 3 + [rows]), as_avro(options_of(cluster, deadLetterTopic="")))
+
+
+@pytest.mark.behaviour(
+    "Dead letters", "A task fails as soon as it has more bad rows than maxBadRows, with the first one"
+)
+def test_a_task_fails_beyond_the_limit(cluster: EmbeddedCluster) -> None:
+    rows = orders(["GREEN", "RED"])
+    options = as_avro(options_of(cluster, maxBadRows="2"))
+    assert write_task(iter([rows] * 2), options).bad_rows == 2
+    limit = (
+        r"3 rows of one task cannot be written, more than option maxBadRows=2 allows; the first: row 0 of this task has"
+    )
+    with pytest.raises(SinkWriteError, match=limit):
+        write_task(iter([rows] * 3), options)
+
+
+def test_a_missing_dead_letter_topic_is_named(cluster: EmbeddedCluster) -> None:
+    options = as_avro(options_of(cluster, deadLetterTopic="nowhere", kafka_max_block_ms="300"))
+    with pytest.raises(SinkWriteError, match="topic nowhere is not present"):
+        write_task(iter([orders(["GREEN"])]), options)
+
+
+@pytest.mark.behaviour("Dead letters", "maxBadRows is a number of rows, or a share of all rows of the write")
+@pytest.mark.parametrize(
+    ("text", "allowed", "too_many"),
+    [("0", 0, 1), ("7", 7, 8), ("1%", 10, 11), ("0.5 %", 5, 6), ("100%", 1000, None), ("0%", 0, 1)],
+)
+def test_limits_are_numbers_or_shares(text: str, allowed: int, too_many: int | None) -> None:
+    limit = BadRowLimit.parse(text)
+    limit.check(allowed, 1000, "")
+    if too_many is not None:
+        with pytest.raises(TooManyBadRowsError, match=rf"{too_many} of 1000 rows \(.*%\) .* maxBadRows={text}"):
+            limit.check(too_many, 1000, "row 1 …")
