@@ -66,7 +66,6 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
     "{prefix}ssl.keystore.location",
     "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
-    "sasl.client.callback.handler.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
     "sasl.kerberos.service.name": MECHANISMS_ELSEWHERE["GSSAPI"],
     "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
     "transaction.two.phase.commit.enable": (

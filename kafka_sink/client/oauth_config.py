@@ -8,6 +8,7 @@ Source: KIP-255, KIP-768, KIP-1139, KIP-1258; apache/kafka ``SaslConfigs``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ from kafka_sink.network.oauth.client_assertion import ES256, RS256
 from kafka_sink.network.oauth.token_endpoint import EndpointLimits
 from kafka_sink.network.oauth.token_login import RefreshRules
 
+AWS_CLIENT_HANDLER: Final = "IAMClientCallbackHandler"
+_REGION: Final = re.compile(r"|[a-z]{2}(-[a-z0-9]+)+-\d+")
 _INT_MAX: Final = 2**31 - 1
 _MILLISECONDS: Final = c.between(1, _INT_MAX)
 FILE_RETRIEVER: Final = "FileJwtRetriever"
@@ -33,7 +36,8 @@ class OAuthConfig:
         None,
         "for OAUTHBEARER: a function, or the dotted path of one, that returns a JWT, or any token with its expiry "
         "time (seconds since 1970); called again before the token expires. Spark's executors must be able to import "
-        "it. Kafka's own …OAuthBearerLoginCallbackHandler stands for sasl.oauthbearer.token.endpoint.url",
+        "it. Kafka's own …OAuthBearerLoginCallbackHandler stands for sasl.oauthbearer.token.endpoint.url, and Amazon's "
+        "…IAMOAuthBearerLoginCallbackHandler for sasl.oauthbearer.aws.region",
     )
     sasl_oauthbearer_token_endpoint_url: str = c.key(
         "sasl.oauthbearer.token.endpoint.url",
@@ -126,6 +130,25 @@ class OAuthConfig:
     )
     sasl_oauthbearer_assertion_claim_jti_include: bool = c.key(
         "sasl.oauthbearer.assertion.claim.jti.include", c.BOOLEAN, False, "give each assertion an id of its own"
+    )
+    sasl_oauthbearer_aws_region: str = c.key(
+        "sasl.oauthbearer.aws.region",
+        c.STRING,
+        "",
+        "for IAM on Amazon MSK, with OAUTHBEARER: the region of the cluster; tokens are made from the AWS credentials "
+        "of the process that connects. Needs kafkalite[msk]",
+        validator=c.Validator("a region such as eu-west-1", lambda text: bool(_REGION.fullmatch(text))),
+    )
+    sasl_client_callback_handler_class: str = c.key(
+        "sasl.client.callback.handler.class",
+        c.STRING,
+        "",
+        "accepted as Amazon's documentation writes it, with sasl.mechanism=AWS_MSK_IAM",
+        validator=c.Validator(
+            f"…{AWS_CLIENT_HANDLER}; other Java classes cannot be used: tokens come from a function of yours "
+            "(sasl.login.callback.handler.class)",
+            lambda name: name.rpartition(".")[2] in ("", AWS_CLIENT_HANDLER),
+        ),
     )
     sasl_login_connect_timeout_ms: int = c.key(
         "sasl.login.connect.timeout.ms",

@@ -16,7 +16,7 @@ from kafka_sink.client.token_source import token_source
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER, PLAIN
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.channel_builder import (
     AuthenticatorFactory,
@@ -90,10 +90,10 @@ def _warn_of_unused(config: ClientConfig) -> None:
 def _authenticators(
     config: ClientConfig, exchange: ClientExchange, clock: Clock, client_id: str
 ) -> AuthenticatorFactory:
+    mechanism = OAUTHBEARER if config.sasl_mechanism == AWS_MSK_IAM else config.sasl_mechanism
+
     def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:
-        return SaslClientAuthenticator(
-            config.sasl_mechanism, exchange, transport, reader, clock=clock, client_id=client_id
-        )
+        return SaslClientAuthenticator(mechanism, exchange, transport, reader, clock=clock, client_id=client_id)
 
     return create
 
@@ -105,7 +105,14 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
         raise ConfigError(
             f"option {config.option('sasl.mechanism')} is required with {config.option('security.protocol')}=SASL_…"
         )
-    if mechanism == OAUTHBEARER:
+    if mechanism == AWS_MSK_IAM:
+        _log.warning(
+            "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
+            "OAUTHBEARER and %s to say so yourself",
+            config.option("sasl.mechanism"),
+            config.option("sasl.oauthbearer.aws.region"),
+        )
+    if mechanism in (OAUTHBEARER, AWS_MSK_IAM):
         tokens = token_source(config, clock)
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kafka_sink.client.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
-from kafka_sink.common.sasl_mechanisms import MECHANISMS, REFUSED
+from kafka_sink.common.sasl_mechanisms import OF_CLIENTS, REFUSED
 from kafka_sink.common.tls_config import HTTPS, SslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -27,7 +27,7 @@ def _mechanism(value: Any) -> str:
 
 
 _MECHANISM: Final = c.ConfigType("the name of a SASL mechanism", _mechanism)
-_EXPECTED: Final = f"one of {', '.join(MECHANISMS)}; " + "; ".join(f"{name}: {todo}" for name, todo in REFUSED.items())
+_EXPECTED: Final = f"one of {', '.join(OF_CLIENTS)}; " + "; ".join(f"{name}: {todo}" for name, todo in REFUSED.items())
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class SecurityConfig(OAuthConfig, SslConfig):
         "sasl.mechanism",
         _MECHANISM,
         "",
-        "SASL mechanism used for authentication (Kafka: GSSAPI)",
-        validator=c.Validator(_EXPECTED, lambda name: name in ("", *MECHANISMS)),
+        "SASL mechanism used for authentication (Kafka: GSSAPI); AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
+        validator=c.Validator(_EXPECTED, lambda name: name in ("", *OF_CLIENTS)),
     )
     sasl_jaas_config: str = c.key(
         "sasl.jaas.config",

@@ -13,13 +13,16 @@ SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 SCRAM_SHA_512: Final = "SCRAM-SHA-512"
 OAUTHBEARER: Final = "OAUTHBEARER"
 
-#: The mechanisms that this project implements.
+#: Amazon's name of a mechanism of its own, for which its brokers also take tokens.
+AWS_MSK_IAM: Final = "AWS_MSK_IAM"
+
+#: The mechanisms that this project implements, for clients and brokers.
 MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
+
+#: Names that clients may give: AWS_MSK_IAM stands for OAUTHBEARER.
+OF_CLIENTS: Final = (*MECHANISMS, AWS_MSK_IAM)
 
 #: Mechanisms that are not implemented, with their alternatives.
 REFUSED: Final[Mapping[str, str]] = {
     "GSSAPI": "Kerberos is not supported, use SCRAM-SHA-512, OAUTHBEARER or mTLS",
-    "AWS_MSK_IAM": (
-        "use OAUTHBEARER, which MSK accepts, with aws-msk-iam-sasl-signer-python in sasl.login.callback.handler.class"
-    ),
 }

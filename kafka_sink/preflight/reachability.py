@@ -12,8 +12,10 @@ from typing import Final, TypeAlias
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.token_source import is_of_aws
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER
 from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import Disconnect
@@ -123,13 +125,29 @@ class Reachability:
             found, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
             return Finding(TLS, "", Status.FAILED, found, advice or self._other_protocol())
         if error is not None:
-            credentials = (
+            credentials = self._of_mechanism() or (
                 f"check {option('sasl.mechanism')}, the user name and the password ({option('sasl.jaas.config')}, or "
                 f"{option('sasl.username')} and {option('sasl.password')}), and that the brokers know this user"
             )
             return Finding(SASL, "", Status.FAILED, str(error), credentials)
         stage = TLS if protocol in (SSL, SASL_SSL) else SASL
         return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", self._other_protocol())
+
+    def _of_mechanism(self) -> str:
+        """What to do if credentials other than a user name and a password were refused; empty for these."""
+        config = self._config
+        if config.sasl_mechanism in (OAUTHBEARER, AWS_MSK_IAM) and is_of_aws(config):
+            return (
+                "check that the IAM policy of the AWS credentials allows kafka-cluster:Connect on this cluster, "
+                f"the region ({config.option('sasl.oauthbearer.aws.region')}), the clock of this machine, and that the "
+                "port is that of IAM (9098; 9198 from the internet)"
+            )
+        if config.sasl_mechanism == OAUTHBEARER:
+            return (
+                "check the client's credentials at the identity provider, and that issuer, audience, signature and "
+                "expiry of its tokens are what the brokers expect (their logs say what they miss)"
+            )
+        return ""
 
     def _other_protocol(self) -> str:
         return (

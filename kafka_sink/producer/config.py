@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.security import create_channel_builder
-from kafka_sink.client.token_source import is_java_handler
+from kafka_sink.client.token_source import is_java_handler, is_of_aws
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
@@ -325,7 +325,7 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
         changes |= {"sasl_jaas_config": "", "sasl_username": _UNKNOWN, "sasl_password": _UNKNOWN}
         if config.sasl_oauthbearer_token_endpoint_url:
             changes |= {"sasl_oauthbearer_client_id": _UNKNOWN, "sasl_oauthbearer_client_secret": _UNKNOWN}
-        else:
+        elif not is_of_aws(config):
             changes["sasl_login_callback_handler_class"] = _UNKNOWN
     return replace(config, **changes)
 
