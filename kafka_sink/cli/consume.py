@@ -11,16 +11,21 @@ from typing import Any
 
 import click
 
-from kafka_sink.cli import options, output
-from kafka_sink.cli.json_records import to_json_line
+from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli.json_records import Shown, to_json_line
+from kafka_sink.cli.typed_values import shown
 from kafka_sink.client.admin import LATEST as LATEST_OFFSET
 from kafka_sink.client.admin import AdminClient, AdminConfig
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as configuration
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
+from kafka_sink.formats.column_format import FORMATS
+from kafka_sink.registry.client import RegistryClient
 
 
 @click.command()
@@ -44,6 +49,9 @@ from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
     help="read_committed skips the records of aborted transactions and stops before open ones. Default: "
     "read_uncommitted.",
 )
+@click.option("--format", "value_format", type=click.Choice(FORMATS), help="Decode values of this format.")
+@click.option("--key-format", type=click.Choice(FORMATS), help="Decode keys of this format.")
+@registry_options.registry
 @options.connection
 def consume(
     topic: str,
@@ -53,6 +61,9 @@ def consume(
     max_records: int | None,
     follow: bool,
     isolation: str | None,
+    value_format: str | None,
+    key_format: str | None,
+    registry: RegistryClient | None,
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -60,8 +71,10 @@ def consume(
     """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
     A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
-    printed as {"base64": "…"}.
+    printed as {"base64": "…"}. With --format the value is printed as JSON: Avro by its schema in the registry, JSON as
+    it is, with or without the header of a registry.
     """
+    show_key, show_value = shown(key_format, "key", registry), shown(value_format, "value", registry)
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}
@@ -77,13 +90,21 @@ def consume(
             stop_at_end=not follow,
             max_records=max_records,
         ):
-            stdout.write(to_json_line(record))
+            stdout.write(_line(record, show_key, show_value))
             printed += 1
             if follow:
                 stdout.flush()
     if offset and not printed:
         with AdminClient(bootstrap_servers, _known_to(AdminConfig, config)) as admin:
             _tell_of_ends_before(offset, _ends(admin, topic, partitions))
+
+
+def _line(record: ConsumedRecord, key: Shown, value: Shown) -> bytes:
+    try:
+        return to_json_line(record, key, value)
+    except SerializationError as error:
+        place = f"{record.topic}-{record.partition} at offset {record.offset}"
+        raise SerializationError(f"{place}: {error}") from None
 
 
 def _start(from_beginning: bool, offset: int | None, follow: bool) -> str | int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kafka_sink.common.config import nearest
@@ -18,29 +18,45 @@ from kafka_sink.common.model import NO_TIMESTAMP, Header
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.producer.kafka_producer import ProducerRecord
 
-JsonBytes = str | dict[str, str] | None
+#: The JSON of a key or a value.
+Shown = Callable[[bytes | None], str]
+#: The bytes of a key or a value in JSON; its second argument is the name of the field.
+Read = Callable[[Any, str], bytes | None]
 
 _BASE64: Final = "base64"
 _USED_FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
 _FIELDS: Final = frozenset((*_USED_FIELDS, "topic", "offset"))
 
 
-def to_json_line(record: ConsumedRecord) -> bytes:
-    """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none."""
+def json_text(value: Any) -> str:
+    """*value* as JSON in one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def bytes_text(data: bytes | None) -> str:
+    """*data* as JSON: a text, or base64."""
+    return json_text(bytes_to_json(data))
+
+
+def to_json_line(record: ConsumedRecord, key: Shown = bytes_text, value: Shown = bytes_text) -> bytes:
+    """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none.
+
+    *key* and *value* make JSON of the record's.
+    """
     fields = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": None if record.timestamp == NO_TIMESTAMP else record.timestamp,
-        "key": _bytes_to_json(record.key),
-        "value": _bytes_to_json(record.value),
-        "headers": [[name, _bytes_to_json(value)] for name, value in record.headers],
+        "topic": json_text(record.topic),
+        "partition": json_text(record.partition),
+        "offset": json_text(record.offset),
+        "timestamp": json_text(None if record.timestamp == NO_TIMESTAMP else record.timestamp),
+        "key": key(record.key),
+        "value": value(record.value),
+        "headers": json_text([[name, bytes_to_json(each)] for name, each in record.headers]),
     }
-    return json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n"
+    return ("{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}\n").encode("utf-8")
 
 
-def from_json_line(topic: str, line: bytes) -> ProducerRecord:
-    """The record that *line* describes, for *topic*.
+def from_json_line(topic: str, line: bytes, value: Read | None = None) -> ProducerRecord:
+    """The record that *line* describes, for *topic*; *value* makes bytes of its value, by default of text or base64.
 
     :raises SerializationError: if the line is not JSON or not an object, or if a field is unknown or has the wrong
         type.
@@ -59,15 +75,16 @@ def from_json_line(topic: str, line: bytes) -> ProducerRecord:
         raise SerializationError("field value is missing; use null for a record without a value")
     return ProducerRecord(
         topic,
-        _bytes_from_json(fields.get("value"), "value"),
-        key=_bytes_from_json(fields.get("key"), "key"),
+        (value or bytes_from_json)(fields.get("value"), "value"),
+        key=bytes_from_json(fields.get("key"), "key"),
         partition=_int_from_json(fields.get("partition"), "partition", bits=31),
         timestamp=_int_from_json(fields.get("timestamp"), "timestamp", bits=63),
         headers=_headers_from_json(fields.get("headers")),
     )
 
 
-def _bytes_to_json(data: bytes | None) -> JsonBytes:
+def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
+    """*data* as text, or as base64."""
     if data is None:
         return None
     try:
@@ -76,7 +93,11 @@ def _bytes_to_json(data: bytes | None) -> JsonBytes:
         return {_BASE64: base64.b64encode(data).decode("ascii")}
 
 
-def _bytes_from_json(value: Any, field: str) -> bytes | None:
+def bytes_from_json(value: Any, field: str) -> bytes | None:
+    """The bytes of a text, or of base64.
+
+    :raises SerializationError: if *value* is neither; the text names the *field*.
+    """
     if value is None:
         return None
     try:
@@ -105,6 +126,6 @@ def _headers_from_json(value: Any) -> Sequence[Header]:
     for pair in pairs:
         if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise SerializationError('field headers: expected pairs such as [["name", "value"]]')
-        _bytes_from_json(pair[0], "headers")
-        headers.append((pair[0], _bytes_from_json(pair[1], "headers")))
+        bytes_from_json(pair[0], "headers")
+        headers.append((pair[0], bytes_from_json(pair[1], "headers")))
     return tuple(headers)

@@ -60,7 +60,7 @@ class RegistryClient:
         backoff: ExponentialBackoff = _BACKOFF,
     ) -> None:
         """:raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
-        self._config = config
+        self.config = config
         self._servers = [_server(url) for url in config.urls]
         is_secure = any(server.scheme == "https" for server in self._servers)
         contexts = TlsContexts(tls, server=False, prefix=SSL_PREFIX) if is_secure else None
@@ -92,18 +92,15 @@ class RegistryClient:
         :raises RegistryError: if it is of another type, or refers to other subjects; or the registry cannot be reached.
         """
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        schema = answer.get("schema")
-        found = answer.get("schemaType", AVRO)
-        if found != kind or not isinstance(schema, str):
-            raise RegistryError(
-                f"the latest schema of subject {subject} is {found!r}, expected {kind}; choose another one"
-            )
-        if answer.get("references"):
-            raise RegistryError(
-                f"the latest schema of subject {subject} refers to other subjects, which is not supported; register "
-                "it as one schema"
-            )
-        return RegisteredSchema(self._id(answer), schema)
+        return RegisteredSchema(self._id(answer), _alone(f"the latest schema of subject {subject}", answer, kind))
+
+    def schema(self, schema_id: int, kind: str = AVRO) -> str:
+        """The schema with this id, which must be of the type *kind*.
+
+        :raises SchemaNotFoundError: if there is none.
+        :raises RegistryError: if it is of another type, or refers to other subjects; or the registry cannot be reached.
+        """
+        return _alone(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
     def _id(self, answer: dict[str, Any]) -> int:
         found = answer.get("id")
@@ -117,7 +114,7 @@ class RegistryClient:
         if schema is not None:
             headers["Content-Type"] = _CONTENT_TYPE
             body = json.dumps({"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}).encode()
-            path += f"?normalize={str(self._config.normalize).lower()}"
+            path += f"?normalize={str(self.config.normalize).lower()}"
         causes: dict[str, str] = {}
         for attempt in range(_ROUNDS):
             if attempt:
@@ -137,7 +134,7 @@ class RegistryClient:
 
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
         """*headers* with what the configuration says about the one who asks."""
-        config = self._config
+        config = self.config
         if self._tokens is not None:
             try:
                 found = self._tokens.token()
@@ -217,6 +214,16 @@ def _read(answer: HttpAnswer, server: Server) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RegistryError(f"{server.shown} answers with no JSON object: it is no schema registry; check its address")
     return found
+
+
+def _alone(what: str, answer: dict[str, Any], kind: str) -> str:
+    """The schema in *answer*, called *what*, of the type *kind* and without references to others."""
+    schema, found = answer.get("schema"), answer.get("schemaType", AVRO)
+    if found != kind or not isinstance(schema, str):
+        raise RegistryError(f"{what} is {found!r}, expected {kind}; choose another one")
+    if answer.get("references"):
+        raise RegistryError(f"{what} refers to other subjects, which is not supported; register it as one schema")
+    return schema
 
 
 def _refusal(answer: HttpAnswer) -> str:

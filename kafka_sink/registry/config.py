@@ -154,6 +154,11 @@ class RegistryConfig:
             )
 
 
+def is_of_registry(name: str) -> bool:
+    """Whether the option *name*, in lower case, is one of the registry's."""
+    return name in c.keys(RegistryConfig) or name.startswith(f"{SSL_PREFIX}ssl.")
+
+
 def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, SslConfig]:
     """The options of the registry, and those of TLS with it.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.registry.config import SubjectNameStrategy
 
 _MAGIC = b"\x00"
+_HEADER_BYTES = 5
 
 
 def subject_name(strategy: str, column: str, topic: str | None, record: str | None) -> str:
@@ -28,6 +29,18 @@ def subject_name(strategy: str, column: str, topic: str | None, record: str | No
             f"{SubjectNameStrategy.TOPIC}"
         )
     return record if strategy == SubjectNameStrategy.RECORD else f"{topic}-{record}"
+
+
+def split_wire(payload: bytes) -> tuple[int, bytes]:
+    """The id of the schema of *payload*, in the same format, and what follows it.
+
+    :raises SerializationError: if it does not begin with a header.
+    """
+    if len(payload) < _HEADER_BYTES or payload[:1] != _MAGIC:
+        raise SerializationError(
+            "the payload does not begin with 0 and the id of a schema: it was written without a schema registry"
+        )
+    return int.from_bytes(payload[1:_HEADER_BYTES], "big"), payload[_HEADER_BYTES:]
 
 
 def wire_header(schema_id: int) -> bytes:

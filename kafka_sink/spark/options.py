@@ -19,7 +19,7 @@ from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, ha
 from kafka_sink.formats.column_format import FORMATS, JSON, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig, registry_configs, registry_secrets
+from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
 from kafka_sink.spark.bad_row_limit import BadRowLimit
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,6 @@ SINK_DEFAULTS: Mapping[str, str] = {
 }
 
 _OF_REGISTRY = frozenset(c.keys(RegistryConfig))
-_REGISTRY_SSL = f"{SSL_PREFIX}ssl."
 
 #: Producer options that are not supported here, each with the reason.
 REFUSED: Mapping[str, str] = {
@@ -318,7 +317,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             checkpoint = value if lowered == _CHECKPOINT else checkpoint
         elif lowered in own:
             sink_values[own[lowered]] = value
-        elif lowered in _OF_REGISTRY or lowered.startswith(_REGISTRY_SSL):
+        elif is_of_registry(lowered):
             registry_values[lowered] = value
         else:
             raise _refused(name, value, list(own.values()))

@@ -1,0 +1,120 @@
+"""Keys and values in a format, one at a time: shown as JSON, and made of JSON.
+
+Runs on the main thread. The schemas of a registry are asked for once each.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kafka_sink.cli import avro_json
+from kafka_sink.cli.json_records import Read, Shown, bytes_text, json_text
+from kafka_sink.common.errors import ConfigError, SerializationError
+from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.column_format import AVRO
+from kafka_sink.formats.encoders import record_name
+from kafka_sink.registry.client import RegistryClient
+from kafka_sink.registry.subjects import split_wire, subject_name, wire_header
+
+_VALUE = "value"
+
+
+def shown(form: str | None, column: str, registry: RegistryClient | None) -> Shown:
+    """What makes JSON of the keys or values, called *column*, in the format *form*; None: text or base64.
+
+    :raises ConfigError: if Avro is asked for without a registry, or its package is not installed.
+    """
+    if form is None:
+        return bytes_text
+    if form != AVRO:
+        return lambda payload: "null" if payload is None else _json_of(payload, column)
+    if registry is None:
+        raise ConfigError("Avro is read by the schemas of a registry; give --registry URL")
+    fastavro = _fastavro()
+
+    @cache
+    def schema(schema_id: int) -> Any:
+        return fastavro.parse_schema(json.loads(registry.schema(schema_id)))
+
+    def decoded(payload: bytes | None) -> str:
+        if payload is None:
+            return "null"
+        schema_id, data = split_wire(payload)
+        source = io.BytesIO(data)
+        try:
+            value = fastavro.schemaless_reader(source, schema(schema_id), None)
+        except (EOFError, ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
+            raise SerializationError(f"the {column} is no Avro of schema {schema_id} ({error!r})") from None
+        if source.tell() != len(data):
+            raise SerializationError(f"the {column} has bytes after the Avro of schema {schema_id}")
+        return json_text(avro_json.to_json(value))
+
+    return decoded
+
+
+def _json_of(payload: bytes, column: str) -> str:
+    """The payload itself, in one line: parsed and written again, numbers would lose digits."""
+    data = split_wire(payload)[1] if payload[:1] == b"\0" else payload
+    try:
+        text = data.decode("utf-8")
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"the {column} is no JSON ({error})") from None
+    # In JSON a line feed stands between values, never within a text.
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def avro_writer(registry: RegistryClient, topic: str, schema_file: str | None) -> Read:
+    """What makes Avro payloads of JSON values for *topic*: by the schema in the file, which is registered or looked up
+    as the options say, or by the latest one of the subject.
+
+    :raises ConfigError: if the schema is invalid, or the package of Avro is not installed.
+    :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
+    """
+    fastavro = _fastavro()
+    if schema_file is None:
+        latest = registry.latest(subject_name(registry.config.value_strategy, _VALUE, topic, None))
+        schema_id, text = latest.schema_id, latest.schema
+    else:
+        text = Path(schema_file).read_text(encoding="utf-8")
+        subject = subject_name(registry.config.value_strategy, _VALUE, topic, record_name(AVRO, text))
+        ask: Callable[[str, str], int] = registry.register if registry.config.auto_register else registry.id_of
+        schema_id = ask(subject, text)
+    kind, parsed = parse_schema(text), fastavro.parse_schema(json.loads(text))
+    header = wire_header(schema_id)
+
+    def encoded(value: Any, field: str) -> bytes | None:
+        if value is None:
+            return None
+        datum, target = avro_json.from_json(value, kind, field), io.BytesIO()
+        try:
+            fastavro.validation.validate(datum, parsed, strict=False)
+            fastavro.schemaless_writer(target, parsed, datum)
+        except fastavro.validation.ValidationError as error:
+            raise SerializationError(f"field {field}: {_first(error.errors)}") from None
+        except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
+            raise SerializationError(f"field {field}: {error}") from None
+        return header + target.getvalue()
+
+    return encoded
+
+
+def _first(errors: Any) -> str:
+    return str(next(iter(errors), "does not fit the schema"))
+
+
+def _fastavro() -> Any:
+    """:raises ConfigError: if it is not installed."""
+    try:
+        import fastavro
+        import fastavro.validation
+    except ImportError:
+        raise ConfigError(
+            "Avro on the command line needs the package fastavro, which pip install 'kafkalite[avro]' installs"
+        ) from None
+    return fastavro

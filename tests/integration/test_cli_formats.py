@@ -1,0 +1,166 @@
+"""Avro and JSON on the command line, with a registry; confluent-kafka is the other client."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.cli.main import run
+from kafka_sink.testing import EmbeddedRegistry
+from tests.support.readback import read_topic
+
+TOPIC = "orders"
+CONTEXT = SerializationContext(TOPIC, MessageField.VALUE)
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+            {"name": "raw", "type": {"type": "fixed", "name": "Two", "size": 2}},
+            {"name": "weights", "type": {"type": "array", "items": "double"}},
+            {"name": "note", "type": ["null", "string"], "default": None},
+        ],
+    }
+)
+ORDER = {
+    "id": 7,
+    "price": Decimal("1.50"),
+    "at": dt.datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=dt.UTC),
+    "day": dt.date(2026, 1, 31),
+    "raw": b"\xff\x00",
+    "weights": [0.5, float("inf")],
+    "note": None,
+}
+SHOWN = {
+    "id": 7,
+    "price": "1.50",
+    "at": "2026-01-31T12:00:00.000005+00:00",
+    "day": "2026-01-31",
+    "raw": {"base64": "/wA="},
+    "weights": [0.5, "Infinity"],
+    "note": None,
+}
+
+
+class Shell:
+    """The command line against a cluster and a registry of its own."""
+
+    def __init__(self, cluster: EmbeddedCluster, registry: EmbeddedRegistry, capsys: Any, patch: Any) -> None:
+        self._capsys, self._patch = capsys, patch
+        self.servers, self.url = cluster.bootstrap_servers, registry.url
+        self.client = SchemaRegistryClient({"url": registry.url})
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
+        """What is printed; if *code* is not 0, what it complains about."""
+        self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self._capsys.readouterr()
+        assert run([*arguments, "--bootstrap-server", self.servers]) == code
+        printed = self._capsys.readouterr()
+        return str(printed.err if code else printed.out)
+
+    def consume(self, *arguments: str) -> list[Any]:
+        return [json.loads(line)["value"] for line in self("consume", TOPIC, *arguments).splitlines()]
+
+    def send(self, *values: bytes | None) -> None:
+        with KafkaProducer({"bootstrap.servers": self.servers}) as producer:
+            for value in values:
+                producer.send(ProducerRecord(TOPIC, value))
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    with EmbeddedCluster(nodes=1) as cluster, EmbeddedRegistry() as registry:
+        cluster.create_topic(TOPIC, partitions=1)
+        yield Shell(cluster, registry, capsys, monkeypatch)
+
+
+@pytest.mark.behaviour("Schema registry", "consume prints the Avro of other clients, and produce writes what they read")
+def test_avro_of_other_clients_is_printed_and_written(shell: Shell, tmp_path: Path) -> None:
+    theirs = AvroSerializer(shell.client, SCHEMA)(ORDER, CONTEXT)
+    shell.send(theirs, None)
+    assert shell.consume("--format", "avro", "--registry", shell.url) == [SHOWN, None]
+    line = json.dumps({"key": "k", "value": SHOWN}).encode()
+    shell("produce", TOPIC, "--format", "avro", "--registry", shell.url, stdin=line)
+    (tmp_path / "order.avsc").write_text(SCHEMA)
+    given = ["--value-schema", str(tmp_path / "order.avsc"), "-X", f"schema.registry.url={shell.url}"]
+    less = {name: value for name, value in SHOWN.items() if name != "note"}
+    shell("produce", TOPIC, "--format", "avro", *given, stdin=json.dumps({"value": less}).encode())
+    _, _, latest, registered = (each.value for each in read_topic(shell.servers, TOPIC))
+    assert latest == registered == theirs
+    assert AvroDeserializer(shell.client)(latest, CONTEXT) == ORDER
+
+
+def test_json_is_printed_with_all_its_digits(shell: Shell) -> None:
+    theirs = JSONSerializer('{"title": "T", "type": "object"}', shell.client)({"a": [1, "ü"]}, CONTEXT)
+    exact = b'{"a":\n0.12345678901234567890123}'
+    shell.send(theirs, exact, None)
+    assert shell.consume("--format", "json") == [{"a": [1, "ü"]}, {"a": 0.12345678901234568}, None]
+    assert "0.12345678901234567890123" in shell("consume", TOPIC, "--format", "json")
+
+
+def test_what_is_no_avro_names_the_record(shell: Shell) -> None:
+    avro = ["consume", TOPIC, "--format", "avro", "--registry", shell.url]
+    schema_id = shell.client.register_schema("s", Schema(SCHEMA, "AVRO"))
+    for value, expected in (
+        (b"plain", "orders-0 at offset 0: the payload does not begin with 0 and the id of a schema"),
+        (b"\0\0\0\0\x09x", "Schema 9 not found"),
+        (b"\0" + schema_id.to_bytes(4, "big") + b"\x02", f"at offset 2: the value is no Avro of schema {schema_id}"),
+    ):
+        shell.send(value)
+        assert expected in shell(*avro, "--offset", str(len(read_topic(shell.servers, TOPIC)) - 1), code=1)
+    assert "orders-0 at offset 0: the value is no JSON" in shell("consume", TOPIC, "--format", "json", code=1)
+    assert "give --registry URL" in shell("consume", TOPIC, "--format", "avro", code=2)
+
+
+def test_lines_that_do_not_fit_are_reported_with_the_path(shell: Shell) -> None:
+    AvroSerializer(shell.client, SCHEMA)(ORDER, CONTEXT)
+    wrong = [
+        {**SHOWN, "price": "much"},
+        {**SHOWN, "at": "noon"},
+        {**SHOWN, "weights": ["x"]},
+        {**SHOWN, "other": 1},
+        {**SHOWN, "id": "7"},
+    ]
+    stdin = b"".join(json.dumps({"value": each}).encode() + b"\n" for each in wrong)
+    told = shell("produce", TOPIC, "--format", "avro", "--registry", shell.url, stdin=stdin, code=1)
+    for expected in (
+        "line 1: field value.price: 'much' is no bytes (decimal",
+        "line 2: field value.at: 'noon' is no long (timestamp-micros)",
+        "line 3: field value.weights[]: 'x' is no double",
+        "line 4: field value.other: the schema has no such field in its record Order",
+        "line 5: field value: Order.id is <7> of type <class 'str'> expected",
+    ):
+        assert expected in told
+    assert read_topic(shell.servers, TOPIC) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--format", "avro"], ["--value-schema", __file__], ["--raw", "--format", "avro"]]
+)
+def test_options_that_do_not_fit_are_refused(shell: Shell, arguments: list[str]) -> None:
+    more = ["--registry", shell.url] if "--raw" in arguments else []
+    told = shell("produce", TOPIC, *arguments, *more, code=2)
+    assert ("exclude each other" if more else "belong together") in told
+
+
+def test_missing_package_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    told = shell("consume", TOPIC, "--format", "avro", "--registry", shell.url, code=2)
+    assert "pip install 'kafkalite[avro]'" in told
