@@ -1,4 +1,4 @@
-"""User name and password of a client, from its options, for each authentication anew.
+"""User name and password of a client, from its options, for each authentication anew, and whose tokens it uses.
 
 Created by the constructing thread, which finds mistakes in the options, and called by the selector's thread for every
 new connection and re-authentication, so that a password that a reference names may change while connections are open.
@@ -8,13 +8,18 @@ Passwords must never appear in a text.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM
 from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
 
 _log = logging.getLogger(__name__)
+
+_OF_ENDPOINT: Final = "OAuthBearerLoginCallbackHandler"
+_OF_AWS: Final = "IAMOAuthBearerLoginCallbackHandler"
 
 
 class PasswordCredentials:
@@ -53,6 +58,33 @@ def login_entry(config: ClientConfig) -> JaasEntry | None:
             f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}"
         )
     return entry
+
+
+def is_java_handler(callback: object) -> bool:
+    """Whether *callback* is the name of Kafka's class for client credentials, or of Amazon's, in any package."""
+    return isinstance(callback, str) and callback.rpartition(".")[2] in (_OF_ENDPOINT, _OF_AWS)
+
+
+def is_of_aws(config: ClientConfig) -> bool:
+    """Whether the tokens of *config* are for IAM on Amazon MSK.
+
+    :raises ConfigError: if it also says that they are not.
+    """
+    is_mechanism = config.sasl_mechanism == AWS_MSK_IAM
+    if config.sasl_client_callback_handler_class and not is_mechanism:
+        raise ConfigError(
+            f"option {config.option('sasl.client.callback.handler.class')} is for "
+            f"{config.option('sasl.mechanism')}=AWS_MSK_IAM; remove it"
+        )
+    handler = str(config.sasl_login_callback_handler_class or "").rpartition(".")[2]
+    if not (is_mechanism or config.sasl_oauthbearer_aws_region or handler == _OF_AWS):
+        return False
+    if config.sasl_oauthbearer_token_endpoint_url or handler not in ("", _OF_AWS):
+        raise ConfigError(
+            f"{config.option('sasl.oauthbearer.aws.region')} (or AWS_MSK_IAM) excludes "
+            f"{config.option('sasl.oauthbearer.token.endpoint.url')} and a handler of your own; remove one of them"
+        )
+    return True
 
 
 def _name_and_password(config: ClientConfig) -> tuple[str, str]:

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common import config as c
-from kafka_sink.network.oauth.client_assertion import ES256, RS256
-from kafka_sink.network.oauth.token_endpoint import EndpointLimits
-from kafka_sink.network.oauth.token_login import RefreshRules
+from kafka_sink.network.oauth.rules import ES256, RS256, EndpointLimits, RefreshRules
 
 AWS_CLIENT_HANDLER: Final = "IAMClientCallbackHandler"
 _REGION: Final = re.compile(r"|[a-z]{2}(-[a-z0-9]+)+-\d+")

@@ -12,7 +12,6 @@ from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.credentials import PasswordCredentials
 from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
-from kafka_sink.client.token_source import token_source
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
@@ -26,7 +25,6 @@ from kafka_sink.network.channel_builder import (
 )
 from kafka_sink.network.receive import FrameReader
 from kafka_sink.network.sasl.mechanism import ClientExchange
-from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.tls_context import TlsContexts
@@ -113,6 +111,10 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
             config.option("sasl.oauthbearer.aws.region"),
         )
     if mechanism in (OAUTHBEARER, AWS_MSK_IAM):
+        # What fetches tokens costs a task more to import than all other mechanisms together.
+        from kafka_sink.client.token_source import token_source
+        from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
+
         tokens = token_source(config, clock)
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")

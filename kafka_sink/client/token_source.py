@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from kafka_sink.client.aws_tokens import aws_identity, aws_tokens
 from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import login_entry
+from kafka_sink.client.credentials import is_java_handler, is_of_aws, login_entry
 from kafka_sink.client.oauth_config import FILE_RETRIEVER
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse, resolved
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.plugins import load_plugin
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.oauth.bearer_token import Token, token_of, unsecured_tokens
 from kafka_sink.network.oauth.client_assertion import Assertion
@@ -27,8 +26,6 @@ from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
 
 _UNSECURED_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
 _EXTENSION: Final = "extension_"
-_OF_ENDPOINT: Final = "OAuthBearerLoginCallbackHandler"
-_OF_AWS: Final = "IAMOAuthBearerLoginCallbackHandler"
 
 
 def token_source(config: ClientConfig, clock: Clock) -> TokenUser:
@@ -59,33 +56,6 @@ def token_source(config: ClientConfig, clock: Clock) -> TokenUser:
             f"{config.option('sasl.login.callback.handler.class')}: a function that returns a token"
         )
     return TokenLogin(_from_function(unsecured_tokens(subject, clock), clock), config.refresh_rules, clock).join()
-
-
-def is_java_handler(callback: object) -> bool:
-    """Whether *callback* is the name of Kafka's class for client credentials, or of Amazon's, in any package."""
-    return isinstance(callback, str) and callback.rpartition(".")[2] in (_OF_ENDPOINT, _OF_AWS)
-
-
-def is_of_aws(config: ClientConfig) -> bool:
-    """Whether the tokens of *config* are for IAM on Amazon MSK.
-
-    :raises ConfigError: if it also says that they are not.
-    """
-    is_mechanism = config.sasl_mechanism == AWS_MSK_IAM
-    if config.sasl_client_callback_handler_class and not is_mechanism:
-        raise ConfigError(
-            f"option {config.option('sasl.client.callback.handler.class')} is for "
-            f"{config.option('sasl.mechanism')}=AWS_MSK_IAM; remove it"
-        )
-    handler = str(config.sasl_login_callback_handler_class or "").rpartition(".")[2]
-    if not (is_mechanism or config.sasl_oauthbearer_aws_region or handler == _OF_AWS):
-        return False
-    if config.sasl_oauthbearer_token_endpoint_url or handler not in ("", _OF_AWS):
-        raise ConfigError(
-            f"{config.option('sasl.oauthbearer.aws.region')} (or AWS_MSK_IAM) excludes "
-            f"{config.option('sasl.oauthbearer.token.endpoint.url')} and a handler of your own; remove one of them"
-        )
-    return True
 
 
 def _from_function(function: Callable[[], Any], clock: Clock) -> Callable[[], Token]:

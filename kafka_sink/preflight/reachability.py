@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.credentials import is_of_aws
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
-from kafka_sink.client.token_source import is_of_aws
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER

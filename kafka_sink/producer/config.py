@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.credentials import is_java_handler, is_of_aws
 from kafka_sink.client.security import create_channel_builder
-from kafka_sink.client.token_source import is_java_handler, is_of_aws
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError

@@ -21,8 +21,9 @@ from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
-from kafka_sink.network.oauth.token_endpoint import ClientCredentials, EndpointLimits, TokenEndpoint
-from kafka_sink.network.oauth.token_login import LOGINS, RefreshRules, TokenLogin, TokenUser
+from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
+from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.tls_context import TlsContexts
 from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError

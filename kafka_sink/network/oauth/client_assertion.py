@@ -16,9 +16,7 @@ from typing import Any, Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.oauth.bearer_token import encoded
-
-RS256: Final = "RS256"
-ES256: Final = "ES256"
+from kafka_sink.network.oauth.rules import ES256, RS256
 
 #: The bytes of each of the two numbers of a signature with ES256 (RFC 7518, 3.4).
 _ES256_BYTES: Final = 32

@@ -25,6 +25,7 @@ from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server
 from kafka_sink.network.oauth.bearer_token import Token, token_of
 from kafka_sink.network.oauth.client_assertion import Assertion
+from kafka_sink.network.oauth.rules import EndpointLimits
 from kafka_sink.network.tls_context import TlsContexts
 
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
@@ -68,16 +69,6 @@ class ClientCredentials:
             headers["Authorization"] = f"Basic {base64.b64encode(plain.encode()).decode()}"
             body = "grant_type=client_credentials"
         return headers, body + (f"&scope={quote_plus(self.scope)}" if self.scope else "")
-
-
-@dataclass(frozen=True)
-class EndpointLimits:
-    """How long an endpoint is waited for, ms."""
-
-    connect_timeout_ms: int = 10_000
-    read_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 10_000
 
 
 class TokenEndpoint:

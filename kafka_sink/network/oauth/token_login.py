@@ -16,13 +16,13 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.threads import StartThread, at_fork, start_loop
 from kafka_sink.network.oauth.bearer_token import Token
+from kafka_sink.network.oauth.rules import RefreshRules
 
 _log = logging.getLogger(__name__)
 
@@ -33,28 +33,6 @@ PAUSE_AFTER_FAILURE_MS: Final = 10_000
 _LONGEST_WAIT_MS: Final = 10_000
 
 Fetch = Callable[[], Token]
-
-
-@dataclass(frozen=True)
-class RefreshRules:
-    """When a token is renewed (``sasl.login.refresh.*``)."""
-
-    window_factor: float = 0.8
-    window_jitter: float = 0.05
-    min_period_s: int = 60
-    buffer_s: int = 300
-
-    def refresh_at_ms(self, token: Token, now_ms: int, draw: float) -> int:
-        """When *token*, which was fetched at *now_ms*, is to be renewed; *draw* is random, from 0 to 1."""
-        share = self.window_factor + self.window_jitter * draw
-        starts_ms = now_ms if token.starts_ms is None else token.starts_ms
-        if now_ms + 1000 * (self.min_period_s + self.buffer_s) > token.expires_ms:
-            return now_ms + int((token.expires_ms - now_ms) * share)
-        proposed_ms = starts_ms + int((token.expires_ms - starts_ms) * share)
-        latest_ms = token.expires_ms - self.buffer_s * 1000
-        if proposed_ms > latest_ms:
-            return latest_ms
-        return max(proposed_ms, now_ms + self.min_period_s * 1000)
 
 
 class TokenUser:
