@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_sink.common.sasl_mechanisms import REFUSED as MECHANISMS_ELSEWHERE
-
 _OF_THE_JVM: Final = "TLS is Python's and OpenSSL's"
 _TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
 _BUILT_IN: Final = "the providers env, file and dir are built in"
-_NO_TICKETS: Final = "it is only for Kerberos"
+_TICKETS: Final = (
+    "tickets from a keytab are renewed by the Kerberos library, and a ticket cache by whoever has filled it"
+)
 _FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
 
 #: Options that are accepted with a warning, because nothing that was promised changes without them.
@@ -30,10 +30,10 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "ssl.keymanager.algorithm": _OF_THE_JVM,
     "ssl.trustmanager.algorithm": _OF_THE_JVM,
     "ssl.secure.random.implementation": _OF_THE_JVM,
-    "sasl.kerberos.kinit.cmd": _NO_TICKETS,
-    "sasl.kerberos.min.time.before.relogin": _NO_TICKETS,
-    "sasl.kerberos.ticket.renew.jitter": _NO_TICKETS,
-    "sasl.kerberos.ticket.renew.window.factor": _NO_TICKETS,
+    "sasl.kerberos.kinit.cmd": _TICKETS,
+    "sasl.kerberos.min.time.before.relogin": _TICKETS,
+    "sasl.kerberos.ticket.renew.jitter": _TICKETS,
+    "sasl.kerberos.ticket.renew.window.factor": _TICKETS,
     "sasl.oauthbearer.clock.skew.seconds": _TOKENS_ARE_CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.audience": _TOKENS_ARE_CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.issuer": _TOKENS_ARE_CHECKED_BY_BROKERS,
@@ -66,7 +66,6 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
     "{prefix}ssl.keystore.location",
     "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
-    "sasl.kerberos.service.name": MECHANISMS_ELSEWHERE["GSSAPI"],
     "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
     "transaction.two.phase.commit.enable": (
         "transactions that an outside coordinator ends are not supported (KIP-939); exactly once is Spark's option "

@@ -7,6 +7,7 @@ first connection. Passwords must never appear in a text.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.credentials import PasswordCredentials
@@ -15,7 +16,7 @@ from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SS
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER, PLAIN
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN
 from kafka_sink.network.authenticator import Authenticator
 from kafka_sink.network.channel_builder import (
     AuthenticatorFactory,
@@ -24,7 +25,7 @@ from kafka_sink.network.channel_builder import (
     SecureChannelBuilder,
 )
 from kafka_sink.network.receive import FrameReader
-from kafka_sink.network.sasl.mechanism import ClientExchange
+from kafka_sink.network.sasl.mechanism import SaslClient
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.tls_context import TlsContexts
@@ -86,18 +87,20 @@ def _warn_of_unused(config: ClientConfig) -> None:
 
 
 def _authenticators(
-    config: ClientConfig, exchange: ClientExchange, clock: Clock, client_id: str
+    config: ClientConfig, exchange: Callable[[str], SaslClient], clock: Clock, client_id: str
 ) -> AuthenticatorFactory:
     mechanism = OAUTHBEARER if config.sasl_mechanism == AWS_MSK_IAM else config.sasl_mechanism
 
     def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:
-        return SaslClientAuthenticator(mechanism, exchange, transport, reader, clock=clock, client_id=client_id)
+        return SaslClientAuthenticator(
+            mechanism, lambda: exchange(peer_host), transport, reader, clock=clock, client_id=client_id
+        )
 
     return create
 
 
-def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
-    """A function that begins an exchange of the configured mechanism with the configured credentials."""
+def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
+    """A function that begins an exchange of the configured mechanism with the configured credentials and a host."""
     mechanism = config.sasl_mechanism
     if not mechanism:
         raise ConfigError(
@@ -118,7 +121,13 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
         tokens = token_source(config, clock)
         if config.security_protocol == SASL_PLAINTEXT:
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
-        return lambda: OAuthBearerClient(tokens.token)
+        return lambda host: OAuthBearerClient(tokens.token)
+    if mechanism == GSSAPI:
+        from kafka_sink.client.kerberos_login import kerberos_login
+        from kafka_sink.network.sasl.gssapi import GssApiClient
+
+        kerberos_login(config)
+        return lambda host: GssApiClient(kerberos_login(config), host, config.option("sasl.kerberos.service.name"))
     credentials = PasswordCredentials(config)
     if mechanism == PLAIN:
         if config.security_protocol == SASL_PLAINTEXT:
@@ -126,5 +135,5 @@ def _exchange(config: ClientConfig, clock: Clock) -> ClientExchange:
                 "PLAIN over SASL_PLAINTEXT sends the password of %s unencrypted; use SASL_SSL to encrypt it",
                 credentials()[0],
             )
-        return lambda: PlainClient(*credentials())
-    return lambda: ScramClient(mechanism, *credentials())
+        return lambda host: PlainClient(*credentials())
+    return lambda host: ScramClient(mechanism, *credentials())

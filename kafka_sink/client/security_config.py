@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kafka_sink.client.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
-from kafka_sink.common.sasl_mechanisms import OF_CLIENTS, REFUSED
+from kafka_sink.common.sasl_mechanisms import OF_CLIENTS
 from kafka_sink.common.tls_config import HTTPS, SslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -27,7 +27,6 @@ def _mechanism(value: Any) -> str:
 
 
 _MECHANISM: Final = c.ConfigType("the name of a SASL mechanism", _mechanism)
-_EXPECTED: Final = f"one of {', '.join(OF_CLIENTS)}; " + "; ".join(f"{name}: {todo}" for name, todo in REFUSED.items())
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,15 @@ class SecurityConfig(OAuthConfig, SslConfig):
         _MECHANISM,
         "",
         "SASL mechanism used for authentication (Kafka: GSSAPI); AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
-        validator=c.Validator(_EXPECTED, lambda name: name in ("", *OF_CLIENTS)),
+        validator=c.Validator(f"one of {', '.join(OF_CLIENTS)}", lambda name: name in ("", *OF_CLIENTS)),
     )
     sasl_jaas_config: str = c.key(
         "sasl.jaas.config",
         c.STRING,
         "",
         "credentials in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or …ScramLoginModule required "
-        'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; any package name '
+        'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; '
+        '…Krb5LoginModule required useKeyTab=true keyTab="…" principal="…"; any package name '
         "is accepted",
         sensitive=True,
         at_connect=True,
@@ -73,4 +73,11 @@ class SecurityConfig(OAuthConfig, SslConfig):
         "password, if sasl.jaas.config is not set",
         sensitive=True,
         at_connect=True,
+    )
+    sasl_kerberos_service_name: str = c.key(
+        "sasl.kerberos.service.name",
+        c.STRING,
+        "",
+        "for GSSAPI: the first part of the brokers' Kerberos principal, kafka as a rule; also serviceName in "
+        "sasl.jaas.config",
     )

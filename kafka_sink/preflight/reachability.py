@@ -15,7 +15,7 @@ from kafka_sink.client.credentials import is_of_aws
 from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.network.selectable import Disconnect
@@ -146,6 +146,11 @@ class Reachability:
             return (
                 "check the client's credentials at the identity provider, and that issuer, audience, signature and "
                 "expiry of its tokens are what the brokers expect (their logs say what they miss)"
+            )
+        if config.sasl_mechanism == GSSAPI:
+            return (
+                f"check {config.option('sasl.jaas.config')} and {config.option('sasl.kerberos.service.name')}, "
+                "krb5.conf (KRB5_CONFIG) and the clock of this machine, and what the brokers' logs say"
             )
         return ""
 

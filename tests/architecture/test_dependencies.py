@@ -66,11 +66,11 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("avro", "keystores", "msk")),
+        ("kafka_sink", ("avro", "keystores", "msk", "kerberos")),
         ("pyspark_kafkalite", ()),
         ("scripts", ()),
         ("spark_jobs", ("demo",)),
-        ("tests", ("test",)),
+        ("tests", ("test", "kerberos")),
     ],
 )
 def test_every_imported_package_is_named_in_setup_cfg(folder: str, extras: tuple[str, ...]) -> None:

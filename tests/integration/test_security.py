@@ -300,7 +300,7 @@ def test_mechanisms_and_listeners_that_do_not_match_are_named(cluster: EmbeddedC
             produce(client_properties(strict, "SASL_PLAINTEXT", **plain))
     with pytest.raises(AuthenticationError, match=r"does not use SASL; set security.protocol to PLAINTEXT or SSL"):
         produce({**client_properties(cluster, "PLAINTEXT", **plain), "security.protocol": "SASL_PLAINTEXT"})
-    for name, advice in (("GSSAPI", "Kerberos"), ("AWS_MSK_IAM", "the region of the MSK cluster")):
+    for name, advice in (("GSSAPI", "service.name"), ("AWS_MSK_IAM", "the region of the MSK cluster")):
         with pytest.raises(ConfigError, match=advice):
             produce(client_properties(cluster, "SASL_PLAINTEXT", sasl_mechanism=name))
 

@@ -32,10 +32,9 @@ def in_a_file(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-#: MSK cannot be had here: tests/integration/test_aws_tokens.py has what stands in for it.
-USE, *RECIPES = [
-    code for code in blocks(PAGE, "python") if "my_tokens.py" not in code and "sasl.oauthbearer.aws" not in code
-]
+#: tests/integration/test_aws_tokens.py stands in for MSK, and tests/compat/test_kerberos_on_kafka.py has a KDC.
+ELSEWHERE = ("my_tokens.py", "sasl.oauthbearer.aws", "GSSAPI")
+USE, *RECIPES = [code for code in blocks(PAGE, "python") if not any(each in code for each in ELSEWHERE)]
 (TOKENS,) = [code for code in blocks(PAGE, "python") if "my_tokens.py" in code]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 #: The simple name of a login module's class → its mechanisms. The package name is ignored, because it depends on how
 #: Kafka's classes are shaded.
@@ -22,6 +22,7 @@ _MODULES: Final[Mapping[str, frozenset[str]]] = {
     "ScramLoginModule": frozenset({SCRAM_SHA_256, SCRAM_SHA_512}),
     "OAuthBearerLoginModule": frozenset({OAUTHBEARER}),
     "IAMLoginModule": frozenset({AWS_MSK_IAM}),
+    "Krb5LoginModule": frozenset({GSSAPI}),
 }
 _ENTRY: Final = re.compile(
     r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.S

@@ -234,7 +234,7 @@ def test_a_login_module_under_any_package(package: str) -> None:
         'PlainLoginModule required username="secret;',
         'PlainLoginModule required username=secret" x;',
         'PlainLoginModule required username="secret"password="y";',
-        'com.sun.security.auth.module.Krb5LoginModule required keyTab="secret";',
+        'com.sun.security.auth.module.JndiLoginModule required keyTab="secret";',
     ],
 )
 def test_a_malformed_line_is_refused_without_being_shown(text: str) -> None:

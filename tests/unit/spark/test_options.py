@@ -101,7 +101,6 @@ def test_consumer_options_are_refused_as_such(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("sasl.kerberos.service.name", "Kerberos is not supported, use SCRAM-SHA-512"),
         ("sasl.login.class", "kafka.sasl.login.callback.handler.class"),
         ("security.providers", "Java classes cannot be used"),
     ],

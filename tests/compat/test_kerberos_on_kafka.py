@@ -1,0 +1,167 @@
+"""Kerberos against a real KDC and a real Kafka with a GSSAPI listener."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.client.admin import AdminClient
+from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.preflight.check import check_all
+from kafka_sink.preflight.findings import Status
+from kafka_sink.preflight.target import CheckTarget
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.producer_record import ProducerRecord
+from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
+from tests.support.kdc import BROKER, USER, Kdc, requires_kerberos, running_kdc
+from tests.support.pages import blocks
+from tests.support.ports import free_ports
+from tests.support.readback import read_topic
+from tests.support.sessions import outlasting, renew_early
+
+pytestmark = requires_kerberos
+
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+SESSION_MS = 3000
+LIFETIME_S = 5
+#: Long enough for tickets to expire meanwhile.
+LEAST_SESSIONS = 6
+
+SPARK_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+from kafka_sink import register
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+frame = spark.range(1000).selectExpr("cast(id as string) as value").repartition(4)
+frame.write.format("kafkalite").mode("append").options(**json.load(open(sys.argv[1]))).save()
+"""
+
+
+@dataclass(frozen=True)
+class KerberosKafka:
+    kafka: RealKafka
+    address: str
+    kdc: Kdc
+
+    def properties(self, **further: Any) -> dict[str, Any]:
+        keytab = f'useKeyTab=true storeKey=true keyTab="{self.kdc.keytab(USER)}" principal="{USER}@EXAMPLE.TEST"'
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.jaas.config": f"{MODULE} {keytab};",
+            **{name.replace("_", "."): value for name, value in further.items()},
+        }
+
+    def create_topic(self, name: str) -> None:
+        with AdminClient(self.kafka.bootstrap_servers) as admin:
+            admin.create_topic(name, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def kerberos_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KerberosKafka]:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    directory, port = tmp_path_factory.mktemp("kerberos-kafka"), free_ports()
+    with pytest.MonkeyPatch.context() as patch, running_kdc(directory / "kdc", f"{LIFETIME_S}s") as kdc:
+        patch.setenv("KAFKA_OPTS", f"-Djava.security.krb5.conf={kdc.config}")
+        keytab = f'storeKey=true isInitiator=false keyTab="{kdc.keytab(BROKER)}" principal="{BROKER}@EXAMPLE.TEST"'
+        prefix = "listener.name.sasl_plaintext"
+        try:
+            printed = run_script(
+                "start", "--port", "0", "--dir", str(directory / "kafka"), "--listener", f"SASL_PLAINTEXT:{port}",
+                f"{prefix}.sasl.enabled.mechanisms=GSSAPI",
+                f"{prefix}.gssapi.sasl.jaas.config={MODULE} useKeyTab=true {keytab};",
+                "sasl.kerberos.service.name=kafka",
+                f"connections.max.reauth.ms={SESSION_MS}",
+                timeout_s=START_TIMEOUT_S,
+            )  # fmt: skip
+            kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory / "kafka")
+            yield KerberosKafka(kafka, f"127.0.0.1:{port}", kdc)
+        finally:
+            run_script("stop", "--dir", str(directory / "kafka"), timeout_s=TOOL_TIMEOUT_S)
+
+
+@pytest.mark.behaviour("SASL", "GSSAPI: a producer goes on through re-authentications and tickets that expire")
+def test_tickets_of_a_keytab_are_renewed_while_a_producer_writes(
+    kerberos_kafka: KerberosKafka, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str, object], None]
+) -> None:
+    kerberos_kafka.create_topic("renewed")
+    sessions = renew_early(monkeypatch)
+    count, before = 0, kerberos_kafka.kdc.logins()
+    with KafkaProducer(kerberos_kafka.properties()) as producer:
+        for _ in outlasting(SESSION_MS / 1000, sessions, LEAST_SESSIONS):
+            producer.send(ProducerRecord("renewed", b"%d" % count))
+            count += 1
+            time.sleep(0.002)
+    values = [int(message.value or b"") for message in read_topic(kerberos_kafka.kafka.bootstrap_servers, "renewed")]
+    assert values == list(range(count))
+    logins = kerberos_kafka.kdc.logins() - before
+    assert logins >= 2
+    figure(f"records in {len(sessions)} sessions with {logins} tickets of {LIFETIME_S} s", count)
+
+
+@pytest.mark.behaviour("SASL", "GSSAPI: a ticket cache that kinit has filled is used")
+def test_ticket_cache_is_used(kerberos_kafka: KerberosKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kerberos_kafka.create_topic("cached")
+    cache = tmp_path / "cache"
+    kerberos_kafka.kdc.kinit(cache)
+    line = f'{MODULE} useTicketCache=true ticketCache="{cache}" serviceName="kafka";'
+    with AdminClient(kerberos_kafka.address, kerberos_kafka.properties(sasl_jaas_config=line)) as admin:
+        assert "cached" in admin.list_topics()
+    # Without a line, the cache of the process.
+    kerberos_kafka.kdc.kinit(cache)
+    monkeypatch.setenv("KRB5CCNAME", str(cache))
+    with AdminClient(kerberos_kafka.address, kerberos_kafka.properties(sasl_jaas_config="")) as admin:
+        assert "cached" in admin.list_topics()
+
+
+@pytest.mark.behaviour("SASL", "GSSAPI: executors use a keytab of theirs, by the recipe of docs/security.md")
+def test_executors_use_a_keytab(kerberos_kafka: KerberosKafka, tmp_path: Path) -> None:
+    kerberos_kafka.create_topic("executors")
+    (recipe,) = (code for code in blocks(PAGE, "python") if "GSSAPI" in code)
+    keytab = str(kerberos_kafka.kdc.keytab(USER))
+    for of_page, here in {
+        "broker:9092": kerberos_kafka.address,
+        "SASL_SSL": "SASL_PLAINTEXT",
+        "/etc/kafka/orders.keytab": keytab,
+        "orders@EXAMPLE.COM": f"{USER}@EXAMPLE.TEST",
+    }.items():
+        assert of_page in recipe
+        recipe = recipe.replace(of_page, here)
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    (tmp_path / "options.json").write_text(json.dumps({**names["options"], "topic": "executors"}))
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
+        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(read_topic(kerberos_kafka.kafka.bootstrap_servers, "executors")) == 1000
+
+
+@pytest.mark.behaviour("kafkalite check", "It names what Kerberos misses")
+def test_wrong_service_is_named(kerberos_kafka: KerberosKafka) -> None:
+    wrong = kerberos_kafka.properties(sasl_kerberos_service_name="kafke")
+    with (
+        pytest.raises(AuthenticationError, match=r"Server kafke/127\.0\.0\.1@EXAMPLE\.TEST not found"),
+        AdminClient(kerberos_kafka.address, wrong) as admin,
+    ):
+        admin.list_topics()
+    failed = [each for each in check_all(CheckTarget(wrong, ()), "here") if each.status is Status.FAILED]
+    assert "Server kafke/127.0.0.1@EXAMPLE.TEST not found" in failed[0].found
+    assert "sasl.kerberos.service.name" in failed[0].what_to_do
