@@ -9,10 +9,10 @@ from dataclasses import asdict
 
 import click
 
-from kafka_sink.cli import options, output
+from kafka_sink.cli import options, output, registry_options
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import COLUMNS, CheckReport
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, RegistryTarget, SubjectTarget
 
 _HERE = "this machine"
 
@@ -29,12 +29,14 @@ _HERE = "this machine"
     "--progress-topic", metavar="TOPIC", help="Topic of the progress (option progressTopic). Default: the first TOPIC."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@registry_options.registry
 @options.connection
 def check(
     topics: tuple[str, ...],
     sink: str | None,
     progress_topic: str | None,
     as_json: bool,
+    registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -42,7 +44,8 @@ def check(
     """Check that this machine can write to a cluster and its topics.
 
     Tries names, ports, TLS and SASL of the bootstrap servers and of every broker, and looks up topics, their settings,
-    permissions and API versions. Writes nothing: no record, topic, group or transaction. Exits with 1 if a job with
+    permissions and API versions. With --registry also the schema registry, and the subject TOPIC-value of each topic.
+    Writes nothing: no record, topic, group, transaction or schema. Exits with 1 if a job with
     these options would fail.
     """
     limits = {"request.timeout.ms": str(timeout_ms), "max.block.ms": str(timeout_ms)}
@@ -50,6 +53,9 @@ def check(
         {**limits, **properties, "bootstrap.servers": bootstrap_servers},
         topics,
         _exactly_once(sink, progress_topic, topics),
+        registry=RegistryTarget(registry, tuple(SubjectTarget(f"{topic}-value", "value") for topic in topics))
+        if registry
+        else None,
     )
     report = CheckReport(check_all(target, _HERE))
     if as_json:

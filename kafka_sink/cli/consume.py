@@ -25,7 +25,6 @@ from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 from kafka_sink.formats.column_format import FORMATS
-from kafka_sink.registry.client import RegistryClient
 
 
 @click.command()
@@ -63,7 +62,7 @@ def consume(
     isolation: str | None,
     value_format: str | None,
     key_format: str | None,
-    registry: RegistryClient | None,
+    registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -74,7 +73,8 @@ def consume(
     printed as {"base64": "…"}. With --format the value is printed as JSON: Avro by its schema in the registry, JSON as
     it is, with or without the header of a registry.
     """
-    show_key, show_value = shown(key_format, "key", registry), shown(value_format, "value", registry)
+    client = registry_options.client_of(registry)
+    show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}

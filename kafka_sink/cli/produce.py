@@ -25,7 +25,6 @@ from kafka_sink.formats.column_format import AVRO
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.registry.client import RegistryClient
 
 #: Larger than any record that a broker accepts; limits the memory for a file without line feeds.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -126,7 +125,7 @@ def produce(
     as_json: bool,
     value_format: str | None,
     value_schema: str | None,
-    registry: RegistryClient | None,
+    registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -141,7 +140,8 @@ def produce(
     """
     if "transactional.id" in properties:
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
-    if (value_format is None) != (registry is None) or (value_schema is not None and value_format is None):
+    client = registry_options.client_of(registry)
+    if (value_format is None) != (client is None) or (value_schema is not None and value_format is None):
         raise click.UsageError("--format avro and --registry belong together, and --value-schema needs both.")
     if raw and value_format is not None:
         raise click.UsageError("--raw and --format exclude each other.")
@@ -152,7 +152,7 @@ def produce(
     reader: LineReader = partial(ProducerRecord, topic)
     if not raw:
         lines = ((number, line) for number, line in lines if line.strip())
-        write = None if registry is None else avro_writer(registry, topic, value_schema)
+        write = None if client is None else avro_writer(client, topic, value_schema)
         reader = partial(from_json_line, topic, value=write)
     with KafkaProducer(config) as producer:
         sending = _Sending(producer, tally, int(config["delivery.timeout.ms"]))

@@ -10,6 +10,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.preflight.cluster_steps import INTERNAL_TOPICS, ExactlyOnceSteps, versions_step
 from kafka_sink.preflight.connection_steps import ConnectionSteps
 from kafka_sink.preflight.findings import Finding
+from kafka_sink.preflight.registry_steps import RegistrySteps
 from kafka_sink.preflight.steps import Step, run_steps
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.preflight.topic_steps import READ, WRITE, TopicSteps
@@ -25,13 +26,16 @@ def check_connections(target: CheckTarget, place: str, *, clock: Clock = SYSTEM_
 
 
 def check_all(target: CheckTarget, place: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Finding]:
-    """The findings of :func:`check_connections`, and those about the cluster and its topics."""
+    """The findings of :func:`check_connections`, and those about the cluster, its topics and the schema registry."""
     progress = [] if target.exactly_once is None else [target.exactly_once.progress_topic]
     internal = [] if target.exactly_once is None else list(INTERNAL_TOPICS.values())
     topics = list(dict.fromkeys([*target.topics, *progress, *internal]))
     connection = ConnectionSteps(target, topics, clock)
     try:
-        return list(run_steps([*connection.steps(), *_cluster_steps(target, connection)], place))
+        steps = [*connection.steps(), *_cluster_steps(target, connection)]
+        if target.registry is not None:
+            steps += RegistrySteps(target.registry, clock).steps()
+        return list(run_steps(steps, place))
     finally:
         connection.close()
 

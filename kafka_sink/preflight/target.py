@@ -32,6 +32,29 @@ class NewTopicTarget:
 
 
 @dataclass(frozen=True)
+class SubjectTarget:
+    """The subject of the schemas of *column* (``key`` or ``value``), of the type *kind* as registries name it; *schema*
+    is a given one."""
+
+    name: str
+    column: str
+    kind: str | None = None
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class RegistryTarget:
+    """A schema registry: its options under Confluent's names, and the subjects that a job writes by."""
+
+    properties: Mapping[str, str]
+    subjects: tuple[SubjectTarget, ...] = ()
+
+    def __repr__(self) -> str:
+        # The properties may contain passwords.
+        return f"RegistryTarget(subjects={self.subjects})"
+
+
+@dataclass(frozen=True)
 class CheckTarget:
     """*properties* are producer properties under Kafka's names; findings show them with *option_prefix*."""
 
@@ -40,6 +63,7 @@ class CheckTarget:
     exactly_once: ExactlyOnceTarget | None = None
     option_prefix: str = ""
     new_topics: tuple[NewTopicTarget, ...] = ()
+    registry: RegistryTarget | None = None
 
     def __repr__(self) -> str:
         # The properties may contain passwords.

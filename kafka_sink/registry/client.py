@@ -58,6 +58,7 @@ class RegistryClient:
         *,
         clock: Clock = SYSTEM_CLOCK,
         timeout_ms: int = _TIMEOUT_MS,
+        rounds: int = _ROUNDS,
         backoff: ExponentialBackoff = _BACKOFF,
     ) -> None:
         """:raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
@@ -67,6 +68,7 @@ class RegistryClient:
         contexts = TlsContexts(tls, server=False, prefix=SSL_PREFIX) if is_secure else None
         self._exchange = Exchange(contexts, timeout_ms, clock)
         self._clock = clock
+        self._rounds = rounds
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
 
@@ -103,21 +105,42 @@ class RegistryClient:
         """
         return _alone(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
+    def incompatibilities(self, subject: str, schema: str, kind: str = AVRO) -> list[str]:
+        """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
+
+        :raises RegistryError: if it is no schema, or the registry cannot be reached.
+        """
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        answer = self._ask("POST", path, schema, kind)
+        if answer.get("is_compatible") is True:
+            return []
+        messages = answer.get("messages")
+        return [str(each) for each in messages] if isinstance(messages, list) and messages else ["no reason is given"]
+
+    def types(self) -> list[str]:
+        """The types of schemas that the registry knows: a request that concerns no subject.
+
+        :raises RegistryError: if the registry cannot be reached, or refuses the credentials.
+        """
+        return [str(each) for each in self._ask("GET", "/schemas/types", expected=list)]
+
     def _id(self, answer: dict[str, Any]) -> int:
         found = answer.get("id")
         if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
             raise RegistryError(f"the registry answered with the id {found!r}, expected a number; check its address")
         return found
 
-    def _ask(self, method: str, path: str, schema: str | None = None, kind: str = AVRO) -> dict[str, Any]:
+    def _ask(
+        self, method: str, path: str, schema: str | None = None, kind: str = AVRO, expected: type[Any] = dict
+    ) -> Any:
         headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Connection": "close"}
         body = None
         if schema is not None:
             headers["Content-Type"] = _CONTENT_TYPE
             body = json.dumps({"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}).encode()
-            path += f"?normalize={str(self.config.normalize).lower()}"
+            path += f"{'&' if '?' in path else '?'}normalize={str(self.config.normalize).lower()}"
         causes: dict[str, str] = {}
-        for attempt in range(_ROUNDS):
+        for attempt in range(self._rounds):
             if attempt:
                 self._pause(self._backoff.backoff_ms(attempt - 1))
             for server in self._servers:
@@ -129,7 +152,7 @@ class RegistryClient:
                 if answer.status == 429 or answer.status >= 500:
                     causes[server.shown] = _refusal(answer)
                     continue
-                return _read(answer, server)
+                return _read(answer, server, expected)
         told = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
         raise RegistryError(f"the schema registry cannot be used ({told}); check schema.registry.url and the registry")
 
@@ -190,8 +213,8 @@ def _one_line(option: str, value: str) -> str:
     return value
 
 
-def _read(answer: HttpAnswer, server: Server) -> dict[str, Any]:
-    """The object in *answer*.
+def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
+    """The JSON in *answer*, an object or a list as *expected*.
 
     :raises RegistryError: if the registry refused the request, or it is none.
     """
@@ -212,8 +235,9 @@ def _read(answer: HttpAnswer, server: Server) -> dict[str, Any]:
     if answer.status != 200:
         raise RegistryError(f"{server.shown} refuses the request ({_refusal(answer)})")
     found = _json(answer.body)
-    if not isinstance(found, dict):
-        raise RegistryError(f"{server.shown} answers with no JSON object: it is no schema registry; check its address")
+    if not isinstance(found, expected):
+        what = "object" if expected is dict else "list"
+        raise RegistryError(f"{server.shown} answers with no JSON {what}: it is no schema registry; check its address")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -17,7 +17,10 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
 from kafka_sink.preflight.steps import split_advice
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
+from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
+from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
+from kafka_sink.registry.subjects import subject_name
+from kafka_sink.spark.driver.column_formats import schema_text
 from kafka_sink.spark.options import EXACTLY_ONCE, KAFKA_PREFIX, SinkOptions, parse_options
 from kafka_sink.spark.task.worker_process import worker_process
 
@@ -39,9 +42,9 @@ def check(spark: SparkSession, options: Mapping[str, str], *, topics: Sequence[s
     """Check that a write with these *options* could succeed, and return the findings as a table.
 
     The driver and one executor each try the bootstrap servers and the address of every broker; the driver also looks up
-    topics, their settings, permissions and API versions. Nothing is written: no record, topic, group or transaction. A
-    notebook shows the result as a table. Each wait ends after kafka.request.timeout.ms or kafka.max.block.ms, whichever
-    is shorter.
+    topics, their settings, permissions and API versions, and asks the schema registry. Nothing is written: no record,
+    topic, group, transaction or schema. A notebook shows the result as a table. Each wait ends after
+    kafka.request.timeout.ms or kafka.max.block.ms, whichever is shorter, and at the registry after ten seconds.
 
     :param options: the options of ``format("kafkalite")``; for exactly once with ``txnAppId`` or
         ``transactionalIdPrefix``.
@@ -49,9 +52,9 @@ def check(spark: SparkSession, options: Mapping[str, str], *, topics: Sequence[s
     """
     try:
         parsed = _parse(options)
+        target = _target(parsed, topics)
     except ConfigError as error:
         return CheckReport([Finding("options", "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
-    target = _target(parsed, topics)
     return CheckReport([*check_all(target, _DRIVER), *_from_executor(spark, parsed, target)])
 
 
@@ -79,10 +82,34 @@ def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
         ()
         if options.topic_partitions is None
         else tuple(NewTopicTarget(topic, options.topic_partitions, options.topic_replication_factor) for topic in own),
+        _registry(options),
     )
 
 
+def _registry(options: SinkOptions) -> RegistryTarget | None:
+    """The registry of these options, with the subjects that are known without the columns: those of a topic."""
+    config, _ = registry_configs(options.registry_properties)
+    if not config.urls:
+        return None
+    strategies = {"key": config.key_strategy, "value": config.value_strategy}
+    wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
+    subjects = [
+        SubjectTarget(
+            subject_name(strategies[column], column, options.topic, None),
+            column,
+            name.upper(),
+            None if given is None else schema_text(f"{column}.schema", given),
+        )
+        for column, (name, given) in wanted.items()
+        if name is not None and options.topic is not None and strategies[column] == SubjectNameStrategy.TOPIC
+    ]
+    return RegistryTarget(options.registry_properties, tuple(subjects))
+
+
 def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarget) -> list[Finding]:
+    # Tasks never ask the registry, so they get none of its credentials.
+    target = replace(target, registry=None)
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafka_sink import check
 from kafka_sink.preflight.findings import CheckReport, Status
+from kafka_sink.testing import EmbeddedRegistry
 from tests.support.ports import free_ports
 
 
@@ -32,6 +33,18 @@ def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[...,
         assert "broker" in [each.step for each in mine]
     assert ("group of the progress" in [each.step for each in report.findings]) is bool(extra)
     assert topic in report._repr_html_()
+
+
+def test_registry_is_asked_by_the_driver_alone(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str]
+) -> None:
+    topic, asking = new_topic(), {"value.format": "avro", "value.schema": '"int"'}
+    with EmbeddedRegistry() as registry:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **asking}
+        report = check(spark, {**given, "schema.registry.url": registry.url})
+    assert report.is_ok, report
+    found = [(each.place, each.subject) for each in report.findings if each.step in ("schema registry", "subject")]
+    assert found == [("driver", registry.url), ("driver", f"{topic}-value")]
 
 
 def test_both_places_say_what_is_wrong(spark: SparkSession) -> None:

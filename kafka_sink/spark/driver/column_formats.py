@@ -54,7 +54,7 @@ def _format_of(
     if latest is not None:
         text = latest.schema
     elif given is not None:
-        text = _schema_text(f"{column}.schema", given)
+        text = schema_text(f"{column}.schema", given)
     else:
         # JSON needs no schema to be written or read.
         text = "" if name == JSON and registry is None else derived_schema(name, kind, column)
@@ -75,8 +75,11 @@ def _arrow_type(kind: DataType, column: str) -> pa.DataType:
     return arrow_type(kind, column)
 
 
-def _schema_text(option: str, given: str) -> str:
-    """The schema that *given* is, or that the file of this name holds."""
+def schema_text(option: str, given: str) -> str:
+    """The schema that *given* is, or that the file of this name holds.
+
+    :raises ConfigError: if the file cannot be read.
+    """
     from kafka_sink.formats.avro.schema import PRIMITIVES
 
     if given.startswith(_BEGINNINGS) or given in PRIMITIVES:

@@ -1,0 +1,118 @@
+"""The steps about a schema registry: its addresses with TLS and credentials, and the subjects of a job.
+
+Run from the driver alone, because tasks never ask a registry. Nothing is registered.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from typing import Final
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.network.http_exchange import Server
+from kafka_sink.preflight.findings import Finding, Status
+from kafka_sink.preflight.steps import Step, known, split_advice
+from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
+from kafka_sink.registry.client import AVRO, RegistryClient
+from kafka_sink.registry.config import RegistryConfig, registry_configs
+from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
+
+_REGISTRY: Final = "schema registry"
+_SUBJECT: Final = "subject"
+_TIMEOUT_MS: Final = 10_000
+
+
+class RegistrySteps:
+    """The steps, and the registry as far as it was found."""
+
+    def __init__(self, target: RegistryTarget, clock: Clock) -> None:
+        self._target = target
+        self._clock = clock
+        self._config: RegistryConfig | None = None
+        self._client: RegistryClient | None = None
+
+    def steps(self) -> list[Step]:
+        """One step for the addresses, and one for each subject."""
+        url = self._target.properties.get("schema.registry.url", "")
+        shown = ", ".join(each.rpartition("@")[2] for each in url.split(","))
+        subjects = [
+            Step(_SUBJECT, each.name, lambda each=each: [self._subject(each)], (_REGISTRY,))  # type: ignore[misc]
+            for each in self._target.subjects
+        ]
+        return [Step(_REGISTRY, shown, self._addresses), *subjects]
+
+    def _addresses(self) -> list[Finding]:
+        config, tls = registry_configs(self._target.properties)
+        findings = []
+        for url in config.urls:
+            client = RegistryClient(
+                replace(config, urls=(url,)), tls, clock=self._clock, timeout_ms=_TIMEOUT_MS, rounds=1
+            )
+            findings += _address(url, config, client)
+        usable = [each for each in findings if each.status is Status.OK]
+        self._config = config
+        self._client = RegistryClient(config, tls, clock=self._clock, timeout_ms=_TIMEOUT_MS, rounds=1)
+        if not usable:
+            return findings
+        # One of several addresses is enough for a write.
+        return [replace(each, status=Status.WARNING) if each.status is Status.FAILED else each for each in findings]
+
+    def _subject(self, subject: SubjectTarget) -> Finding:
+        client, config = known(self._client, _REGISTRY), known(self._config, _REGISTRY)
+        kind = subject.kind or AVRO
+        try:
+            latest = client.latest(subject.name, kind)
+        except SchemaNotFoundError:
+            return _of_missing_subject(subject.name, config)
+        except RegistryError as error:
+            return Finding(_SUBJECT, subject.name, Status.FAILED, *split_advice(str(error)))
+        found = f"{kind}, the latest schema has the id {latest.schema_id}"
+        if subject.schema is None:
+            return Finding(_SUBJECT, subject.name, Status.OK, found)
+        if reasons := client.incompatibilities(subject.name, subject.schema, kind):
+            return Finding(
+                _SUBJECT,
+                subject.name,
+                Status.FAILED,
+                f"{found}; the given schema is not compatible: {'; '.join(reasons)}",
+                f"change {subject.column}.schema, or the subject's compatibility",
+            )
+        return Finding(_SUBJECT, subject.name, Status.OK, f"{found}; the given schema is compatible")
+
+
+def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[Finding]:
+    """What is found at one address, and a warning if a secret is sent to it without encryption."""
+    server = Server.parse(url)
+    try:
+        types = ", ".join(client.types())
+    except KafkaError as error:
+        return [Finding(_REGISTRY, server.shown, Status.FAILED, *split_advice(str(error)))]
+    findings = [Finding(_REGISTRY, server.shown, Status.OK, f"knows {types}")]
+    has_secret = bool(config.user_info or config.bearer_token or config.client_secret or server.credentials)
+    if has_secret and server.scheme == "http" and not is_loopback(server.host):
+        findings.append(
+            Finding(
+                "registry's credentials",
+                server.shown,
+                Status.WARNING,
+                "are sent over plain http, where others can read them",
+                "use an address with https://",
+            )
+        )
+    return findings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _of_missing_subject(name: str, config: RegistryConfig) -> Finding:
+    if config.auto_register:
+        return Finding(_SUBJECT, name, Status.OK, "has no schema yet; the write registers the first")
+    return Finding(_SUBJECT, name, Status.FAILED, "has no schema", "register one, or set auto.register.schemas=true")
