@@ -15,7 +15,7 @@
 #   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
 #   scripts/bench.sh all [RUNS]  all benchmarks of docs/speed.md, and update the tables (about an hour)
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
-#   scripts/bench.sh report    update the tables and the chart from the last measurements
+#   scripts/bench.sh report    update the tables and the chart (with error bars) from the last measurements
 #
 # scripts/bench.sh --spark V spark (3.5.9, 4.0, …) does so with another version of PySpark, in an environment of its own in
 # .work, and compares with the connector of that version.

@@ -405,32 +405,40 @@ _NAMES: Final = {
 
 
 def chart(found: Results) -> str | None:
-    """Rows per second of the uncompressed write as bars; None when it was not measured."""
+    """Rows per second of the uncompressed write: the medians as bars, and the lowest and the highest of the runs as
+    error bars. None when it was not measured."""
     result = found.get("spark uncompressed")
     if result is None:
         return None
-    rates = {sink: result["sinks"][sink]["rows_per_s"] for sink in _NAMES if sink in result["sinks"]}
-    return _svg(f"Rows per second from a DataFrame to Kafka, local[{result['cores']}]", rates)
+    sinks = {sink: result["sinks"][sink] for sink in _NAMES if sink in result["sinks"]}
+    title = f"Rows per second from a DataFrame to Kafka, local[{result['cores']}]"
+    runs = max(len(sink["runs"]) for sink in sinks.values())
+    return _svg(f"{title}; median, lowest and highest of {runs} runs", sinks)
 
 
-def _svg(title: str, rates: Mapping[str, int]) -> str:
-    height = _TOP + len(rates) * (_BAR_HEIGHT + _GAP) + _GAP
-    scale = (_WIDTH - _LEFT - 110) / max(rates.values())
+def _svg(title: str, sinks: Mapping[str, Mapping[str, Any]]) -> str:
+    height = _TOP + len(sinks) * (_BAR_HEIGHT + _GAP) + _GAP
+    scale = (_WIDTH - _LEFT - 110) / max(max(sink["runs"]) for sink in sinks.values())
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" '
         'font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
         f'<text x="12" y="24" font-size="15" fill="#1f2933">{escape(title)}</text>',
     ]
-    for number, (sink, rate) in enumerate(rates.items()):
+    for number, (sink, measured) in enumerate(sinks.items()):
         top = _TOP + number * (_BAR_HEIGHT + _GAP)
+        rate = measured["rows_per_s"]
         length = max(rate * scale, 1)
+        low, high = (_LEFT + edge(measured["runs"]) * scale for edge in (min, max))
+        centre = top + _BAR_HEIGHT / 2
         middle = top + _BAR_HEIGHT * 0.7
         parts += [
             f'<text x="{_LEFT - 8}" y="{middle:.0f}" text-anchor="end" fill="#1f2933">{escape(_NAMES[sink])}</text>',
             f'<rect x="{_LEFT}" y="{top}" width="{length:.0f}" height="{_BAR_HEIGHT}" '
             f'fill="{_COLOURS.get(sink, _OTHER)}"/>',
-            f'<text x="{_LEFT + length + 8:.0f}" y="{middle:.0f}" fill="#1f2933">{rate:,}</text>',
+            f'<path d="M{low:.1f} {centre:.0f}H{high:.1f}m0 -5v10M{low:.1f} {centre - 5:.0f}v10" stroke="#1f2933" '
+            'stroke-width="1.5" fill="none"/>',
+            f'<text x="{max(_LEFT + length, high) + 8:.0f}" y="{middle:.0f}" fill="#1f2933">{rate:,}</text>',
         ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 

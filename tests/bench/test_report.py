@@ -123,3 +123,13 @@ def test_chart_has_bar_per_sink_and_is_absent_without_results(tmp_path: Path) ->
     drawn = chart(saved(tmp_path, "spark uncompressed", spark_result(1_800_000, 1_000_000)))
     assert drawn is not None
     assert drawn.count("<rect") == 1 + 2
+    assert "median, lowest and highest of 1 runs" in drawn
+
+
+def test_chart_shows_lowest_and_highest_run(tmp_path: Path) -> None:
+    result = spark_result(1_000_000, 1_000_000)
+    result["sinks"]["kafkalite"]["runs"] = [500_000, 1_000_000, 2_000_000]
+    drawn = chart(saved(tmp_path, "spark uncompressed", result))
+    assert drawn is not None and "of 3 runs" in drawn
+    # The highest run is as wide as the drawing: 440 of its 760 units, from 210 on.
+    assert 'd="M320.0 51H650.0m0 -5v10M320.0 46v10"' in drawn
