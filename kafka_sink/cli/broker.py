@@ -7,13 +7,10 @@ to stdout, when the listeners are open and clients can connect.
 from __future__ import annotations
 
 import logging
-import os
 import resource
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Final
 
 import click
@@ -23,6 +20,9 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.cli import output
 from kafka_sink.cli.metrics_file import MetricsFile
+from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.cli.ui import DEFAULT_PORT as DEFAULT_UI_PORT
+from kafka_sink.cli.ui import page_server
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
@@ -34,42 +34,8 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
 #: The limit if the system reports none; macOS allows no more than this without further settings.
 _ENOUGH_DESCRIPTORS: Final = 10_240
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
-
-
-class StopSignals:
-    """The first stop signal ends :meth:`wait`; the second one ends the process.
-
-    The first signal also counts while the cluster is still starting. It is transferred through a pipe: a signal handler
-    may run while the main thread holds any lock, so it must not acquire one.
-    """
-
-    def __enter__(self) -> StopSignals:
-        self._received = 0
-        self._reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        self._writer = writer
-        self._previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._previous_fd)
-        os.close(self._writer)
-        os.close(self._reader)
-
-    def wait(self) -> None:
-        """Return once a stop signal has arrived."""
-        os.read(self._reader, 1)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._received += 1
-        if self._received > 1:
-            os._exit(128 + number)
 
 
 @click.command()
@@ -97,6 +63,16 @@ class StopSignals:
     help="Also run a schema registry in memory, on this port of 127.0.0.1; 0 selects a free one.",
 )
 @click.option(
+    "--ui",
+    "ui_port",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=DEFAULT_UI_PORT,
+    metavar="[PORT]",
+    help=f"Also serve the pages of 'kafkalite ui', on this port of 127.0.0.1; 0 selects a free one, none is "
+    f"{DEFAULT_UI_PORT}.",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False),
@@ -121,6 +97,7 @@ def broker(
     node_id: int | None,
     data_dir: Path | None,
     registry_port: int | None,
+    ui_port: int | None,
     config_file: str | None,
     metrics_file: Path | None,
     faults: tuple[str, ...],
@@ -155,9 +132,21 @@ def broker(
         _log_brokers(cluster, node_id)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
-        click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
-        stop.wait()
-        _log.info("stopping")
+        with _pages(cluster, ui_port):
+            click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
+            stop.wait()
+            _log.info("stopping")
+
+
+@contextmanager
+def _pages(cluster: EmbeddedCluster, port: int | None) -> Iterator[None]:
+    """The pages of the *cluster* on *port*; nothing without a port."""
+    if port is None:
+        yield
+        return
+    with page_server(cluster.bootstrap_servers, port) as server:
+        _log.info("ui=%s", server.url)
+        yield
 
 
 @contextmanager

@@ -14,10 +14,9 @@ import click
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
-from kafka_sink.client.group_admin import GroupAdmin, GroupDescription
-from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.client.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.progress import latest_batch
+from kafka_sink.exactly_once.group_progress import assigned_of, group_document, sinks_of
 
 
 @click.group(cls=CommandGroup)
@@ -55,11 +54,11 @@ def describe(
     """
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         found = [(admin.describe(name), admin.committed(name)) for name in names]
-    wanted = {place for group, committed in found for place in (*committed, *_assigned(group))}
+    wanted = {place for group, committed in found for place in (*committed, *assigned_of(group))}
     with AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics:
         known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
         ends = topics.offsets(known, LATEST)
-    documents = [_document(group, committed, ends) for group, committed in found]
+    documents = [group_document(group, committed, ends) for group, committed in found]
     if as_json:
         output.print_json(documents)
         return
@@ -159,30 +158,12 @@ def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition,
 
 
 def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    for sink in _sinks(committed):
+    for sink in sinks_of(committed):
         raise click.ClickException(
             f"group {name} is the progress of an exactly-once sink, whose last batch is {sink['last_batch']}: with "
             "another offset it would lose or repeat batches. To begin anew, delete the group and the query's "
             "checkpoint."
         )
-
-
-def _sinks(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
-    """The topics whose offsets in the group are the progress of a sink, with its last batch."""
-    found = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
-    now_s = SYSTEM_CLOCK.wall_ms() // 1000
-    return [
-        {
-            "topic": topic,
-            "last_batch": batch.version,
-            "writer": batch.writer,
-            "decided_s": batch.decided_s,
-            # The clock of the driver may be ahead.
-            "age_s": max(now_s - batch.decided_s, 0),
-        }
-        for topic, batch in found.items()
-        if batch is not None
-    ]
 
 
 def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
@@ -208,45 +189,6 @@ def _places(
         return [TopicPartition(topic_names[0], number) for number in sorted(set(partitions))]
     described = topics.describe_topics(topic_names)
     return [info.topic_partition for topic in described.values() for info in topic.partitions]
-
-
-def _assigned(group: GroupDescription) -> dict[TopicPartition, int]:
-    """Each assigned partition and the index of its member."""
-    return {place: number for number, member in enumerate(group.members) for place in member.partitions}
-
-
-def _document(
-    group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: dict[TopicPartition, int]
-) -> dict[str, Any]:
-    assigned = _assigned(group)
-    sinks = _sinks(committed)
-    without_lag = {sink["topic"] for sink in sinks}
-    entries = []
-    for place in sorted({*committed, *assigned}):
-        at = committed[place].offset if place in committed else None
-        end = None if place.topic in without_lag else ends.get(place)
-        member = group.members[assigned[place]] if place in assigned else None
-        entries.append(
-            {
-                "topic": place.topic,
-                "partition": place.partition,
-                "offset": at,
-                "end_offset": end,
-                "lag": None if at is None or end is None else max(end - at, 0),
-                "member": None if member is None else member.member_id,
-                "client": None if member is None else member.client_id,
-                "host": None if member is None else member.host,
-            }
-        )
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "assignor": group.assignor,
-        "coordinator": group.coordinator,
-        "members": len(group.members),
-        "sinks": sinks,
-        "partitions": entries,
-    }
 
 
 def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:

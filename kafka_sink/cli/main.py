@@ -23,7 +23,19 @@ EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
-COMMANDS: Final = ("broker", "topics", "groups", "txn", "produce", "consume", "verify", "check", "report", "completion")
+COMMANDS: Final = (
+    "broker",
+    "topics",
+    "groups",
+    "txn",
+    "produce",
+    "consume",
+    "verify",
+    "check",
+    "report",
+    "ui",
+    "completion",
+)
 
 
 class LazyGroup(CommandGroup):

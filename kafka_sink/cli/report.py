@@ -5,13 +5,10 @@ Runs on the main thread. It reads one file, of which it keeps the shown lines on
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.bar import Bar
@@ -20,41 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from kafka_sink.cli import output
+from kafka_sink.common.write_history import Write, read_writes
 
 _BAR_COLUMNS: Final = 16
 _WIDTH: Final = 120
 _SUFFIXES: Final = (".svg", ".html")
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One line of the file. *number* is that of the micro-batch or version; None for a batch write without one. Times
-    in ms; None if there were no rows."""
-
-    number: int | None
-    is_skipped: bool
-    rows: int
-    elapsed_ms: int
-    commit_ms: int
-    ack_p50_ms: int | None
-    ack_p99_ms: int | None
-
-    @classmethod
-    def of(cls, line: dict[str, Any]) -> Write:
-        """:raises KeyError, TypeError: if the line is no report."""
-        return cls(
-            line.get("batch", line.get("version")),
-            line.get("decision") == "skipped",
-            int(line["rows"]),
-            int(line["elapsed_ms"]),
-            int(line.get("commit_ms", 0)),
-            line["ack_p50_ms"],
-            line["ack_p99_ms"],
-        )
-
-    @property
-    def rows_per_s(self) -> int:
-        return self.rows * 1000 // max(self.elapsed_ms + self.commit_ms, 1)
 
 
 @click.command()
@@ -74,7 +41,10 @@ def report(file: Path, last: int, target: Path | None) -> None:
     """
     if target is not None and target.suffix not in _SUFFIXES:
         raise click.UsageError(f"--output {target}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
-    count, writes = _read(file, last)
+    try:
+        count, writes = read_writes(file, last)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     if not writes:
         raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
     table = _table(writes)
@@ -83,22 +53,6 @@ def report(file: Path, last: int, target: Path | None) -> None:
     if target is not None:
         _save(table, target)
         click.echo(f"wrote {target}", err=True)
-
-
-def _read(file: Path, last: int) -> tuple[int, Sequence[Write]]:
-    """The number of lines, and the writes of the last ones."""
-    writes: deque[Write] = deque(maxlen=last)
-    count = 0
-    with file.open(encoding="utf-8") as lines:
-        for count, line in enumerate(lines, 1):
-            try:
-                writes.append(Write.of(json.loads(line)))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise click.ClickException(
-                    f"{file} line {count} is no report of a write: {line.strip()[:60]!r}; give the file that the "
-                    "option reportPath names."
-                ) from None
-    return count, tuple(writes)
 
 
 def _table(writes: Sequence[Write]) -> Table:
@@ -118,20 +72,10 @@ def _table(writes: Sequence[Write]) -> Table:
             f"{write.commit_ms:,}",
             _shown(write.ack_p50_ms),
             _shown(write.ack_p99_ms),
-            _remark(write, before),
+            write.remark(before),
         )
         before = write.number
     return table
-
-
-def _remark(write: Write, before: int | None) -> str:
-    if write.is_skipped:
-        return "skipped: committed before"
-    if write.number is None or before is None or write.number == before + 1:
-        return ""
-    if write.number <= before:
-        return "written again" if write.number == before else "begins anew"
-    return f"{write.number - before - 1} before it are not in the file"
 
 
 def _shown(value: int | None) -> str:

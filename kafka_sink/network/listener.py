@@ -36,19 +36,13 @@ class Listener:
         receive_buffer_bytes: int = OS_DEFAULT_BUFFER,
     ) -> None:
         self._send_buffer_bytes = send_buffer_bytes
-        address = resolve(host, port)[0]
-        self._socket = socket.socket(address.family, socket.SOCK_STREAM)
+        self._socket = listening_socket(host, port, backlog=backlog, receive_buffer_bytes=receive_buffer_bytes)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if receive_buffer_bytes != OS_DEFAULT_BUFFER:
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-            self._socket.bind(address.sockaddr)
-            self._socket.listen(backlog)
             self._socket.setblocking(False)
             self._selector = selectors.DefaultSelector()
-        except OSError as error:
+        except OSError:
             self._socket.close()
-            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
+            raise
         self._wakeup = Wakeup()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
@@ -95,6 +89,27 @@ class Listener:
         self._selector.close()
         self._wakeup.close()
         self._socket.close()
+
+
+def listening_socket(
+    host: str, port: int, *, backlog: int = 50, receive_buffer_bytes: int = OS_DEFAULT_BUFFER
+) -> Socket:
+    """A socket that listens on *host*:*port*, for a server that accepts on it.
+
+    :raises OSError: if the address cannot be bound; the text contains the address.
+    """
+    address = resolve(host, port)[0]
+    listening = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes != OS_DEFAULT_BUFFER:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        listening.bind(address.sockaddr)
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
+    return listening
 
 
 def local_address(sock: Socket) -> SocketAddress:

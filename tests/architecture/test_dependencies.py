@@ -66,7 +66,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("avro", "keystores", "msk", "kerberos")),
+        ("kafka_sink", ("avro", "keystores", "msk", "kerberos", "ui")),
         ("pyspark_kafkalite", ()),
         ("scripts", ()),
         ("spark_jobs", ("demo",)),

@@ -76,6 +76,7 @@ KILLS_UNDER_LOAD = _amount("KAFKALITE_KILLS_UNDER_LOAD", 5, 20, "kills of the em
 PAUSES = _amount("KAFKALITE_PAUSES", "2x1.5", "8x3", "how often the broker pauses, x for how many seconds")
 REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 20_000, 100_000, "rows sent in little memory while batches expire")
 RECREATIONS = _amount("KAFKALITE_RECREATIONS", 10, 50, "how often a topic is deleted and made again")
+PAGE_TOPICS = _amount("KAFKALITE_PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
 INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 3, 20, "programs that Ctrl-C hits, with a with block and without")
 INTERRUPT_POINTS = _amount(
     "KAFKALITE_INTERRUPT_POINTS",

@@ -90,6 +90,7 @@ PARTS: Final = (
     "Admin APIs",
     "Faults on demand",
     "pytest plugin",
+    "Pages in the browser",
     "Groups and transactions from the command line",
     "EmbeddedCluster",
     "Nodes in several processes",

@@ -15,6 +15,7 @@ import pytest
 from kafka_sink.broker.config import EndPoint
 from kafka_sink.cli import broker
 from kafka_sink.cli.main import run
+from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.common.version import VERSION
 
 
@@ -142,7 +143,7 @@ def test_a_wrong_configuration_is_wrong_usage(
 def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    with broker.StopSignals() as stop:
+    with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         stop.wait()
         assert codes == []

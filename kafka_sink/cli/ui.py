@@ -1,0 +1,62 @@
+"""``kafkalite ui``: serves pages about any cluster to the browser of this machine.
+
+The main thread only waits for a signal. The packages of the pages are an extra and imported on demand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafka_sink.cli import options
+from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.common.requirements import RequirementError
+
+if TYPE_CHECKING:
+    from kafka_sink.ui.server import PageServer
+
+DEFAULT_PORT: Final = 8088
+
+
+def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
+    """The server of the pages, not yet started.
+
+    :raises RequirementError: if the packages of the extra are not installed.
+    """
+    try:
+        from kafka_sink.ui.server import PageServer
+    except ModuleNotFoundError as error:
+        raise RequirementError(
+            f"the pages need the package {error.name}, which pip install 'kafkalite[ui]' installs"
+        ) from None
+    return PageServer(bootstrap_servers, port, **more)
+
+
+@click.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Port; 0 selects a free one."
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Also show the last writes of a stream: its option reportPath, or a folder with such files.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@options.connection
+def ui(
+    port: int, report: Path | None, opens: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+) -> None:
+    """Show topics, records, groups, transactions and streams in a browser, until SIGTERM or Ctrl-C.
+
+    The pages are live and change nothing. They are served on 127.0.0.1 only, to everybody who is logged in on this
+    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened.
+    """
+    server = page_server(bootstrap_servers, port, report=report, properties=properties, timeout_ms=timeout_ms)
+    with StopSignals() as stop, server:
+        click.echo(f"ui={server.url}")
+        if opens:
+            click.launch(server.url)
+        stop.wait()

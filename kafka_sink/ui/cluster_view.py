@@ -1,0 +1,242 @@
+"""What the pages show of a cluster, asked with the project's own clients.
+
+The threads of the web server call it; one of them asks the cluster at a time, and an answer is shared by all who ask
+within a second. It only sends requests that read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
+from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.common import config as common_config
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import UnknownTopicOrPartitionError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
+from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.group_progress import assigned_of, group_document
+from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.names import sink_of_id
+from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.ui.rates import Rates
+
+T = TypeVar("T")
+
+#: The most groups that the page describes, and the most transactional ids: each of them is asked for.
+MOST_GROUPS: Final = 200
+MOST_TRANSACTIONS: Final = 1_000
+#: Records on a page, and the newest offsets of each partition in which a key is searched.
+SHOWN_RECORDS: Final = 50
+SEARCHED_OFFSETS: Final = 5_000
+
+_SHARED_MS: Final = 1_000
+_READ_LIMITS: Final = PeekLimits(max_bytes=16 * 1024 * 1024, timeout_ms=5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition; offsets are None while it has no leader, *rate* (records per second) before it was seen twice."""
+
+    number: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    first: int | None
+    end: int | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic. *offsets* is the number of offsets between first and end: records, and markers of transactions."""
+
+    name: str
+    offsets: int
+    rate: float | None
+    partitions: tuple[PartitionView, ...]
+
+    @property
+    def without_leader(self) -> int:
+        return sum(partition.leader is None for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionView:
+    """An open transaction. *sink* is the name of the sink that it belongs to, if any, which has decided to commit it if
+    *is_decided*; *age_s* is None if the coordinator does not know when it began."""
+
+    transactional_id: str
+    state: str
+    sink: str | None
+    is_decided: bool
+    age_s: int | None
+    partitions: tuple[str, ...]
+
+
+class ClusterView:
+    """The cluster at *bootstrap_servers*; see :meth:`close`.
+
+    :param properties: client properties under Kafka's names.
+    :raises ConfigError: if a property is unknown or invalid.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        properties: Mapping[str, Any],
+        timeout_ms: int,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._properties = {**properties, "bootstrap.servers": bootstrap_servers}
+        known = common_config.keys(AdminConfig)
+        given = {name: value for name, value in properties.items() if name in known}
+        given["default.api.timeout.ms"] = timeout_ms
+        self._clock = clock
+        self._topics = AdminClient(bootstrap_servers, given, clock=clock)
+        self._groups = GroupAdmin(bootstrap_servers, given, clock=clock)
+        self._transactions = CoordinatorClient(self._properties, timeout_ms=timeout_ms, clock=clock)
+        self._rates = Rates()
+        self._lock = threading.Lock()
+        self._shared: dict[object, tuple[int, Any]] = {}
+
+    def close(self) -> None:
+        """Close all connections, after the request that is under way."""
+        with self._lock:
+            self._topics.close()
+            self._groups.close()
+            self._transactions.close()
+
+    def topics(self) -> list[TopicView]:
+        """All topics but Kafka's internal ones, by name. :raises ApiError: if no broker answered."""
+        return self._share("topics", lambda: self._views(self._topics.list_topics(), are_all=True))
+
+    def topic(self, name: str) -> TopicView:
+        """:raises UnknownTopicOrPartitionError: if it does not exist."""
+        return self._share(("topic", name), lambda: self._views([name], are_all=False)[0])
+
+    def records(self, topic: str, key: str) -> list[ConsumedRecord]:
+        """The newest records, newest first; with *key* those of the newest whose key contains it."""
+
+        def read() -> list[ConsumedRecord]:
+            count = SEARCHED_OFFSETS if key else SHOWN_RECORDS
+            found = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
+            wanted = key.encode()
+            chosen = [record for record in reversed(found) if not key or wanted in (record.key or b"")]
+            return chosen[:SHOWN_RECORDS]
+
+        return self._share(("records", topic, key), read)
+
+    def groups(self) -> tuple[int, list[dict[str, Any]]]:
+        """The number of groups, and what the offsets of the first ones say (``group_document``)."""
+
+        def read() -> tuple[int, list[dict[str, Any]]]:
+            names = sorted(self._groups.list_groups())
+            return len(names), self._documents(names[:MOST_GROUPS])
+
+        return self._share("groups", read)
+
+    def group(self, name: str) -> dict[str, Any]:
+        """What the offsets of the group say; a group that does not exist is dead and has none."""
+        return self._share(("group", name), lambda: self._documents([name])[0])
+
+    def transactions(self) -> tuple[int, list[TransactionView]]:
+        """The number of transactional ids, and the transactions that are open or being ended, the oldest first."""
+
+        def read() -> tuple[int, list[TransactionView]]:
+            client = self._transactions
+            names = sorted(client.run(client.list_ids()))
+            found = client.run(client.describe(names[:MOST_TRANSACTIONS]))
+            running = [each for each in found.values() if not each.is_over]
+            decided = self._decided(running)
+            views = [self._transaction(each, decided) for each in running]
+            return len(names), sorted(views, key=lambda each: (-(each.age_s or 0), each.transactional_id))
+
+        return self._share("transactions", read)
+
+    def _share(self, key: object, read: Callable[[], T]) -> T:
+        """What *read* returns, or has returned to another caller within the last second."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            self._shared = {each: kept for each, kept in self._shared.items() if kept[0] > now_ms - _SHARED_MS}
+            if key not in self._shared:
+                value = read()
+                self._shared[key] = self._clock.monotonic_ms(), value
+            shared: T = self._shared[key][1]
+            return shared
+
+    def _views(self, names: list[str], *, are_all: bool) -> list[TopicView]:
+        described = self._described(names)
+        led = [info.topic_partition for topic in described for info in topic.partitions if info.leader]
+        first, ends = self._topics.offsets(led, EARLIEST), self._topics.offsets(led, LATEST)
+        self._rates.note(self._clock.monotonic_ms(), ends)
+        if are_all:
+            self._rates.keep(ends)
+        return [self._view(topic, first, ends) for topic in described]
+
+    def _described(self, names: list[str]) -> list[TopicDescription]:
+        try:
+            return list(self._topics.describe_topics(names).values())
+        except UnknownTopicOrPartitionError:
+            # One of all topics was deleted since they were listed; a topic that was asked for is missed.
+            known = set(self._topics.list_topics(include_internal=True))
+            if len(names) == 1:
+                raise
+            return list(self._topics.describe_topics([name for name in names if name in known]).values())
+
+    def _view(
+        self, topic: TopicDescription, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> TopicView:
+        places = [info.topic_partition for info in topic.partitions if info.leader]
+        partitions = tuple(
+            PartitionView(
+                info.partition,
+                None if info.leader is None else info.leader.id,
+                tuple(node.id for node in info.replicas),
+                tuple(node.id for node in info.isr),
+                first.get(info.topic_partition),
+                ends.get(info.topic_partition),
+                self._rates.per_s([info.topic_partition]),
+            )
+            for info in topic.partitions
+        )
+        offsets = sum(ends[place] - first[place] for place in places)
+        return TopicView(topic.name, offsets, self._rates.per_s(places), partitions)
+
+    def _documents(self, names: list[str]) -> list[dict[str, Any]]:
+        found = [(self._groups.describe(name), self._groups.committed(name)) for name in names]
+        wanted = {place for group, committed in found for place in (*committed, *assigned_of(group))}
+        existing = set(self._topics.list_topics(include_internal=True)) if wanted else set()
+        ends = self._topics.offsets([place for place in wanted if place.topic in existing], LATEST)
+        return [group_document(group, committed, ends) for group, committed in found]
+
+    def _decided(self, running: list[TransactionDescription]) -> set[Transaction]:
+        """The transactions that the sinks of *running* have decided to commit."""
+        client = self._transactions
+        decided: set[Transaction] = set()
+        sinks = {sink_of_id(each.transaction.transactional_id) for each in running}
+        for name, topic in filter(None, sinks):
+            progress = client.run(ProgressStore(client, name, topic).read(require_stable=False))
+            decided.update(() if progress is None else progress.transactions)
+        return decided
+
+    def _transaction(self, each: TransactionDescription, decided: set[Transaction]) -> TransactionView:
+        name = each.transaction.transactional_id
+        sink = sink_of_id(name)
+        age_ms = None if each.started_ms < 0 else max(self._clock.wall_ms() - each.started_ms, 0)
+        return TransactionView(
+            name,
+            each.state,
+            None if sink is None else sink[0],
+            each.transaction in decided,
+            None if age_ms is None else age_ms // 1000,
+            tuple(str(place) for place in sorted(each.partitions)),
+        )

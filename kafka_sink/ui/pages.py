@@ -1,0 +1,202 @@
+"""The pages and the script and style that they use, as an ASGI application.
+
+Handlers run on the threads of the web server. Only GET is answered, and only to the machine's own browser: requests for
+other hosts, as DNS rebinding makes them, and from pages of other origins are refused.
+
+Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec.whatwg.org (Origin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.version import VERSION
+from kafka_sink.ui import shown
+from kafka_sink.ui.cluster_view import (
+    MOST_GROUPS,
+    MOST_TRANSACTIONS,
+    SEARCHED_OFFSETS,
+    ClusterView,
+)
+from kafka_sink.ui.reports import Reports
+
+_HERE: Final = Path(__file__).parent
+#: Under which names the page's own host is reached; the port may be that of a tunnel.
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+Values = dict[str, Any]
+
+
+class OwnBrowserOnly:
+    """Refuses requests that name another host or come from another origin, and adds the headers of each answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        refusal = refuse(Headers(scope=scope))
+        answer = self._app if refusal is None else PlainTextResponse(refusal, HTTPStatus.FORBIDDEN)
+        await answer(scope, receive, send_with_headers)
+
+
+def refuse(headers: Headers) -> str | None:
+    """Why a request with these *headers* is refused; None if it is not."""
+    host = headers.get("host", "")
+    if host.rpartition(":")[0] not in _HOSTS and host not in _HOSTS:
+        return "This page answers to 127.0.0.1 and localhost only."
+    origin = headers.get("origin")
+    if origin is not None and origin != f"http://{host}":
+        return "This page answers to itself only, and not to other origins."
+    return None
+
+
+class Pages:
+    """The handlers. *reports* is None if no report is watched."""
+
+    def __init__(self, cluster: ClusterView, reports: Reports | None) -> None:
+        self._cluster = cluster
+        self._reports = reports
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        )
+        self._templates.filters.update(
+            number=shown.shown_number,
+            rate=shown.shown_rate,
+            age=shown.shown_age,
+            time=shown.shown_time,
+            shown=shown.shown_bytes,
+        )
+        self._templates.globals.update(
+            version=VERSION, servers=cluster.bootstrap_servers, has_reports=reports is not None
+        )
+
+    def app(self) -> Starlette:
+        """The application."""
+        return Starlette(
+            routes=[
+                Route("/", lambda request: RedirectResponse("/topics")),
+                Route("/topics", self.topics),
+                Route("/topics/{name:path}", self.topic),
+                Route("/groups", self.groups),
+                Route("/groups/{name:path}", self.group),
+                Route("/transactions", self.transactions),
+                Route("/streams", self.streams),
+                Mount("/static", StaticFiles(directory=_HERE / "static")),
+            ],
+            middleware=[Middleware(OwnBrowserOnly)],
+            exception_handlers={HTTPException: self._not_found},
+        )
+
+    def topics(self, request: Request) -> Response:
+        """All topics whose names contain the parameter ``q``."""
+        wanted = request.query_params.get("q", "")
+
+        def values() -> Values:
+            found = self._cluster.topics()
+            chosen = [topic for topic in found if wanted.lower() in topic.name.lower()]
+            return {"topics": chosen, "count": len(found)}
+
+        return self._page("topics", values, query=wanted)
+
+    def topic(self, request: Request) -> Response:
+        """A topic, its partitions, and its newest records whose keys contain the parameter ``key``."""
+        name, key = request.path_params["name"], request.query_params.get("key", "")
+
+        def values() -> Values:
+            topic = self._cluster.topic(name)
+            return {"topic": topic, "records": self._cluster.records(name, key), "searched": SEARCHED_OFFSETS}
+
+        return self._page("topic", values, name=name, query=key)
+
+    def groups(self, request: Request) -> Response:
+        """The groups: lags of consumers, and the last batches of sinks."""
+
+        def values() -> Values:
+            count, groups = self._cluster.groups()
+            return {"groups": groups, "count": count, "most": MOST_GROUPS}
+
+        return self._page("groups", values)
+
+    def group(self, request: Request) -> Response:
+        """A group and its partitions."""
+        name = request.path_params["name"]
+        return self._page("group", lambda: {"group": self._cluster.group(name)}, name=name)
+
+    def transactions(self, request: Request) -> Response:
+        """The transactions that are open."""
+
+        def values() -> Values:
+            count, found = self._cluster.transactions()
+            return {"transactions": found, "count": count, "most": MOST_TRANSACTIONS}
+
+        return self._page("transactions", values)
+
+    def streams(self, request: Request) -> Response:
+        """The last writes in the report that the parameter ``file`` names."""
+        reports = self._reports
+        if reports is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        names = reports.names()
+        chosen = request.query_params.get("file", names[0] if names else "")
+        if chosen and chosen not in names:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+
+        def values() -> Values:
+            count, writes = reports.read(chosen) if chosen else (0, ())
+            before = [None, *(write.number for write in writes)]
+            rows = [(write, write.remark(number)) for write, number in zip(writes, before, strict=False)]
+            return {"count": count, "rows": rows[::-1], "chart": shown.chart_of(writes)}
+
+        return self._page("streams", values, path=str(reports.path), names=names, chosen=chosen)
+
+    def _page(self, template: str, values: Callable[[], Values], **always: Any) -> Response:
+        """The page of the *template*; if there are no *values*, with what prevented them."""
+        try:
+            return self._render(template, {**always, **values()})
+        except UnknownTopicOrPartitionError as error:
+            return self._render("error", {**always, "page": template, "error": str(error)}, HTTPStatus.NOT_FOUND)
+        except (KafkaError, OSError, ValueError) as error:
+            text = str(error) or type(error).__name__
+            return self._render("error", {**always, "page": template, "error": text}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _not_found(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+        return self._render("error", {"page": "", "error": f"{HTTPStatus(status).phrase}."}, HTTPStatus(status))
+
+    def _render(self, template: str, values: Values, status: HTTPStatus = HTTPStatus.OK) -> Response:
+        page = values.pop("page", template)
+        return HTMLResponse(self._templates.get_template(f"{template}.html").render(page=page, **values), status)

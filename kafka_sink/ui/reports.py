@@ -1,0 +1,47 @@
+"""The files of the option reportPath that the page of streams shows: one file, or those of a folder.
+
+Called by the threads of the web server. It reads the files that the user named, and no other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kafka_sink.common.write_history import Write, read_writes
+
+#: The writes that a page shows.
+SHOWN_WRITES: Final = 100
+_SUFFIXES: Final = (".jsonl", ".json")
+
+
+class Reports:
+    """The report *path*, or those in the folder *path*, which may come to be later."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # File → its size and time of change, and what was read then.
+        self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[Write]]]] = {}
+
+    def names(self) -> list[str]:
+        """The names of the files, the one that was written last first."""
+        if not self.path.is_dir():
+            return [self.path.name] if self.path.exists() else []
+        found = [(each.stat().st_mtime_ns, each.name) for each in self.path.iterdir() if each.suffix in _SUFFIXES]
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def read(self, name: str) -> tuple[int, Sequence[Write]]:
+        """The number of writes in the file *name*, one of :meth:`names`, and the last ones.
+
+        :raises ValueError: if it is no report.
+        :raises OSError: if it cannot be read.
+        """
+        file = self.path / name if self.path.is_dir() else self.path
+        status = file.stat()
+        stamp = status.st_size, status.st_mtime_ns
+        kept = self._read.get(file)
+        if kept is None or kept[0] != stamp:
+            kept = stamp, read_writes(file, SHOWN_WRITES)
+            self._read[file] = kept
+        return kept[1]

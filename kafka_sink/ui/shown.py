@@ -1,0 +1,141 @@
+"""How values look on the pages: numbers, ages, bytes of records, and the chart of a stream.
+
+Pure functions, used by the templates, which escape what these return. Bytes are never shown as text unless they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.common.write_history import Write
+
+#: Of a key or value so many characters are shown.
+SHOWN_CHARACTERS: Final = 2_000
+#: Confluent's wire format: a zero, and the id of the schema in four bytes.
+_WIRE_HEAD: Final = 5
+_HIGHEST_ID: Final = 1 << 24
+
+_CHART_HEIGHT: Final = 96
+_CHART_WIDTH: Final = 960
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBytes:
+    """A key or value as text; *kind* says what the bytes are, and *rest* how many are not shown."""
+
+    kind: str
+    text: str
+    rest: int
+
+
+def shown_bytes(data: bytes | None) -> ShownBytes:
+    """*data* as text, or in hexadecimal digits if it is none."""
+    if data is None:
+        return ShownBytes("null", "null", 0)
+    if not data:
+        return ShownBytes("empty", "", 0)
+    text = _text(data)
+    if text is not None:
+        shown = _printable(text[:SHOWN_CHARACTERS])
+        return ShownBytes("JSON" if _is_json(data) else "text", shown, len(text[SHOWN_CHARACTERS:].encode()))
+    kind = "bytes"
+    if len(data) > _WIRE_HEAD and data[0] == 0 and 0 < (schema := int.from_bytes(data[1:_WIRE_HEAD])) < _HIGHEST_ID:
+        kind = f"schema {schema}"
+    part = data[: SHOWN_CHARACTERS // 3]
+    return ShownBytes(kind, part.hex(" "), len(data) - len(part))
+
+
+def _text(data: bytes) -> str | None:
+    """The text that *data* is in UTF-8; None if it is none, or begins with a zero as only binary formats do."""
+    if data[0] == 0:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_json(data: bytes) -> bool:
+    if data[:1] not in b'{["' or len(data) > SHOWN_CHARACTERS:
+        return False
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _printable(text: str) -> str:
+    """*text* with an escape for each character that would not be seen, or that would turn the others around."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def shown_time(timestamp_ms: int) -> str:
+    """The moment in UTC; empty if there is none."""
+    if timestamp_ms == NO_TIMESTAMP:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+
+
+def shown_number(value: float | None) -> str:
+    """A whole number with separators; a dash for None."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def shown_rate(value: float | None) -> str:
+    """Small rates with one digit after the point, so that a slow stream does not look like none."""
+    return f"{value:.1f}" if value is not None and 0 < value < 10 else shown_number(value)
+
+
+def shown_age(seconds: int | None) -> str:
+    """As h:mm:ss; a dash for None."""
+    return "–" if seconds is None else str(timedelta(seconds=seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A write in the chart: *commit* is the part of its height that its commit took, as *tasks* is that of its tasks;
+    units of the chart."""
+
+    x: float
+    width: float
+    tasks: float
+    commit: float
+    title: str
+    is_bad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The time of each write, by part; the highest bar takes *most_ms*."""
+
+    bars: Sequence[Bar]
+    most_ms: int
+    width: int = _CHART_WIDTH
+    height: int = _CHART_HEIGHT
+
+
+def chart_of(writes: Sequence[Write]) -> Chart:
+    """The *writes* from left to right."""
+    most_ms = max((write.elapsed_ms + write.commit_ms for write in writes), default=0)
+    each = min(_CHART_WIDTH / max(len(writes), 1), 24.0)
+    before: int | None = None
+    bars = []
+    for number, write in enumerate(writes):
+        unit = _CHART_HEIGHT / max(most_ms, 1)
+        title = f"{'write' if write.number is None else f'batch {write.number}'}: {write.rows_per_s:,} rows/s"
+        is_bad = write.is_torn or write.missing_since(before) > 0
+        bars.append(Bar(number * each, each * 0.8, write.elapsed_ms * unit, write.commit_ms * unit, title, is_bad))
+        before = write.number
+    return Chart(bars, most_ms)

@@ -1,0 +1,104 @@
+// Keeps the page live: fetches itself every two seconds and changes only what differs, so that nothing flickers and
+// focus, scroll position and what is being typed stay. Without it the pages are the same, as they were when opened.
+"use strict";
+
+const EVERY_MS = 2000;
+const TYPING_MS = 200;
+const live = document.getElementById("live");
+let timer = 0;
+let latest = 0;
+
+/** Make `old` the same as `fresh`; elements with a data-key are recognised when they have moved. */
+function morph(old, fresh) {
+    if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
+        old.replaceWith(fresh);
+        return;
+    }
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+        if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+        return;
+    }
+    if (old.isEqualNode(fresh)) return;
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) {
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    if (old.nodeName !== "INPUT") morphChildren(old, fresh);
+}
+
+function morphChildren(old, fresh) {
+    const known = new Map();
+    for (const child of old.children) if (child.dataset.key !== undefined) known.set(child.dataset.key, child);
+    let place = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+        const key = next.nodeType === Node.ELEMENT_NODE ? next.dataset.key : undefined;
+        const same = key === undefined ? place : known.get(key);
+        if (same === undefined || same === null || (key === undefined && place.dataset?.key !== undefined)) {
+            old.insertBefore(next, place);
+            continue;
+        }
+        if (same === place) place = place.nextSibling;
+        else old.insertBefore(same, place);
+        morph(same, next);
+    }
+    while (place !== null) {
+        const gone = place;
+        place = place.nextSibling;
+        gone.remove();
+    }
+}
+
+async function refresh() {
+    clearTimeout(timer);
+    const number = ++latest;
+    try {
+        const answer = await fetch(location.href, { cache: "no-store" });
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        // A later one, for another search, has been begun.
+        if (number !== latest) return;
+        morphChildren(document.getElementById("main"), page.getElementById("main"));
+        document.title = page.title;
+        live.textContent = answer.ok ? "live" : "no answer";
+        live.className = answer.ok ? "" : "stale";
+    } catch {
+        live.textContent = "not live";
+        live.className = "stale";
+    }
+    if (number === latest && !document.hidden) timer = setTimeout(refresh, EVERY_MS);
+}
+
+function search(input) {
+    const address = new URL(location.href);
+    if (input.value) address.searchParams.set(input.name, input.value);
+    else address.searchParams.delete(input.name);
+    history.replaceState(null, "", address);
+    clearTimeout(timer);
+    timer = setTimeout(refresh, TYPING_MS);
+}
+
+/** The focusable elements of the rows, from top to bottom. */
+function rows() {
+    return [...document.querySelectorAll("tbody a, tbody .clamp")];
+}
+
+function onKey(event) {
+    const isTyping = event.target instanceof HTMLInputElement;
+    if (event.key === "Escape" && isTyping) event.target.blur();
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") {
+        event.preventDefault();
+        document.querySelector("input[type=search]")?.focus();
+    } else if (event.key === "j" || event.key === "k") {
+        const all = rows();
+        const at = all.indexOf(document.activeElement);
+        all[event.key === "j" ? Math.min(at + 1, all.length - 1) : Math.max(at - 1, 0)]?.focus();
+    } else {
+        document.querySelector(`nav a[accesskey="${CSS.escape(event.key)}"]`)?.click();
+    }
+}
+
+document.addEventListener("keydown", onKey);
+document.addEventListener("input", (event) => event.target instanceof HTMLInputElement && search(event.target));
+document.addEventListener("submit", (event) => event.preventDefault());
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+timer = setTimeout(refresh, EVERY_MS);

@@ -1,0 +1,229 @@
+"""``kafkalite ui`` over HTTP: what the pages say of a cluster and of a stream's report, and whom they answer."""
+
+from __future__ import annotations
+
+import html
+import http.client
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.cli.main import run
+from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.model import Progress
+from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.ui.server import PageServer
+from tests.exactly_once.world import PARTITIONS, QUERY, World
+
+pytestmark = pytest.mark.behaviour(
+    "Pages in the browser", "Topics, records, groups, transactions and streams are shown"
+)
+SECRET = "not-for-the-page"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+    @property
+    def words(self) -> str:
+        """The text of the page, as one line."""
+        return " ".join(html.unescape(re.sub("<[^>]*>", " ", self.body)).split())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports")
+
+
+@pytest.fixture(scope="module")
+def url(cluster: EmbeddedCluster, reports: Path) -> Iterator[str]:
+    # Of a client without SASL the password has no meaning, and it is still a secret.
+    properties = {"sasl.jaas.config": f'PlainLoginModule required username="u" password="{SECRET}";'}
+    with PageServer(cluster.bootstrap_servers, 0, report=reports, properties=properties) as server:
+        yield server.url
+
+
+def get(url: str, path: str, method: str = "GET", **headers: str) -> Answer:
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.getheaders()), response.read().decode())
+    finally:
+        connection.close()
+
+
+def send(cluster: EmbeddedCluster, *records: ProducerRecord) -> None:
+    with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for record in records:
+            producer.send(record)
+
+
+def test_topics_are_listed_and_searched(cluster: EmbeddedCluster, url: str) -> None:
+    cluster.create_topic("listed-Orders", partitions=3)
+    send(cluster, *(ProducerRecord("listed-Orders", b"x", partition=1) for _ in range(1_234)))
+    page = get(url, "/topics?q=LISTED-o")
+    assert page.status == 200
+    assert re.search(r"listed-Orders 3 1,234 ", page.words)
+    assert "No topic’s name contains “<none>”." in get(url, "/topics?q=%3Cnone%3E").words
+    detail = get(url, "/topics/listed-Orders").words
+    assert re.search(r"listed-Orders 1,234 offsets .* 0 1 1 1 0 0 . 1 1 1 1 0 1,234 ", detail)
+
+
+def test_newest_records_are_shown_and_found_by_key(cluster: EmbeddedCluster, url: str) -> None:
+    cluster.create_topic("records", partitions=2)
+    send(
+        cluster,
+        *(
+            ProducerRecord("records", f'{{"n": {n}}}'.encode(), key=f"key-{n}".encode(), timestamp=n)
+            for n in range(200)
+        ),
+        ProducerRecord("records", None, key=b"gone", headers=[("trace", b"7f")]),
+    )
+    newest = get(url, "/topics/records").words
+    assert "text gone null trace text 7f" in newest
+    assert 'text key-199 JSON {"n": 199}' in newest
+    assert "key-3 " not in newest
+    found = get(url, "/topics/records?key=key-3").words
+    assert [int(n) for n in re.findall(r"text key-(\d+) JSON", found)] == [*range(39, 29, -1), 3]
+    assert "No key among these records contains “nobody”." in get(url, "/topics/records?key=nobody").words
+
+
+def test_groups_show_lag_and_sinks_their_batch(cluster: EmbeddedCluster, url: str) -> None:
+    cluster.create_topic("read", partitions=1)
+    send(cluster, *(ProducerRecord("read", b"x") for _ in range(10)))
+    with GroupAdmin(cluster.bootstrap_servers) as admin:
+        admin.set_offsets("readers/a?b", {TopicPartition("read", 0): 4})
+    cluster.create_topic("sunk", partitions=PARTITIONS)
+    world = World(cluster.bootstrap_servers, "sunk")
+    plan = world.parallel.plan()
+    world.steps.decide(plan, Progress(7, QUERY, plan.transaction_version, 1_700_000_000, ()))
+    world.client.close()
+    page = get(url, "/groups")
+    assert "readers/a?b Empty 0 6 " in page.words
+    assert re.search(rf" 0 – batch 6 of sunk, \d+ days, \S+ ago by {QUERY}", page.words)
+    path = re.findall(r'href="(/groups/readers[^"]*)"', page.body)[0]
+    assert " read 0 4 10 6 – – " in get(url, path).words
+
+
+def test_open_transactions_tell_what_their_sink_decided(cluster: EmbeddedCluster, url: str) -> None:
+    cluster.create_topic("torn", partitions=PARTITIONS)
+    world = World(cluster.bootstrap_servers, "torn")
+    plan = world.parallel.plan()
+    decided, loser = (world.write_task(plan, 0, row).transaction for row in (b"row", b"copy"))
+    world.steps.decide(plan, Progress(1, QUERY, plan.transaction_version, 0, (decided,)))
+    words = get(url, "/transactions").words
+    for transaction, said in ((decided, "decided to commit"), (loser, "not decided")):
+        assert re.search(
+            rf" {re.escape(transaction.transactional_id)} Ongoing 0:0\d:\d\d \S+: {said} torn-\d ", words
+        ), words
+    world.client.close()
+
+
+def line(number: int, rows: int = 1_000, partition_rows: int = 1_000) -> str:
+    report = {"decision": "written", "version": number, "rows": rows, "elapsed_ms": 400, "commit_ms": 100}
+    parts = {"t-0": {"rows": partition_rows, "first": 0, "last": 1}}
+    return json.dumps({**report, "ack_p50_ms": 3, "ack_p99_ms": 40, "partitions": parts}) + "\n"
+
+
+def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> None:
+    assert "no write with this reportPath has been committed yet" in get(url, "/streams").words
+    file = reports / "orders & more.jsonl"
+    file.write_text(line(0) + line(1) + line(4) + line(5, partition_rows=999) + '{"half of a li')
+    page = get(url, "/streams")
+    assert "orders & more.jsonl 4 writes Rows/s 2,000 Acknowledged, p50 3 ms" in page.words
+    assert re.findall(r'class="bad">([^<]+)<', page.body) == [
+        "torn: its partitions have 999 rows",
+        "2 before it are not in the file",
+    ]
+    file.write_text("nonsense\n")
+    assert "is no report of a write: 'nonsense'" in get(url, "/streams").words
+    assert get(url, "/streams?file=../secret").status == 404
+    file.unlink()
+
+
+def test_what_does_not_exist_is_said(url: str) -> None:
+    assert get(url, "/topics/never-created").status == 404
+    assert "never-created" in get(url, "/topics/never-created").words
+    assert get(url, "/nothing").status == 404
+    assert get(url, "/static/../pages.py").status == 404
+
+
+@pytest.mark.behaviour("Pages in the browser", "Other hosts, other origins and other methods are refused")
+def test_other_hosts_origins_and_methods_are_refused(url: str) -> None:
+    port = urlsplit(url).port
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost", "[::1]:8088"):
+        assert get(url, "/groups", Host=host).status == 200, host
+    for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", ""):
+        assert get(url, "/groups", Host=host).status == 403, host
+    own = f"localhost:{port}"
+    assert get(url, "/groups", Host=own, Origin=f"http://{own}").status == 200
+    for origin in ("http://evil.example", f"http://127.0.0.1:{port}", f"https://{own}", "null"):
+        assert get(url, "/static/page.js", Host=own, Origin=origin).status == 403, origin
+    for method in ("POST", "PUT", "DELETE"):
+        assert get(url, "/topics", method).status == 405
+
+
+@pytest.mark.behaviour("Pages in the browser", "No page has a secret, a script of its own or content from elsewhere")
+def test_pages_have_no_secret_and_nothing_from_elsewhere(url: str) -> None:
+    for path in ("/topics", "/groups", "/transactions", "/streams", "/nothing", "/static/page.css", "/static/page.js"):
+        page = get(url, path)
+        assert SECRET not in page.body
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'" in policy and "unsafe" not in policy
+        assert page.headers["cache-control"] == "no-store"
+        assert re.findall(r"""(?:src|href)="(?!/|#|\?)""", page.body) == []
+        assert re.findall(r"<script(?! src=)|\son\w+=|\sstyle=|@import|url\(", page.body) == []
+
+
+def test_a_cluster_that_does_not_answer_is_told() -> None:
+    with PageServer("127.0.0.1:1", 0, timeout_ms=300) as server:
+        page = get(server.url, "/topics")
+    assert page.status == 503
+    assert "127.0.0.1:1" in page.words
+
+
+@pytest.mark.behaviour("Pages in the browser", "A port in use, a missing package and a wrong option are said in a line")
+def test_command_says_what_prevents_it(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["ui", "--port", str(urlsplit(url).port)]) == 1
+    assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
+    assert run(["ui", "--port", "0", "-X", "sasl.mechanism=NONE"]) == 2
+    assert "sasl.mechanism" in capsys.readouterr().err
+    for module in ("kafka_sink.ui.server", "uvicorn"):
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert run(["ui", "--port", "0"]) == 1
+    assert "pip install 'kafkalite[ui]'" in capsys.readouterr().err
+
+
+def test_broker_serves_the_pages_of_itself() -> None:
+    command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--ui", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None and broker.stderr is not None
+        servers = broker.stdout.readline().strip().removeprefix("bootstrap.servers=")
+        url = next(line for line in broker.stderr if "ui=" in line).partition("ui=")[2].strip()
+        page = get(url, "/topics")
+        broker.terminate()
+        assert broker.wait(timeout=30) == 0
+    assert "There is no topic yet." in page.words
+    assert servers in page.words

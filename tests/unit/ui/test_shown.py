@@ -1,0 +1,59 @@
+"""How values look on the pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.common.write_history import Write
+from kafka_sink.ui.shown import SHOWN_CHARACTERS, ShownBytes, chart_of, shown_age, shown_bytes, shown_rate, shown_time
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (None, ShownBytes("null", "null", 0)),
+        (b"", ShownBytes("empty", "", 0)),
+        ("grün <b>".encode(), ShownBytes("text", "grün <b>", 0)),
+        (b'{"a": 1}', ShownBytes("JSON", '{"a": 1}', 0)),
+        (b'{"a": ', ShownBytes("text", '{"a": ', 0)),
+        (b"\xff\xfe", ShownBytes("bytes", "ff fe", 0)),
+        (b"\x00\x00\x00\x00\x07\x02a", ShownBytes("schema 7", "00 00 00 00 07 02 61", 0)),
+        (b"\x00\xff\xff\xff\xff\x02", ShownBytes("bytes", "00 ff ff ff ff 02", 0)),
+        (b"\x00", ShownBytes("bytes", "00", 0)),
+        # These turn the text around, end a line of a terminal, or are not seen.
+        ("a\u202eb\x1b[0m\u200b".encode(), ShownBytes("text", "a\\u202eb\\x1b[0m\\u200b", 0)),
+        (b"line\n\tnext", ShownBytes("text", "line\n\tnext", 0)),
+    ],
+)
+def test_bytes_are_shown_as_what_they_are(data: bytes | None, shown: ShownBytes) -> None:
+    assert shown_bytes(data) == shown
+
+
+def test_of_long_values_the_beginning_is_shown_and_the_rest_told() -> None:
+    text = shown_bytes("é".encode() * 1_000_000)
+    assert (text.text, text.rest) == ("é" * SHOWN_CHARACTERS, 2_000_000 - 2 * SHOWN_CHARACTERS)
+    binary = shown_bytes(b"\xff" * 1_000_000)
+    assert len(binary.text) < SHOWN_CHARACTERS
+    assert binary.rest == 1_000_000 - len(binary.text.split())
+
+
+def test_times_ages_and_rates() -> None:
+    assert [shown_time(1_700_000_000_123), shown_time(-1), shown_time(2**62)] == [
+        "2023-11-14 22:13:20.123",
+        "",
+        f"{2**62} ms",
+    ]
+    assert [shown_age(3_723), shown_age(None)] == ["1:02:03", "–"]
+    assert [shown_rate(value) for value in (None, 0, 0.25, 1234.5)] == ["–", "0", "0.2", "1,234"]
+
+
+def write(number: int, rows: int = 10, partition_rows: int = 10) -> Write:
+    return Write(number, False, rows, 75, 25, 1, 2, partition_rows)
+
+
+def test_chart_marks_writes_after_a_gap_and_torn_ones() -> None:
+    chart = chart_of([write(0), write(1), write(4), write(5, partition_rows=9)])
+    assert [bar.is_bad for bar in chart.bars] == [False, False, True, True]
+    assert [(bar.tasks, bar.commit) for bar in chart.bars] == [(72, 24)] * 4
+    assert chart.most_ms == 100
+    assert chart_of([]).bars == []
