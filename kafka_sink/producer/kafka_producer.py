@@ -175,10 +175,10 @@ class KafkaProducer:
         :param on_delivery: called on the sender thread once per batch that received some of these rows.
         :returns: a future that is complete when the outcome of every row is known.
         :raises SerializationError: if a column is missing, has an unknown name, or has a type that cannot be written.
-        :raises RowTooLargeError: if a row is larger than max.request.size or buffer.memory; no row is staged.
-        :raises RowPartitionError: if a row names a partition that the topic does not have; no row is staged.
-        :raises RowSerializationError: if a row names a negative partition, has a timestamp before 1970, or a header
-            without a key; no row is staged.
+        :raises RowError: if rows cannot be written: no row is staged, a transaction stays as it is, and ``rows`` of the
+            error are all rows with this problem, so that the others can be sent without them. It is a
+            RowTooLargeError (max.request.size, buffer.memory), a RowPartitionError (the topic has no such partition),
+            or a RowSerializationError (a negative partition, a timestamp before 1970, a header without a key).
         :raises ValueError: if *topic* is not a topic name, another argument has the wrong type, or the partitions are
             given twice or are not as many as the rows.
         :raises ApiError: if there is no metadata or no memory within max.block.ms; no row is staged.

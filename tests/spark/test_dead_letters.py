@@ -45,7 +45,7 @@ def orders(numbers: DataFrame, topic: str) -> DataFrame:
         row.cast("string").alias("key"),
         value.alias("value"),
         f.when(rest == 2, 99).when(rest > 20, 1).cast("int").alias("partition"),
-        f.timestamp_seconds(f.when(rest == 3, -1).otherwise(1_700_000_000)).alias("timestamp"),
+        f.timestamp_seconds(f.when(rest == 3, -1)).alias("timestamp"),
         f.when(rest != 5, topic).alias("topic"),
     )
 

@@ -579,6 +579,21 @@ def test_an_error_of_columns_carries_the_row(cluster: EmbeddedCluster) -> None:
     assert stored(cluster) == []
 
 
+@pytest.mark.behaviour("Transactions", "Rows that columns are refused for do not end the transaction of the others")
+def test_refused_rows_leave_the_transaction_as_it_is(cluster: EmbeddedCluster) -> None:
+    rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"good", b"x" * 900, b"good", b"x" * 900])))
+    with make(cluster, {"max.request.size": 500, "batch.size": 400, "transactional.id": "t"}) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(RowTooLargeError) as large:
+            producer.send_columns(TOPIC, rows)
+        with pytest.raises(RowPartitionError):
+            producer.send_columns(TOPIC, rows.take(np.array([0])), np.array([99], dtype=np.int32))
+        producer.send_columns(TOPIC, rows.take(np.delete(np.arange(4), large.value.rows)))
+        producer.commit_transaction()
+    assert [record.value for record in stored(cluster)] == [b"good"] * 2
+
+
 def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:
     rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"a", b"long"])))
     with make(cluster, partitioner=LengthPartitioner()) as producer:

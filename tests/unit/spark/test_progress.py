@@ -101,12 +101,15 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
     listener = ProgressListener(report, None, prom, {"query": 'a"b'}, FakeClock(5_000))
-    report.write_text(line(0) + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None))
+    report.write_text(
+        line(0, bad_rows=3) + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None)
+    )
     listener.read_new()
     text = prom.read_text().splitlines()
     for expected in (
         "# TYPE kafka_sink_rows_total counter",
         'kafka_sink_rows_total{query="a\\"b"} 10.0',
+        'kafka_sink_bad_rows_total{query="a\\"b"} 3.0',
         'kafka_sink_batches_total{query="a\\"b"} 2.0',
         'kafka_sink_skipped_batches_total{query="a\\"b"} 1.0',
         'kafka_sink_last_offset{query="a\\"b",partition="t-0"} 9.0',
