@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_sink
+from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.streaming.progress import SinkProgress
 from tests.support import ways
@@ -188,12 +189,17 @@ def test_too_many_bad_rows_leave_nothing(
     said = rf"{len(BAD)} of {ROWS} rows \(12\.50%\) cannot be written, more than option maxBadRows=1% allows; the first"
     with pytest.raises((KafkaError, PySparkException), match=said):
         write(spark, replace(target, more={**target.more, "maxBadRows": "1%"}))
-    for topic in (target.topic, target.dead_letters):
-        # A transaction that were still open would hold the reader back.
-        assert read_topic(target.cluster.bootstrap_servers, topic) == []
+    servers = target.cluster.bootstrap_servers
+    with KafkaProducer({"bootstrap.servers": servers}) as producer:
+        for topic, count in ((target.topic, 3), (target.dead_letters, 2)):
+            for partition in range(count):
+                producer.send(ProducerRecord(topic, b"after", key=b"-1", partition=partition))
+    # Transactions that were still open would hold back readers from what follows them.
+    assert keys_in(target, target.topic) == [-1] * 3
+    assert keys_in(target, target.dead_letters) == [-1] * 2
     write(spark, replace(target, more={**target.more, "maxBadRows": "13 %"}))
-    assert keys_in(target, target.dead_letters) == sorted(BAD)
-    assert len(keys_in(target, target.topic)) == ROWS - len(BAD)
+    assert keys_in(target, target.dead_letters) == [-1] * 2 + sorted(BAD)
+    assert len(keys_in(target, target.topic)) == 3 + ROWS - len(BAD)
 
 
 @requires_data_sources

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import BinaryColumn
-from kafka_sink.spark.options import DEAD_LETTER, FAIL, SinkOptions
+from kafka_sink.spark.options import DEAD_LETTER, FAIL, KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, DeadLetters
@@ -57,8 +58,6 @@ class _Placing:
         self._bad = BadRows(options, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
         self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
-        passed_over = frozenset(options.producer_properties) - set(c.keys(ProducerConfig))
-        self._config = c.parse(ProducerConfig, options.producer_properties, passed_over=passed_over)
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows, payloads = self._bad.accepted(TaskRows(batch, self._rows_before), self._payloads.of)
@@ -74,6 +73,12 @@ class _Placing:
         refused, self._refused = self._refused, []
         for letters, places in refused:
             yield self._for_spark(letters, places, like)
+
+    @cached_property
+    def _config(self) -> ProducerConfig:
+        properties = self._options.producer_properties
+        known = {name: properties[name] for name in properties if name in c.keys(ProducerConfig)}
+        return replace(c.parse(ProducerConfig, known), option_prefix=KAFKA_PREFIX)
 
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""

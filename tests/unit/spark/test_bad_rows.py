@@ -213,6 +213,43 @@ def test_a_row_that_is_too_large_is_cut(cluster: EmbeddedCluster) -> None:
     assert (of_second["value.size"], of_second["headers.omitted"], "own" in of_second) == ("100000", "1", False)
 
 
+def test_what_json_does_not_have_is_text(cluster: EmbeddedCluster) -> None:
+    waits = pa.struct([("id", pa.int32()), ("wait", pa.duration("us"))])
+    fields = [{"name": "id", "type": "int"}, {"name": "wait", "type": ["null", "long"]}]
+    schema = json.dumps({"type": "record", "name": "Wait", "fields": fields})
+    rows = batch(value=pa.array([{"id": None, "wait": timedelta(seconds=7)}], waits))
+    options = replace(options_of(cluster), formats=(ColumnFormat("value", "avro", schema),))
+    assert write_task(iter([rows]), options).bad_rows == 1
+    ((letter, headers),) = letters_of(cluster)
+    assert "seconds=7" in letter.value.decode()
+    assert headers["value.encoding"] == "text"
+
+
+@pytest.mark.behaviour("Dead letters", "Rows of several problems and batches have their numbers in the task")
+def test_each_row_has_its_number_and_its_problem(cluster: EmbeddedCluster) -> None:
+    colours = ["RED", "GREEN", None, "BLUE"] * 25
+    rows = orders(colours)
+    partitions = pa.array([7 if row % 10 == 0 else 1 for row in range(100)], pa.int32())
+    rows = rows.set_column(rows.schema.get_field_index("partition"), "partition", partitions)
+    commit = write_task(iter([rows.slice(start, 20) for start in range(0, 100, 20)]), as_avro(options_of(cluster)))
+    expected = {}
+    for row, colour in enumerate(colours):
+        if colour not in ("RED", "BLUE"):
+            expected[row] = "not-encodable"
+        elif row % 10 == 0:
+            expected[row] = "invalid-partition"
+    letters = letters_of(cluster)
+    assert {int(headers["row"]): headers["reason"] for _, headers in letters} == expected
+    assert len(letters) == commit.bad_rows == len(expected)
+    for letter, headers in letters:
+        if headers["reason"] == "not-encodable":
+            assert json.loads(letter.value)["id"] == int(headers["row"])
+        else:
+            # The payload that the topic would have got: a zig-zag varint, and the position of the colour.
+            assert letter.value[0] == 2 * int(headers["row"]) % 128 + (128 if int(headers["row"]) > 63 else 0)
+            assert "value.encoding" not in headers
+
+
 def test_rows_may_all_be_bad(cluster: EmbeddedCluster) -> None:
     rows = orders(["GREEN"] * 5)
     commit = write_task(iter([rows] * 3), as_avro(options_of(cluster)))
