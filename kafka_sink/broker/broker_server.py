@@ -19,11 +19,13 @@ from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.handler_pool import HandlerPool
+from kafka_sink.broker.network.listener_security import missing_protection, security_protocols
 from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
+from kafka_sink.network.resolver import address_of_this_machine, is_loopback
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
 
@@ -62,6 +64,9 @@ class BrokerServer:
         :raises OSError: if an address is in use.
         """
         self._server.startup(start_processing_requests=False)
+        protocols = security_protocols(self._context.config, [item.listener_name for item in self._endpoints])
+        for item in self.bound_endpoints():
+            self._warn_if_exposed(item, protocols[item.listener_name])
         return {item.listener_name: self._reachable(item.listener_name) for item in self._endpoints}
 
     def bound_endpoints(self) -> list[EndPoint]:
@@ -81,15 +86,33 @@ class BrokerServer:
             return replace(advertised, port=advertised.port + self._number if advertised.port else bound.port)
         if bound.host not in _ANY_HOST:
             return bound
-        # Clients cannot connect to a wildcard address; for remote clients advertised.listeners must be configured.
-        here = replace(bound, host="127.0.0.1")
+        # Clients cannot connect to a wildcard address.
+        own = address_of_this_machine(bound.host)
+        here = replace(bound, host=own or "127.0.0.1")
         self._log.warning(
-            "%s accepts connections on every address, but clients are told to connect to %s, which only clients on "
-            "this machine can; set advertised.listeners to an address for the others",
+            "%s accepts connections on every address, and clients are told to connect to %s, %s; if they reach this "
+            "machine by another address, set advertised.listeners to it",
             bound,
             here.address,
+            "the address of this machine in its network" if own else "which only clients on this machine can",
         )
         return here
+
+    def _warn_if_exposed(self, bound: EndPoint, protocol: str) -> None:
+        missing = missing_protection(self._context.config, protocol)
+        if missing and (bound.host in _ANY_HOST or not is_loopback(bound.host)):
+            danger = (
+                "whoever can connect can read, change and delete everything"
+                if "authentication" in missing
+                else "whoever is on the way can read everything, passwords of PLAIN too"
+            )
+            self._log.warning(
+                "%s IS OPEN TO OTHER MACHINES WITHOUT %s: %s; listen on 127.0.0.1, or configure a listener with "
+                "SASL_SSL",
+                bound,
+                " AND ".join(missing).upper(),
+                danger,
+            )
 
     def metrics(self) -> Iterator[Metric]:
         """Kafka's metrics of this node at this moment (any thread)."""

@@ -19,6 +19,7 @@ from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import LocalNodes, RunningCluster
+from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.html_table import html_table
@@ -185,6 +186,25 @@ class EmbeddedCluster:
         :raises ApiError: if it exists or its name is not valid.
         """
         self._cluster.state.create_topic(name, partitions, replication_factor, configs)
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> None:
+        """Add *acls*, whoever may do what; those that exist already stay as they are.
+
+        They are enforced if ``authorizer.class.name`` is configured.
+
+        :raises ApiError: INVALID_REQUEST, if one of them is not valid; none is added then.
+        """
+        for acl in acls:
+            validate(acl)
+        self._cluster.state.create_acls(acls)
+
+    def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
+        """The ACLs that *wanted* selects; all of them without it."""
+        return [acl for acl in self._cluster.state.image.acls.acls if wanted is None or wanted.matches(acl)]
+
+    def delete_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        """Delete the ACLs that *wanted* selects, and return them."""
+        return self._cluster.state.delete_acls(wanted)
 
     def metrics(self) -> list[Metric]:
         """Metrics of every running node under Kafka's names: request times by API, idle threads, connections.

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.broker_server import BrokerServer
 from kafka_sink.broker.cluster.membership import Membership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
@@ -89,6 +90,7 @@ class RunningCluster:
         self._membership = Membership(directory, filesystem, config, clock, local.ids, shared=local.shared)
         undo.callback(self._membership.release)
         self.state, self.logs = self._membership.state, self._membership.logs
+        self._authorizer = Authorizer(config, lambda: self.state.image.acls)
         undo.callback(self.logs.abandon)
         flush_writes = config.log_flush_interval_messages == 1
         self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=local.shared)
@@ -143,6 +145,7 @@ class RunningCluster:
             transactions=self._transactions,
             markers=self._markers,
             faults=self._faults,
+            authorizer=self._authorizer,
             versions={key: handler.versions for key, handler in HANDLERS.items()},
         )
 

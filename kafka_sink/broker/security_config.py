@@ -1,4 +1,4 @@
-"""The security options of the broker's listeners: ``ssl.*`` and ``sasl.*``.
+"""The security options of the broker: ``ssl.*`` and ``sasl.*`` of its listeners, and who may do what.
 
 Read once with the rest of the configuration. This module opens no files; passwords and keys appear in no ``repr`` and
 in no error.
@@ -14,7 +14,13 @@ from kafka_sink.common.sasl_mechanisms import MECHANISMS
 from kafka_sink.common.tls_config import SslConfig
 
 _INT_MAX: Final = 2**31 - 1
+#: The only value of ``authorizer.class.name``.
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _EXPECTED: Final = f"names among {', '.join(MECHANISMS)}"
+
+
+def _principals(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(";"))))
 
 
 @dataclass(frozen=True)
@@ -74,3 +80,31 @@ class BrokerSecurityConfig(SslConfig):
         "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
         validator=c.between(0, 10_000),
     )
+    authorizer_class_name: str = c.key(
+        "authorizer.class.name",
+        c.STRING,
+        "",
+        f"{AUTHORIZER} enforces ACLs on every listener; by default everybody may do everything",
+        validator=c.Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
+    )
+    super_users: str = c.key(
+        "super.users",
+        c.STRING,
+        "",
+        "principals that may do everything whatever the ACLs say, separated by semicolons: User:admin;User:ANONYMOUS; "
+        "only with authorizer.class.name",
+        validator=c.Validator(
+            "User:name, and semicolons between several", lambda text: all(":" in name for name in _principals(text))
+        ),
+    )
+    allow_everyone_if_no_acl_found: bool = c.key(
+        "allow.everyone.if.no.acl.found",
+        c.BOOLEAN,
+        False,
+        "whether everybody may use a resource for which there is no ACL; only with authorizer.class.name",
+    )
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """The principals in ``super.users``."""
+        return _principals(self.super_users)

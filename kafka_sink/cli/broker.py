@@ -10,6 +10,7 @@ import logging
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import click
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import output
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.cli.stop_signals import StopSignals
@@ -58,6 +60,11 @@ _log = logging.getLogger(__name__)
     help="Directory for the data; without it, the data is deleted when the process ends.",
 )
 @click.option(
+    "--authorizer",
+    is_flag=True,
+    help="Enforce ACLs, as authorizer.class.name does; super.users and users of SASL come from --config.",
+)
+@click.option(
     "--registry-port",
     type=click.IntRange(0, 65535),
     help="Also run a schema registry in memory, on this port of 127.0.0.1; 0 selects a free one.",
@@ -96,6 +103,7 @@ def broker(
     nodes: int | None,
     node_id: int | None,
     data_dir: Path | None,
+    authorizer: bool,
     registry_port: int | None,
     ui_port: int | None,
     config_file: str | None,
@@ -113,6 +121,8 @@ def broker(
         )
     raise_descriptor_limit()
     config = _config(config_file)
+    if authorizer:
+        config = replace(config, authorizer_class_name=AUTHORIZER)
     if config.listeners and not (host is None and port is None):
         raise click.UsageError(f"--host and --port contradict the listeners in {config_file}: remove one or the other.")
     cluster = EmbeddedCluster(

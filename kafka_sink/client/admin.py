@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from kafka_sink.client import admin_requests
 from kafka_sink.client.admin_requests import ConfigValue
 from kafka_sink.client.blocking import BlockingClient
-from kafka_sink.client.cluster import Cluster, PartitionInfo
+from kafka_sink.client.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.backoff import ExponentialBackoff
@@ -384,7 +384,7 @@ def _description(cluster: Cluster, name: str) -> TopicDescription:
     if name in cluster.invalid_topics:
         raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name")
     if name in cluster.unauthorized_topics:
-        raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {name!r}")
+        raise not_visible(name)
     if cluster.partition_count(name) is None:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return TopicDescription(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import Node, TopicPartition
 
 
@@ -169,3 +170,11 @@ class Cluster:
         return (
             f"Cluster(id={self.cluster_id}, nodes={self.nodes}, topics={self.topics}, is_bootstrap={self.is_bootstrap})"
         )
+
+
+def not_visible(topic: str) -> ApiError:
+    """The error for a topic in :attr:`Cluster.unauthorized_topics`."""
+    return error_for(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        f"this principal may not see the topic {topic!r}; grant DESCRIBE on it, which WRITE and READ imply",
+    )

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.cluster import Cluster, not_visible
 from kafka_sink.client.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
-from kafka_sink.common.errors import ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import Lock, leaves
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
@@ -157,7 +157,7 @@ class Metadata:
         self.raise_if_fatal()
         self.raise_if_invalid(topic)
         if topic in self._cluster.unauthorized_topics:
-            raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
+            raise not_visible(topic)
 
     def raise_if_invalid(self, topic: str) -> None:
         """Raise an error if the cluster has reported *topic* as an invalid name; a retry would not help."""

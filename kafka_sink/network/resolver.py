@@ -7,6 +7,7 @@ decide when to resolve again.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass, field, replace
 
@@ -60,6 +61,26 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
     if not addresses:
         raise OSError(f"cannot resolve host name {host!r}: it has no IP address")
     return addresses
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to *host*. :raises OSError: if the name cannot be resolved."""
+    return all(ipaddress.ip_address(address.host).is_loopback for address in resolve(host, 0))
+
+
+def address_of_this_machine(wildcard: str) -> str | None:
+    """The address from which this machine reaches others, of the family of *wildcard* (``0.0.0.0`` or ``::``).
+
+    None if it reaches no other machine. Nothing is sent: connecting a datagram socket only chooses an address.
+    """
+    # Addresses for documentation (RFC 5737, RFC 3849), which exist nowhere.
+    family, elsewhere = (socket.AF_INET6, "2001:db8::1") if ":" in wildcard else (socket.AF_INET, "192.0.2.1")
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect((elsewhere, 9))
+            return SocketAddress.of(family, sock.getsockname()).host
+    except OSError:
+        return None
 
 
 def canonical_names(addresses: list[SocketAddress]) -> list[str]:

@@ -158,6 +158,14 @@ def verify_crc(batch: Buffer) -> bool:
     return bool(computed == stored)
 
 
+def is_transactional(batch: Buffer) -> bool:
+    """Whether *batch*, which may be damaged or too short, says that it is part of a transaction."""
+    if len(batch) < layout.HEADER_BYTES or batch[layout.MAGIC_AT] != layout.MAGIC:
+        return False
+    (attributes,) = layout.INT16.unpack_from(batch, layout.ATTRIBUTES_AT)
+    return bool(attributes & layout.TRANSACTIONAL_BIT)
+
+
 def set_log_append_time(target: bytearray | memoryview, timestamp: int, offset: int = 0) -> None:
     """Set *timestamp* (ms) for every record of the batch at *offset*, and compute the CRC again."""
     header = parse_header(target, offset)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.cluster import PartitionInfo
-from tests.compat.conftest import TOOL_TIMEOUT_S, run_script
+from kafka_sink.common.config import parse
+from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
+from tests.support.secure_cluster import users
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 
 
 @pytest.fixture
@@ -63,3 +71,43 @@ def test_leaders_are_elected_by_kafkas_tool(cluster: EmbeddedCluster) -> None:
         assert "Successfully completed leader election (PREFERRED) for partitions t-0" in printed
         leader = partition().leader
         assert leader is not None and leader.id == preferred
+
+
+@pytest.mark.behaviour("Kafka's Java clients", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
+@pytest.mark.behaviour("ACLs", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
+def test_acls_by_kafkas_tool(tmp_path: Path) -> None:
+    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
+        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": users(alice="a"),
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+    }
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="a";'
+    client = tmp_path / "client.properties"
+    client.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as cluster:
+        writer = ("--allow-principal", "User:alice", "--producer", "--topic", "t")
+        tool(cluster, ACLS, "--add", *writer)
+        denied = ("--deny-principal", "User:bob", "--deny-host", "10.0.0.1", "--operation", "Read", "--group", "g")
+        tool(cluster, ACLS, "--add", *denied, "--resource-pattern-type", "prefixed")
+        listed = tool(cluster, ACLS, "--list")
+        found = re.findall(r"principal=(\S+), host=(\S+), operation=(\w+), permissionType=(\w+)", listed)
+        assert sorted(found) == [
+            ("User:alice", "*", "CREATE", "ALLOW"),
+            ("User:alice", "*", "DESCRIBE", "ALLOW"),
+            ("User:alice", "*", "WRITE", "ALLOW"),
+            ("User:bob", "10.0.0.1", "READ", "DENY"),
+        ]
+        assert "resourceType=GROUP, name=g, patternType=PREFIXED" in listed
+        tool(cluster, ACLS, "--remove", "--force", *writer)
+        assert [acl.principal for acl in cluster.describe_acls()] == ["User:bob"]
+        server = ("--bootstrap-server", cluster.nodes[1]["SASL_PLAINTEXT"].address, "--command-config", str(client))
+        done = subprocess.run(
+            ["bash", str(KAFKA_SCRIPT), "run", ACLS, *server, "--add", *writer],
+            capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert "ClusterAuthorizationException" in done.stdout + done.stderr
+        assert len(cluster.describe_acls()) == 1

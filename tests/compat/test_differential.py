@@ -75,7 +75,6 @@ KNOWN: Final = (
     Known("WriteTxnMarkers: sparse", ".*", "a marker for no partition is answered"),
 )
 
-_ACLS: Final = "there are no ACLs"
 _SCRAM: Final = "users come from the configuration"
 _TOKENS: Final = "there are no delegation tokens"
 _QUOTAS: Final = "quotas are set on EmbeddedCluster"
@@ -87,9 +86,6 @@ _STORES: Final = "the share coordinator's own"
 _ONE_COPY: Final = "data is stored once: there are no log directories to choose from and no reassignments to wait for"
 #: API of Kafka 4.3.0 → why the embedded broker does not serve it.
 NOT_SERVED: Final = {
-    29: _ACLS,
-    30: _ACLS,
-    31: _ACLS,
     34: _ONE_COPY,
     35: _ONE_COPY,
     38: _TOKENS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.log_ownership import LogOwnership
 from kafka_sink.broker.config import BrokerConfig, EndPoint
@@ -85,6 +86,7 @@ class BrokerNode:
             self.transactions,
             self.markers,
             self.faults,
+            Authorizer(config, lambda: self.cluster.image.acls),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

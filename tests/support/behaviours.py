@@ -49,6 +49,7 @@ PARTS: Final = (
     "Spark's own Kafka connector",
     "Transactions of other clients",
     "Same answers as Apache Kafka",
+    "ACLs",
     "Transaction coordinator",
     "Coordinators of several processes",
     "Transactions in the log",

@@ -89,13 +89,16 @@ def filled(value: Any, mark: str) -> Any:
 class Broker:
     """One side of the comparison; the answers are collected by what was asked."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, sasl_address: str = "") -> None:
+        """*sasl_address*: a listener for :meth:`log_in`."""
         self._bootstrap_servers = bootstrap_servers
-        self._port = int(bootstrap_servers.rpartition(":")[2])
+        self._sasl_address = sasl_address
+        self._user = ""
+        self._ports = {address.rpartition(":")[2] for address in (bootstrap_servers, sasl_address)}
         self._names: dict[str, str] = {}
         self._ids: dict[str, uuid.UUID] = {}
         self._producer_ids: dict[int, str] = {}
-        self._wire = Wire(bootstrap_servers, patience_s=_SILENCE_S)
+        self._wire = self._connected()
         self.answers: dict[str, Any] = {}
         self.versions = self._table()
         # Id 0, which is also what answers without a producer say, is given away before anything is compared.
@@ -107,6 +110,25 @@ class Broker:
 
     def close(self) -> None:
         self._wire.close()
+
+    def log_in(self, user: str) -> None:
+        """Ask as *user*, with PLAIN and the name as password, from now on; as nobody, if it is empty."""
+        self._wire.close()
+        self._user = user
+        self._wire = self._connected()
+
+    def _connected(self) -> Wire:
+        if not self._user:
+            return Wire(self._bootstrap_servers, patience_s=_SILENCE_S)
+        self._wire = Wire(self._sasl_address, patience_s=_SILENCE_S)
+        token = f"\0{self._user}\0{self._user}".encode()
+        for api, version, values in (
+            ("SaslHandshake", 1, {"mechanism": "PLAIN"}),
+            ("SaslAuthenticate", 2, {"auth_bytes": token.hex()}),
+        ):
+            answer = self._exchange(api, version, encode_with_kafka_python(f"{api}Request", version, values))
+            assert answer["error_code"] == 0, answer
+        return self._wire
 
     def _table(self) -> Table:
         answer = self._exchange("ApiVersions", 0, b"")
@@ -187,7 +209,7 @@ class Broker:
 
     def _lost(self, what: str) -> str:
         self._wire.close()
-        self._wire = Wire(self._bootstrap_servers, patience_s=_SILENCE_S)
+        self._wire = self._connected()
         return what
 
     def _plain(self, value: Any, name: str) -> Any:
@@ -200,7 +222,7 @@ class Broker:
             return "no id" if value == _NO_ID else self._names.get(str(value), "an id")
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value).hex()
-        if name == "port" and value == self._port:
+        if name == "port" and str(value) in self._ports:
             return "its port"
         if name == "cluster_id" and value:
             return "its cluster"

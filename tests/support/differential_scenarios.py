@@ -692,6 +692,16 @@ def golden(variant: str) -> tuple[Ask, ...]:
 
 
 #: In this order: what is written is read afterwards, what is deleted is deleted at the end.
+_ACL: Final[Json] = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
+_ANY_ACL: Final[Json] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+#: Without an authorizer.
+ACLS: Final = (
+    Ask("CreateAcls", "one", {"creations": [{**_ACL, "resource_type": 2, "resource_name": "diff-a"}]}),
+    Ask("CreateAcls", "none", {"creations": []}),
+    Ask("DescribeAcls", "all", _ANY_ACL),
+    Ask("DeleteAcls", "all", {"filters": [_ANY_ACL]}),
+)
+
 SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
     "produce": PRODUCE,
     "fetch": FETCH,
@@ -706,6 +716,7 @@ SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
     "cluster": CLUSTER,
     "groups": GROUPS,
     "transactions": TRANSACTIONS,
+    "ACLs": ACLS,
     "handshakes": HANDSHAKES,
     "all fields": golden("full"),
     "no fields": golden("sparse"),

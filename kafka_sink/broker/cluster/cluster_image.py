@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
+from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.cluster.topic_config import topic_settings
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
@@ -39,6 +40,7 @@ class ClusterImage:
     #: The first producer id that was never allocated to any process.
     next_producer_id: int = 0
     version: int = 0
+    acls: AclCache = field(default_factory=AclCache)
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ def encode(image: ClusterImage, *, shared: bool) -> bytes:
     }
     if image.broker_configs:
         content["broker_configs"] = dict(image.broker_configs)
+    if image.acls.acls:
+        content["acls"] = image.acls.encoded()
     if shared:
         content["version"] = image.version
         content["members"] = list(image.members)
@@ -122,6 +126,7 @@ def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared
             changed,
             int(content["next_producer_id"]),
             int(content.get("version", 0)),
+            AclCache.decode(content.get("acls", ())),
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         if isinstance(error, ConfigError):

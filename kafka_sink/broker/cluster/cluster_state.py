@@ -36,6 +36,7 @@ from kafka_sink.broker.cluster.topic_state import (
 )
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 
@@ -346,6 +347,21 @@ class ClusterState:
                 }
             if not validate_only:
                 self._show(replace(self._image, broker_configs=configs, topics=topics))
+
+    # --- ACLs --------------------------------------------------------------------------------------------------------
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> None:
+        """Add *acls*; those that exist already stay as they are. They are on disk when this returns."""
+        with self._changing():
+            self._show(replace(self._image, acls=self._image.acls.with_added(acls)))
+
+    def delete_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        """Delete the ACLs that *wanted* selects, and return them."""
+        with self._changing():
+            present = self._image.acls
+            selected = [acl for acl in present.acls if wanted.matches(acl)]
+            self._show(replace(self._image, acls=present.without(selected)))
+        return selected
 
     # --- producer ids ------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ TopicName: TypeAlias = Callable[[uuid.UUID], str | None]
 MESSAGE: Final = "an injected fault"
 
 #: APIs whose clients check the error code of the whole group, where Kafka sets it.
-_WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP})
+_WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN})
+#: APIs whose responses have the error code for the whole request and for each partition.
+_BOTH: Final = frozenset({ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS})
 
 
 def names_topics(key: ApiKey) -> bool:
@@ -59,15 +61,21 @@ def _names(key: ApiKey, version: int) -> bool:
     return within(pairs(api(key).response, api(key).request, version))
 
 
-def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode) -> Struct:
-    """The response that rejects all of *body* with *code*."""
-    return _Refusal(version, code, whole=key in _WHOLE).answer(api(key).response, body)
+def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, message: str = MESSAGE) -> Struct:
+    """The response that rejects all of *body* with *code*, and with *message* where it has room for one."""
+    answer = _Refusal(version, code, message, whole=key in _WHOLE).answer(api(key).response, body)
+    if key in _BOTH:
+        for field in fields_of(type(answer), version):
+            if is_error_code(field):
+                setattr(answer, field.name, code)
+    return answer
 
 
 class _Refusal:
-    def __init__(self, version: int, code: ErrorCode, *, whole: bool) -> None:
+    def __init__(self, version: int, code: ErrorCode, message: str, *, whole: bool) -> None:
         self._version = version
         self._code = code
+        self._message = message
         self._whole = whole
 
     def answer(self, response: type[Struct], body: Struct) -> Struct:
@@ -106,7 +114,7 @@ class _Refusal:
             elif field.type is RECORDS:
                 values[field.name] = b""
             elif field.name == "error_message":
-                values[field.name] = MESSAGE
+                values[field.name] = self._message
         return values
 
 

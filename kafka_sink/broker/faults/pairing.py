@@ -2,8 +2,8 @@
 
 Pure functions; called by the code that builds error responses, on any thread. A list of a response matches a list of
 the request if its elements have an error code (or contain lists whose elements do) and share identifying fields with
-the request's elements: topic, partition, group, transactional id and the like. This module must not treat any API
-specially.
+the request's elements: topic, partition, group, transactional id and the like. Elements that nothing identifies match
+those of the request's only list, in its order. This module must not treat any API specially.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def _partner(field: Field, request: type[Struct], version: int) -> Pair | None:
     if element is None or not _carries_errors(element, version):
         return None
     asked = identities(element, version)
+    if not asked:
+        return _in_order(field.name, element, request, version)
     best: tuple[int, Pair | None] = (0, None)
     for candidate in fields_of(request, version):
         if not isinstance(candidate.type, Array):
@@ -97,6 +99,15 @@ def _partner(field: Field, request: type[Struct], version: int) -> Pair | None:
         if shared > best[0]:
             best = shared, Pair(field.name, candidate.name, element, inner, plain)
     return best[1]
+
+
+def _in_order(answer: str, element: type[Struct], request: type[Struct], version: int) -> Pair | None:
+    asked = [
+        (candidate.name, inner)
+        for candidate in fields_of(request, version)
+        if (inner := _element(candidate)) is not None
+    ]
+    return Pair(answer, asked[0][0], element, asked[0][1], "") if len(asked) == 1 else None
 
 
 def _element(field: Field) -> type[Struct] | None:

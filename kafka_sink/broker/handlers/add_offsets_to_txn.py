@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
@@ -21,6 +23,8 @@ def handle(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) 
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     code = ErrorCode.NONE
     try:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
         transactions = context.transactions_for(body.transactional_id)
         groups = frozenset({body.group_id})
         transactions.add_partitions(body.transactional_id, producer, frozenset(), TransactionVersion.V1, groups=groups)

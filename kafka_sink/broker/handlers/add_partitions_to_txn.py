@@ -6,10 +6,12 @@ and may only verify whether the partitions are part of them already (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
@@ -33,10 +35,14 @@ def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest
     """Answer for each transaction and each of its partitions."""
     body = request.body
     if request.version >= _FIRST_OF_BROKERS:
+        if is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return
         results = [_handle_transaction(context, transaction) for transaction in body.transactions]
         request.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
         return
     transactional_id = body.v3_and_below_transactional_id
+    if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return
     producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
 
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
@@ -49,7 +55,13 @@ def handle(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest
             return error.code
         return ErrorCode.NONE
 
-    topics = _add_known(context, body.v3_and_below_topics, add)
+    asked = body.v3_and_below_topics
+    allowed = {
+        topic.name
+        for topic in asked
+        if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+    }
+    topics = _add_known(context, asked, add, allowed)
     request.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
 
@@ -67,7 +79,9 @@ def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnT
             return error.code
         return ErrorCode.NONE
 
-    return AddPartitionsToTxnResult(transactional_id, _add_known(context, transaction.topics, add))
+    return AddPartitionsToTxnResult(
+        transactional_id, _add_known(context, transaction.topics, add, {topic.name for topic in transaction.topics})
+    )
 
 
 def _verify(
@@ -90,16 +104,18 @@ def _add_known(
     context: BrokerContext,
     topics: Sequence[AddPartitionsToTxnTopic],
     add: Callable[[frozenset[TopicPartition]], ErrorCode],
+    allowed: Collection[str],
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Add all partitions or none: if one does not exist, none is added."""
-    unknown = {partition for partition in _partitions(topics) if not _exists(context, partition)}
-    if unknown:
-        return _results(
-            topics,
-            lambda partition: (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-            ),
-        )
+    """Add all partitions or none: if one does not exist or is not of an *allowed* topic, none is added."""
+    refused = {
+        partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.topic in allowed
+        else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for partition in _partitions(topics)
+        if partition.topic not in allowed or not _exists(context, partition)
+    }
+    if refused:
+        return _results(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
     code = add(frozenset(_partitions(topics)))
     return _results(topics, lambda partition: code)
 

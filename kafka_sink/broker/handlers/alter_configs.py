@@ -22,7 +22,7 @@ VERSIONS: Final = VersionRange(0, 2)
 def handle(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> None:
     """Replace the settings of each resource, or only validate them."""
     body = request.body
-    outcomes = alter(context, body.resources, _replacement, validate_only=body.validate_only)
+    outcomes = alter(context, request, body.resources, _replacement, validate_only=body.validate_only)
     request.respond(
         AlterConfigsResponse(
             responses=[

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -26,6 +28,8 @@ VERSIONS: Final = VersionRange(0, 1)
 
 def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]) -> None:
     """Reassign each partition; a failure does not affect the others."""
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
     may_grow = request.body.allow_replication_factor_change
     responses = [_reassign_topic(context, topic, may_grow=may_grow) for topic in request.body.topics]
     response = AlterPartitionReassignmentsResponse(

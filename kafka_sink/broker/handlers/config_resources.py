@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.broker.cluster.cluster_state import ConfigChange
 from kafka_sink.broker.cluster.config_entries import validate_dynamic
 from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
-from kafka_sink.broker.handlers.context import BrokerContext, storage_errors
+from kafka_sink.broker.handlers.authorization import require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, storage_errors
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 
 TOPIC: Final = 2
@@ -47,8 +49,26 @@ def unsupported(resource_type: int) -> ApiError:
     return ApiError(f"resources of type {resource_type} have no configuration here", ErrorCode.INVALID_REQUEST)
 
 
+def require_settings(
+    context: BrokerContext, request: ApiRequest[Any], operation: AclOperation, resource: Resource
+) -> None:
+    """Return if the client may do *operation* on the settings of *resource*; the cluster's ACLs are for brokers.
+
+    :raises ApiError: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if resource.resource_type == TOPIC:
+        require(context, request, operation, ResourceType.TOPIC, resource.resource_name)
+    elif resource.resource_type == BROKER:
+        require(context, request, operation, ResourceType.CLUSTER)
+
+
 def alter(
-    context: BrokerContext, resources: Sequence[R], change_of: Callable[[R], ConfigChange], *, validate_only: bool
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    resources: Sequence[R],
+    change_of: Callable[[R], ConfigChange],
+    *,
+    validate_only: bool,
 ) -> list[tuple[ErrorCode, str | None]]:
     """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)
@@ -57,6 +77,7 @@ def alter(
         try:
             if times_named[item.resource_type, item.resource_name] > 1:
                 raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
+            require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
             with storage_errors("could not store the change"):
                 _alter_one(context, item, change_of(item), validate_only=validate_only)
             outcomes.append((ErrorCode.NONE, None))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
+from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
@@ -70,6 +71,7 @@ class BrokerContext:
     transactions: TransactionCoordinator
     markers: TransactionMarkers
     faults: Faults
+    authorizer: Authorizer
     #: The versions that this node advertises.
     versions: Mapping[ApiKey, VersionRange]
 
@@ -176,9 +178,18 @@ class ApiRequest(Generic[S_co]):
         return self.request.context.header.client_id or ""
 
     @property
+    def api_key(self) -> ApiKey:
+        return self.request.context.header.api_key
+
+    @property
+    def client_address(self) -> str:
+        """The client's IP address."""
+        return self.request.context.client_address
+
+    @property
     def client_host(self) -> str:
         """The client's address, in the format of Java."""
-        return f"/{self.request.context.client_address}"
+        return f"/{self.client_address}"
 
     @property
     def principal(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_partitions import (
@@ -28,6 +30,7 @@ def handle(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest])
         try:
             if times_named[topic.name] > 1:
                 raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+            require(context, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name)
             with storage_errors("could not store the partitions"):
                 context.cluster.add_partitions(
                     topic.name, topic.count, _assignment(topic), validate_only=body.validate_only

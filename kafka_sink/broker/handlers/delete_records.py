@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import NO_OFFSET, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -25,14 +27,19 @@ _HIGH_WATERMARK: Final = -1
 def handle(context: BrokerContext, request: ApiRequest[DeleteRecordsRequest]) -> None:
     """Delete records of each partition; a failure does not affect the others."""
     topics = [
-        DeleteRecordsTopicResult(topic.name, [_delete(context, topic.name, asked) for asked in topic.partitions])
+        DeleteRecordsTopicResult(
+            topic.name, [_delete(context, request, topic.name, asked) for asked in topic.partitions]
+        )
         for topic in request.body.topics
     ]
     request.respond(DeleteRecordsResponse(topics=topics))
 
 
-def _delete(context: BrokerContext, name: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    context: BrokerContext, request: ApiRequest[DeleteRecordsRequest], name: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     try:
+        require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
         topic = context.cluster.topic(name)
         if topic is None:
             raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.delete_topics import (
@@ -31,13 +33,15 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> 
         try:
             if number > 1:
                 raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
-            results.append(_delete(context, topic))
+            results.append(_delete(context, request, topic))
         except ApiError as error:
             results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
     request.respond(DeleteTopicsResponse(responses=results))
 
 
-def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicResult:
+def _delete(
+    context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], asked: DeleteTopicState
+) -> DeletableTopicResult:
     if not context.config.delete_topic_enable:
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     name = asked.name
@@ -48,6 +52,10 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
         if found is None:
             raise ApiError("no topic has this id", ErrorCode.UNKNOWN_TOPIC_ID)
         name = found.name
+    refused = _refusal(context, request, name)
+    if refused is not None:
+        can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        return DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
     with storage_errors("could not delete the topic"):
         topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
     for partition in topic.topic_partitions():
@@ -55,6 +63,22 @@ def _delete(context: BrokerContext, asked: DeleteTopicState) -> DeletableTopicRe
         context.purgatory.check(partition)
     context.groups.forget_topic(topic.name)
     return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)
+
+
+def _refusal(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], name: str) -> ApiError | None:
+    """The error for a client that may not delete a topic.
+
+    Whoever may delete anything may also find out that it does not exist, and a client that may only describe it, too.
+    """
+    if is_allowed(context, request, AclOperation.DELETE, ResourceType.CLUSTER) or is_allowed(
+        context, request, AclOperation.DELETE, ResourceType.TOPIC, name
+    ):
+        return None
+    if context.cluster.topic(name) is None and is_allowed(
+        context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+    ):
+        return None
+    return refusal(request, AclOperation.DELETE, ResourceType.TOPIC, name)
 
 
 API: Final = ApiHandler(ApiKey.DELETE_TOPICS, VERSIONS, handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers import authorized_operations
+from kafka_sink.broker.handlers.authorization import cluster_operations
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -40,7 +40,7 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeClusterRequest]) 
                 if (endpoint := endpoints.get(request.listener_name)) is not None
             ],
             cluster_authorized_operations=(
-                authorized_operations.CLUSTER
+                cluster_operations(context, request)
                 if request.body.include_cluster_authorized_operations
                 else NO_AUTHORIZED_OPERATIONS
             ),

@@ -10,8 +10,9 @@ from kafka_sink.broker.cluster.config_entries import (
     changed_broker_entries,
     topic_entries,
 )
-from kafka_sink.broker.handlers.config_resources import BROKER, TOPIC, named_topic, unsupported
+from kafka_sink.broker.handlers.config_resources import BROKER, TOPIC, named_topic, require_settings, unsupported
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
+from kafka_sink.common.acl import AclOperation
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_configs import (
@@ -30,13 +31,15 @@ VERSIONS: Final = VersionRange(1, 4)
 def handle(context: BrokerContext, request: ApiRequest[DescribeConfigsRequest]) -> None:
     """Answer for each resource."""
     asked = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
-    request.respond(DescribeConfigsResponse(results=[_describe(context, request.body, item) for item in asked]))
+    request.respond(DescribeConfigsResponse(results=[_describe(context, request, item) for item in asked]))
 
 
 def _describe(
-    context: BrokerContext, body: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: BrokerContext, request: ApiRequest[DescribeConfigsRequest], resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
+    body = request.body
     try:
+        require_settings(context, request, AclOperation.DESCRIBE_CONFIGS, resource)
         entries = _entries(context, resource)
     except ApiError as error:
         return DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])

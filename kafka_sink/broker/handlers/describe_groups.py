@@ -6,8 +6,9 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_description import GroupDescription
 from kafka_sink.broker.coordinator.group_metadata import GroupState
-from kafka_sink.broker.handlers import authorized_operations
+from kafka_sink.broker.handlers.authorization import operations, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_groups import (
@@ -30,6 +31,7 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -
 
 def _describe(context: BrokerContext, group_id: str, request: ApiRequest[DescribeGroupsRequest]) -> DescribedGroup:
     try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         described = _described(context.groups_for(group_id).describe(group_id))
     except ApiError as error:
         described = DescribedGroup(error.code, None, group_id, "", "", "", [])
@@ -40,7 +42,7 @@ def _describe(context: BrokerContext, group_id: str, request: ApiRequest[Describ
             else:
                 described.error_code = ErrorCode.NONE
     if request.body.include_authorized_operations and described.error_code == ErrorCode.NONE:
-        described.authorized_operations = authorized_operations.GROUP
+        described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
     return described
 
 

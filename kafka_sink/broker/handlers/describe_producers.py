@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -25,7 +27,7 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeProducersRequest]
     request.respond(
         DescribeProducersResponse(
             topics=[
-                TopicResponse(name, [_describe(context, name, index) for index in indexes])
+                TopicResponse(name, [_describe(context, request, name, index) for index in indexes])
                 for name, indexes in _asked(request.body).items()
             ]
         )
@@ -40,8 +42,11 @@ def _asked(body: DescribeProducersRequest) -> dict[str, dict[int, None]]:
     return asked
 
 
-def _describe(context: BrokerContext, name: str, index: int) -> PartitionResponse:
+def _describe(
+    context: BrokerContext, request: ApiRequest[DescribeProducersRequest], name: str, index: int
+) -> PartitionResponse:
     try:
+        require(context, request, AclOperation.READ, ResourceType.TOPIC, name)
         topic = context.cluster.topic(name)
         if topic is None:
             raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

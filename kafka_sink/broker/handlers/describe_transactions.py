@@ -6,7 +6,9 @@ from itertools import groupby
 from typing import Final
 
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.handlers.authorization import is_allowed, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_transactions import (
@@ -22,12 +24,15 @@ VERSIONS: Final = VersionRange(0, 0)
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest]) -> None:
     """Answer for each id."""
-    states = [_describe(context, each) for each in dict.fromkeys(request.body.transactional_ids)]
+    states = [_describe(context, request, each) for each in dict.fromkeys(request.body.transactional_ids)]
     request.respond(DescribeTransactionsResponse(transaction_states=states))
 
 
-def _describe(context: BrokerContext, transactional_id: str) -> TransactionState:
+def _describe(
+    context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest], transactional_id: str
+) -> TransactionState:
     try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         metadata = context.transactions_for(transactional_id).find(transactional_id)
     except ApiError as error:
         return TransactionState(error.code, transactional_id)
@@ -41,7 +46,11 @@ def _describe(context: BrokerContext, transactional_id: str) -> TransactionState
         metadata.start_ms,
         metadata.producer_id,
         metadata.producer_epoch,
-        _topics(metadata),
+        [
+            topic
+            for topic in _topics(metadata)
+            if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        ],
     )
 
 

@@ -17,11 +17,14 @@ from kafka_sink.broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -102,6 +105,9 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
             describe_cluster,
             elect_leaders,
             alter_partition_reassignments,
+            describe_acls,
+            create_acls,
+            delete_acls,
         )
     }
 )

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
+from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -30,6 +32,8 @@ _UNCLEAN: Final = 1
 def handle(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> None:
     """Elect a leader for each partition; a failure does not affect the others."""
     body = request.body
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
     if body.election_type not in (_PREFERRED, _UNCLEAN):
         request.respond(ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
         return

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
@@ -25,6 +27,7 @@ def handle(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
     body = request.body
     bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
     try:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         after = context.transactions_for(body.transactional_id).end_transaction(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),

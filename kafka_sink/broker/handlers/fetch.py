@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.handlers.authorization import is_allowed, require_topic
 from kafka_sink.broker.handlers.context import (
     ApiHandler,
     ApiRequest,
@@ -21,6 +22,7 @@ from kafka_sink.broker.handlers.context import (
 )
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
@@ -41,8 +43,12 @@ VERSIONS: Final = VersionRange(4, 18)
 #: Session epochs of full fetch requests, which name all partitions (KIP-227).
 _FIRST_OF_A_SESSION: Final = 0
 _NO_SESSION: Final = -1
-_NOWHERE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOWHERE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
 _FIRST_WITH_NEW_LEADER: Final = 12
+#: Replica id of all clients that are no followers.
+_CONSUMER: Final = -1
 _FIRST_WITH_ENDPOINTS: Final = 16
 _READ_COMMITTED: Final = 1
 #: Limit on max_wait_ms: a delayed fetch outlives its connection, so clients must not make it wait for days.
@@ -136,6 +142,7 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
         parts = []
         for asked in data.partitions:
             try:
+                _require_readable(context, request, topic, data.topic)
                 if topic is None:
                     raise no_such_topic(request)
                 part = _read_partition(context, topic, asked, budget - reading.size, reading)
@@ -147,6 +154,16 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading
             parts.append(part)
         reading.responses.append(FetchableTopicResponse(data.topic, data.topic_id, parts))
     return reading
+
+
+def _require_readable(
+    context: BrokerContext, request: ApiRequest[FetchRequest], topic: TopicState | None, name: str
+) -> None:
+    if max(request.body.replica_id, request.body.replica_state.replica_id) == _CONSUMER:
+        require_topic(context, request, AclOperation.READ, topic, name)
+    elif not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        # What a follower reads is refused topic by topic, with the error of topics.
+        raise ApiError("followers need CLUSTER_ACTION on CLUSTER", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _read_partition(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, endpoint_of
-from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import (
     GROUP,
@@ -18,6 +20,7 @@ from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 6)
 _FIRST_WITH_SEVERAL_KEYS: Final = 4
+_RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
 def handle(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) -> None:
@@ -41,9 +44,14 @@ def handle(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) 
 
 
 def _find(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
-    if request.body.key_type not in (GROUP, TRANSACTION):
+    resource_type = _RESOURCES.get(request.body.key_type)
+    if resource_type is None:
         message = f"coordinators of type {request.body.key_type} do not exist"
         return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
+    try:
+        require(context, request, AclOperation.DESCRIBE, resource_type, key)
+    except ApiError as error:
+        return Coordinator(key, -1, "", -1, error.code, str(error))
     node_id = context.cluster.coordinator_for(key)
     endpoint = endpoint_of(context, node_id, request.listener_name)
     if endpoint is None:

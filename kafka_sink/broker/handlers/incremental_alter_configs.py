@@ -29,7 +29,7 @@ _SUBTRACT: Final = 3
 def handle(context: BrokerContext, request: ApiRequest[IncrementalAlterConfigsRequest]) -> None:
     """Change each resource, or only validate the changes."""
     body = request.body
-    outcomes = alter(context, body.resources, _change, validate_only=body.validate_only)
+    outcomes = alter(context, request, body.resources, _change, validate_only=body.validate_only)
     request.respond(
         IncrementalAlterConfigsResponse(
             responses=[

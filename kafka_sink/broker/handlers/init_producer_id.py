@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch
@@ -26,7 +28,7 @@ _log: Final = ContextLogger(__name__, "")
 def handle(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> None:
     """Answer with an id and an epoch."""
     try:
-        given = _init(context, request.body)
+        given = _init(context, request)
     except ApiError as error:
         code = error.code
         if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
@@ -36,7 +38,12 @@ def handle(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -
     request.respond(InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch))
 
 
-def _init(context: BrokerContext, body: InitProducerIdRequest) -> ProducerIdAndEpoch:
+def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
+    body = request.body
+    if body.transactional_id is not None:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    elif not _may_write_idempotently(context, request):
+        raise refusal(request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
         raise ApiError("a producer must have both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
@@ -46,6 +53,13 @@ def _init(context: BrokerContext, body: InitProducerIdRequest) -> ProducerIdAndE
         body.transactional_id,
         body.transaction_timeout_ms,
         None if expected.producer_id == NO_PRODUCER_ID else expected,
+    )
+
+
+def _may_write_idempotently(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> bool:
+    """Whoever may write to any topic may write idempotently (KIP-679)."""
+    return is_allowed(context, request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
+        context.authorizer.allows_any(request.principal, request.client_address, AclOperation.WRITE, ResourceType.TOPIC)
     )
 
 

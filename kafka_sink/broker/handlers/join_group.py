@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.group_requests import JoinRequest, JoinResult
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -40,6 +42,11 @@ def handle(context: BrokerContext, request: ApiRequest[JoinGroupRequest]) -> Non
     def answer(result: JoinResult) -> None:
         request.respond(_response(result, version))
 
+    try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    except ApiError as error:
+        answer(JoinResult(error.code, ""))
+        return
     try:
         groups = context.groups_for(body.group_id)
     except ApiError as error:

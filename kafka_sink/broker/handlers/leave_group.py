@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.group_requests import Leaving
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.leave_group import (
@@ -29,6 +31,7 @@ def handle(context: BrokerContext, request: ApiRequest[LeaveGroupRequest]) -> No
         Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
     ]
     try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
         outcomes = context.groups_for(body.group_id).leave(body.group_id, leaving)
     except ApiError as error:
         request.respond(LeaveGroupResponse(error_code=error.code))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -18,6 +20,7 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
@@ -57,12 +60,19 @@ def handle(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> N
                         if times_named[topic.name, asked.partition_index] > 1
                         else _list_partition(context, request, topic.name, asked)
                         for asked in once(topic.partitions, lambda asked: asked.partition_index)
-                    ],
+                    ]
+                    if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    else _refused(request, topic),
                 )
                 for topic in request.body.topics
             ]
         )
     )
+
+
+def _refused(request: ApiRequest[ListOffsetsRequest], topic: ListOffsetsTopic) -> list[ListOffsetsPartitionResponse]:
+    code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
+    return [ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
 
 
 def _list_partition(

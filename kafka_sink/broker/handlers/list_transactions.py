@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.handlers.authorization import is_allowed
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import list_transactions as messages
@@ -35,6 +37,11 @@ def handle(context: BrokerContext, request: ApiRequest[ListTransactionsRequest])
         except ValueError:
             request.respond(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
+    found = [
+        each
+        for each in found
+        if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+    ]
     states = [messages.TransactionState(each.transactional_id, each.producer_id, each.state) for each in found]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
     request.respond(ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))

@@ -6,8 +6,9 @@ from typing import Final
 from uuid import UUID
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
-from kafka_sink.broker.handlers import authorized_operations
+from kafka_sink.broker.handlers.authorization import cluster_operations, is_allowed, operations, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import (
@@ -31,15 +32,19 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
     # Version 0 has no null; its empty list selects all topics.
     everything = body.topics is None or (request.version == 0 and not body.topics)
     if everything:
-        topics = [_describe(context, topic) for topic in context.cluster.topics.values()]
+        topics = [
+            _describe(context, topic)
+            for name, topic in context.cluster.topics.items()
+            if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
         asked = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
-        topics = [_look_up(context, topic, request.version, create=create) for topic in asked]
+        topics = [_look_up(context, request, topic, create=create) for topic in asked]
     if body.include_topic_authorized_operations:
         for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = authorized_operations.TOPIC
+            if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, topic.name)
     nodes = context.cluster.nodes
     request.respond(
         MetadataResponse(
@@ -52,7 +57,7 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
             controller_id=context.cluster.controller_id,
             topics=topics,
             cluster_authorized_operations=(
-                authorized_operations.CLUSTER
+                cluster_operations(context, request)
                 if body.include_cluster_authorized_operations
                 else NO_AUTHORIZED_OPERATIONS
             ),
@@ -61,17 +66,22 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
 
 
 def _look_up(
-    context: BrokerContext, asked: MetadataRequestTopic, version: int, *, create: bool
+    context: BrokerContext, request: ApiRequest[MetadataRequest], asked: MetadataRequestTopic, *, create: bool
 ) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
-        if version < _FIRST_WITH_LOOKUP_BY_ID:
+        if request.version < _FIRST_WITH_LOOKUP_BY_ID:
             # Earlier versions have the field, but no null name in the answer, which an unknown id needs.
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "")
-        return _by_id(context, asked.topic_id)
+        return _by_id(context, request, asked.topic_id)
     name = asked.name
     try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        topic = context.cluster.topic(name)
+        if topic is None and create and not is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER):
+            require(context, request, AclOperation.CREATE, ResourceType.TOPIC, name)
         validate_topic_name(name)
-        topic = context.cluster.ensure_topic(name) if create else context.cluster.topic(name)
+        if topic is None and create:
+            topic = context.cluster.ensure_topic(name)
     except ApiError as error:
         return MetadataResponseTopic(error_code=error.code, name=name)
     if topic is None:
@@ -79,10 +89,15 @@ def _look_up(
     return _describe(context, topic)
 
 
-def _by_id(context: BrokerContext, topic_id: UUID) -> MetadataResponseTopic:
+def _by_id(context: BrokerContext, request: ApiRequest[MetadataRequest], topic_id: UUID) -> MetadataResponseTopic:
     topic = context.cluster.topic_by_id(topic_id)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    except ApiError as error:
+        # An id is no secret, the name is.
+        return MetadataResponseTopic(error_code=error.code, name=None, topic_id=topic_id)
     return _describe(context, topic)
 
 

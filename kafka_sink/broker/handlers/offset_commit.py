@@ -6,7 +6,9 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -28,19 +30,30 @@ _NO_RETENTION: Final = -1
 def handle(context: BrokerContext, request: ApiRequest[OffsetCommitRequest]) -> None:
     """Commit the offsets of partitions that exist; unknown partitions do not affect the others."""
     body = request.body
+    if is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
+        return
     names = [_name(context, topic, request.version) for topic in body.topics]
+    allowed = {
+        name
+        for name in names
+        if name is not None and is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, name)
+    }
     offsets = {
         TopicPartition(name, partition.partition_index): CommittedOffset(
             partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
         )
         for name, topic in zip(names, body.topics, strict=True)
         for partition in topic.partitions
-        if name is not None and context.has_partition(TopicPartition(name, partition.partition_index))
+        if name in allowed and context.has_partition(TopicPartition(name, partition.partition_index))
     }
     outcomes = _commit(context, request, offsets) if offsets else {}
     topics = []
     for name, topic in zip(names, body.topics, strict=True):
-        missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if name is None:
+            missing = ErrorCode.UNKNOWN_TOPIC_ID
+        elif name not in allowed:
+            missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         results = [
             OffsetCommitResponsePartition(
                 partition.partition_index, outcomes.get(TopicPartition(name or "", partition.partition_index), missing)

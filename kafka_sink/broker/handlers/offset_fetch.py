@@ -13,7 +13,9 @@ from typing import Final
 from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
+from kafka_sink.broker.handlers.authorization import is_allowed, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -67,7 +69,7 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
     body, version = request.body, request.version
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
         groups = [
-            _fetch(context, group.group_id, _asked(context, group, version), stable=body.require_stable)
+            _fetch(context, request, group.group_id, _asked(context, group, version))
             # Only requests for all offsets of a group have responses that are larger than themselves.
             for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
         ]
@@ -75,7 +77,7 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
-    request.respond(_single_response(_fetch(context, body.group_id, asked, stable=body.require_stable), version))
+    request.respond(_single_response(_fetch(context, request, body.group_id, asked), version))
 
 
 def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
@@ -92,27 +94,35 @@ def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int)
     return asked
 
 
-def _fetch(context: BrokerContext, group_id: str, asked: list[_Asked] | None, *, stable: bool) -> _Group:
+def _fetch(
+    context: BrokerContext, request: ApiRequest[OffsetFetchRequest], group_id: str, asked: list[_Asked] | None
+) -> _Group:
     try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         groups = context.groups_for(group_id)
         committed = groups.fetch(group_id)
-        unstable = groups.pending(group_id) if stable else frozenset()
+        unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
     except ApiError as error:
         refused = [
             (topic, [_Found(each, NOTHING_COMMITTED, error.code) for each in topic.partitions]) for topic in asked or ()
         ]
         return _Group(group_id, refused, error.code)
 
+    def may_describe(name: str) -> bool:
+        return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
     def find(topic: _Asked, index: int) -> _Found:
         if topic.name is None:
             return _Found(index, NOTHING_COMMITTED, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not may_describe(topic.name):
+            return _Found(index, NOTHING_COMMITTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = TopicPartition(topic.name, index)
         if partition in unstable:
             return _Found(index, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return _Found(index, committed.get(partition, NOTHING_COMMITTED))
 
     if asked is None:
-        asked = _everything(context, committed)
+        asked = _everything(context, [each for each in committed if may_describe(each.topic)])
     return _Group(group_id, [(topic, [find(topic, index) for index in topic.partitions]) for topic in asked])
 
 

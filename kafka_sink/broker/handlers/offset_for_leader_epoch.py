@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_allowed, require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -25,14 +27,24 @@ _UNDEFINED: Final = (-1, -1)
 def handle(context: BrokerContext, request: ApiRequest[OffsetForLeaderEpochRequest]) -> None:
     """Answer for each partition."""
     topics = [
-        OffsetForLeaderTopicResult(topic.topic, [_look_up(context, topic.topic, asked) for asked in topic.partitions])
+        OffsetForLeaderTopicResult(
+            topic.topic, [_look_up(context, request, topic.topic, asked) for asked in topic.partitions]
+        )
         for topic in request.body.topics
     ]
     request.respond(OffsetForLeaderEpochResponse(topics=topics))
 
 
-def _look_up(context: BrokerContext, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _look_up(
+    context: BrokerContext,
+    request: ApiRequest[OffsetForLeaderEpochRequest],
+    name: str,
+    asked: OffsetForLeaderPartition,
+) -> EpochEndOffset:
     try:
+        # Followers ask as well, with the permission of brokers.
+        if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         topic = context.cluster.topic(name)
         if topic is None:
             raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -13,6 +13,7 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, refuse, require_topic
 from kafka_sink.broker.handlers.context import (
     ApiHandler,
     ApiRequest,
@@ -23,6 +24,7 @@ from kafka_sink.broker.handlers.context import (
 )
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
@@ -38,7 +40,7 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
-from kafka_sink.records.batch import BatchHeader
+from kafka_sink.records.batch import BatchHeader, is_transactional
 from kafka_sink.records.validation import validate_batch
 
 VERSIONS: Final = VersionRange(3, 13)
@@ -50,6 +52,8 @@ _log: Final = ContextLogger(__name__, "")
 
 def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
+    if _is_refused(context, request):
+        return
     responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms)
@@ -69,6 +73,25 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     _wake_fetches(context, request)
 
 
+def _is_refused(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> bool:
+    """Whether the client may not use the transactional id; the request is answered then."""
+    body = request.body
+    parts = (part.records for topic in body.topic_data for part in topic.partition_data)
+    if not any(isinstance(records, memoryview) and is_transactional(records) for records in parts):
+        return False
+    transactional_id = body.transactional_id
+    if transactional_id is not None and is_allowed(
+        context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return False
+    error = refusal(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id or "")
+    if body.acks == _NO_ACKS:
+        request.close_connection()
+    else:
+        refuse(request, error)
+    return True
+
+
 def _wake_fetches(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     # After the answer, so that completing delayed fetches does not delay the producer.
     for data in request.body.topic_data:
@@ -85,6 +108,7 @@ def _produce_topic(
     parts = []
     for partition in data.partition_data:
         try:
+            require_topic(context, request, AclOperation.WRITE, topic, data.name)
             if topic is None:
                 raise no_such_topic(request)
             parts.append(_produce_partition(context, request, topic, partition))
@@ -137,9 +161,7 @@ def _admitted(
         yield None
         return
     transactional_id = request.body.transactional_id
-    if transactional_id is None:
-        text = "a transactional batch needs a transactional id"
-        raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert transactional_id is not None, "requests with transactional batches and no id are refused"
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     version = TransactionVersion.V2 if request.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
     now_ms = context.clock.wall_ms()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.coordinator.group_requests import SyncRequest, SyncResult
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -33,6 +35,7 @@ def handle(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) -> Non
         answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
     try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
         groups = context.groups_for(body.group_id)
     except ApiError as error:
         answer(SyncResult(error.code))

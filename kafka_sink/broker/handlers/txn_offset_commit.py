@@ -6,7 +6,9 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -24,13 +26,22 @@ VERSIONS: Final = VersionRange(0, 5)
 def handle(context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest]) -> None:
     """Store offsets of existing partitions if the transaction allows it; the others get an error code each."""
     body = request.body
+    if is_refused(
+        context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
+    ) or is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
+        return
+    allowed = {
+        topic.name
+        for topic in body.topics
+        if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
+    }
     offsets = {
         TopicPartition(topic.name, partition.partition_index): CommittedOffset(
             partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
         )
         for topic in body.topics
         for partition in topic.partitions
-        if context.has_partition(TopicPartition(topic.name, partition.partition_index))
+        if topic.name in allowed and context.has_partition(TopicPartition(topic.name, partition.partition_index))
     }
     outcomes = _commit(context, request, offsets) if offsets else {}
     topics = [
@@ -40,7 +51,10 @@ def handle(context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest]) 
                 TxnOffsetCommitResponsePartition(
                     partition.partition_index,
                     outcomes.get(
-                        TopicPartition(topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        TopicPartition(topic.name, partition.partition_index),
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        if topic.name in allowed
+                        else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     ),
                 )
                 for partition in topic.partitions

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -27,6 +29,9 @@ VERSIONS: Final = VersionRange(1, 2)
 
 def handle(context: BrokerContext, request: ApiRequest[WriteTxnMarkersRequest]) -> None:
     """Write all valid markers, and answer for each partition."""
+    is_operator = is_allowed(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+    if not is_operator and is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return
     results = [_write(context, marker) for marker in request.body.markers]
     request.respond(WriteTxnMarkersResponse(markers=results))
 

@@ -101,6 +101,13 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
     return {name: found[name] for name in listener_names}
 
 
+def missing_protection(config: BrokerConfig, protocol: str) -> list[str]:
+    """What a listener with *protocol* does without: TLS, authentication, both or nothing."""
+    missing = [] if protocol in _TLS else ["TLS"]
+    shows_certificate = protocol in _TLS and config.ssl_client_auth == "required"
+    return missing if protocol in _SASL or shows_certificate else [*missing, "authentication"]
+
+
 class ListenerSecurity:
     """Creates the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
 

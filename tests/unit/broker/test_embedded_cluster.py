@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import re
 import threading
@@ -16,8 +17,11 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.resolver import address_of_this_machine
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
+from tests.support.certificates import Authority
+from tests.support.secure_cluster import users
 
 
 @pytest.mark.behaviour(
@@ -93,18 +97,68 @@ def test_ipv6_host_is_advertised_in_brackets() -> None:
         assert re.fullmatch(r"\[::1\]:[0-9]+", cluster.bootstrap_servers)
 
 
-def test_wildcard_address_is_warned_of_with_what_is_advertised(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.behaviour("EmbeddedCluster", "A wildcard address advertises the address of the machine, with a warning")
+@pytest.mark.parametrize(
+    ("own", "advertised", "text"),
+    [
+        ("10.1.2.3", "10.1.2.3", "the address of this machine"),
+        (None, "127.0.0.1", "which only clients on this machine"),
+    ],
+)
+def test_wildcard_address_is_warned_of_with_what_is_advertised(
+    own: str | None, advertised: str, text: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_sink.broker.broker_server.address_of_this_machine", lambda wildcard: own)
     with EmbeddedCluster(host="0.0.0.0") as cluster:
         port = cluster.nodes[1]["PLAINTEXT"].port
-        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
-    assert f"PLAINTEXT://0.0.0.0:{port} accepts connections on every address, but clients are told to" in caplog.text
-    assert f"connect to 127.0.0.1:{port}" in caplog.text and "advertised.listeners" in caplog.text
+        assert cluster.bootstrap_servers == f"{advertised}:{port}"
+    assert f"PLAINTEXT://0.0.0.0:{port} accepts connections on every address, and clients are told to" in caplog.text
+    assert f"connect to {advertised}:{port}, {text}" in caplog.text and "advertised.listeners" in caplog.text
+
+
+def test_machine_knows_its_own_address_without_sending() -> None:
+    own = address_of_this_machine("0.0.0.0")
+    assert own is None or ipaddress.IPv4Address(own).packed != bytes(4)
+
+
+@pytest.mark.behaviour("EmbeddedCluster", "A listener for other machines without TLS or authentication is warned of")
+@pytest.mark.parametrize(
+    ("protocol", "client_auth", "missing"),
+    [
+        ("PLAINTEXT", "none", "TLS AND AUTHENTICATION: whoever can connect can read, change and delete everything"),
+        ("SASL_PLAINTEXT", "none", "TLS: whoever is on the way can read everything"),
+        ("SSL", "none", "AUTHENTICATION: whoever can connect"),
+        ("SSL", "requested", "AUTHENTICATION: whoever can connect"),
+        ("SSL", "required", ""),
+        ("SASL_SSL", "none", ""),
+    ],
+)
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_listener_open_to_others_without_protection_is_warned_of(
+    host: str, protocol: str, client_auth: str, missing: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    keystore, authority = tmp_path / "broker.pem", Authority()
+    keystore.write_text(authority.issue("127.0.0.1").pem())
+    properties = {
+        "listeners": f"{protocol}://{host}:0",
+        "advertised.listeners": f"{protocol}://127.0.0.1:0",
+        "ssl.keystore.location": str(keystore),
+        "ssl.truststore.certificates": authority.pem,
+        "ssl.client.auth": client_auth,
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.jaas.config": users(alice="a"),
+    }
+    with EmbeddedCluster(config=parse(BrokerConfig, properties)):
+        pass
+    is_open = host == "0.0.0.0"
+    assert ("IS OPEN TO OTHER MACHINES" in caplog.text) == bool(missing and is_open)
+    assert not is_open or missing in caplog.text
 
 
 def test_explicit_advertised_listener_gives_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     listeners = {"listeners": "PLAINTEXT://0.0.0.0:0", "advertised.listeners": "PLAINTEXT://127.0.0.1:0"}
     with EmbeddedCluster(config=parse(BrokerConfig, listeners)):
-        assert caplog.text == ""
+        assert "accepts connections on every address" not in caplog.text
 
 
 class FullDisk(OsFileSystem):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kafka_sink.broker.config import EndPoint
+from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import broker
 from kafka_sink.cli.main import run
 from kafka_sink.cli.stop_signals import StopSignals
@@ -87,6 +88,9 @@ def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_
     assert cluster.made["data_dir"] is None
     settings = tmp_path / "broker.properties"
     settings.write_text("num.partitions=7\n")
+    assert cluster.made["config"].authorizer_class_name == ""
+    assert run(["broker", "--authorizer", "--config", str(settings)]) == 0
+    assert cluster.made["config"].authorizer_class_name == AUTHORIZER
     options = ["--port", "0", "--host", "0.0.0.0", "--nodes", "3", "--data-dir", str(tmp_path)]
     assert run(["broker", *options, "--config", str(settings)]) == 0
     assert (cluster.made["nodes"], cluster.made["host"], cluster.made["port"]) == (3, "0.0.0.0", 0)

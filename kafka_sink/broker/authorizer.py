@@ -1,0 +1,126 @@
+"""Decides what a client may do, by the ACLs of the cluster and the options of the broker.
+
+Handlers ask it on their threads. It reads the cluster's image and changes nothing. It must decide as Kafka's
+StandardAuthorizer does: a DENY wins over every ALLOW; without an ACL for the resource, the default applies; super users
+may do everything.
+
+Source: apache/kafka ``StandardAuthorizer``, ``StandardAuthorizerData``, ``Authorizer.authorizeByResourceType``
+(KIP-679), ``AclEntry.supportedOperations``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Collection
+from typing import Final
+
+from kafka_sink.broker.cluster.acl_cache import AclCache
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.common.acl import (
+    EVERYBODY,
+    WILDCARD,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+
+_DESCRIBE: Final = AclOperation.DESCRIBE
+_DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
+#: Operation → operations that imply it if they are allowed; a DENY implies nothing.
+_IMPLIED_BY: Final = {
+    _DESCRIBE: frozenset(
+        {_DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALL}
+    ),
+    _DESCRIBE_CONFIGS: frozenset({_DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}),
+}
+#: The operations that exist for each type of resource.
+SUPPORTED_OPERATIONS: Final = {
+    ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
+    ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
+    ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
+}
+#: Any topic will do: with this name only super users and a default of ALLOW are asked for.
+_NO_NAME: Final = "hardcode"
+
+
+class Authorizer:
+    """The decisions for one cluster; without ``authorizer.class.name`` everybody may do everything."""
+
+    def __init__(self, config: BrokerConfig, acls: Callable[[], AclCache]) -> None:
+        """*acls* returns the present ACLs."""
+        #: Whether ACLs are enforced.
+        self.is_enabled: Final = bool(config.authorizer_class_name)
+        self._super_users = config.super_user_names
+        self._allow_without_acls = config.allow_everyone_if_no_acl_found
+        self._acls = acls
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Whether *principal* (``User:name``), connected from *host* (an address), may do *operation*."""
+        if not self.is_enabled or principal in self._super_users:
+            return True
+        host = _java_address(host)
+        is_allowed, found = False, False
+        for acl in self._acls().of_resource(resource_type, name):
+            found = True
+            if _is_for(acl, principal, host):
+                if acl.permission_type is AclPermissionType.DENY:
+                    if acl.operation in (AclOperation.ALL, operation):
+                        return False
+                elif acl.operation in _IMPLIED_BY.get(operation, (AclOperation.ALL, operation)):
+                    is_allowed = True
+        return is_allowed if found else self._allow_without_acls
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether *principal* may do *operation* on at least one resource of a type, existing or not (KIP-679)."""
+        if self.allows(principal, host, operation, resource_type, _NO_NAME):
+            return True
+        host = _java_address(host)
+        acls = [
+            acl
+            for acl in self._acls().acls
+            if acl.resource_type is resource_type
+            and _is_for(acl, principal, host)
+            and acl.operation in (AclOperation.ALL, operation)
+        ]
+        allowed = [acl for acl in acls if acl.permission_type is AclPermissionType.ALLOW]
+        denied = {(acl.pattern_type, acl.resource_name) for acl in acls if acl not in allowed}
+        if (PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        return any(not _is_dominated(acl, denied) for acl in allowed)
+
+    def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
+        """The operations that *principal* may do: bit n stands for the operation with code n (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in SUPPORTED_OPERATIONS[resource_type]
+            if self.allows(principal, host, operation, resource_type, name)
+        )
+
+
+def _is_for(acl: AclBinding, principal: str, host: str) -> bool:
+    return acl.principal in (principal, EVERYBODY) and acl.host in (host, WILDCARD)
+
+
+def _is_dominated(acl: AclBinding, denied: Collection[tuple[PatternType, str]]) -> bool:
+    """Whether everything that *acl* allows is denied."""
+    name = acl.resource_name
+    if acl.pattern_type is PatternType.LITERAL and name == WILDCARD:
+        return False
+    if acl.pattern_type is PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
+        return True
+    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+
+
+def _java_address(host: str) -> str:
+    """An address in the format in which Kafka compares it: IPv6 without ``::``, and IPv4 inside IPv6 as IPv4."""
+    if ":" not in host:
+        return host
+    number, percent, zone = host.partition("%")
+    address = ipaddress.IPv6Address(number)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(format(int(group, 16), "x") for group in address.exploded.split(":")) + percent + zone

@@ -1,0 +1,116 @@
+"""What the client of a request may do, and the errors that refuse the rest.
+
+Called by handlers before they look at a resource, so that an answer does not disclose whether the resource exists.
+
+Source: apache/kafka ``AuthHelper``; ``KafkaApis`` and ``ControllerApis`` for the operation that each API needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.faults.error_response import error_response
+from kafka_sink.broker.handlers.context import FIRST_WITH_TOPIC_IDS, ApiRequest, BrokerContext
+from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.protocol.messages.fetch import FetchRequest
+from kafka_sink.protocol.messages.produce import ProduceRequest
+
+#: The error for a resource that the client may not use.
+_REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_log: Final = ContextLogger(__name__, "")
+
+
+def is_allowed(
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether the client may do *operation* on a resource."""
+    return context.authorizer.allows(request.principal, request.client_address, operation, resource_type, name)
+
+
+def require(
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Return if the client may do *operation* on a resource.
+
+    :raises ApiError: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    if not is_allowed(context, request, operation, resource_type, name):
+        raise refusal(request, operation, resource_type, name)
+
+
+def require_topic(
+    context: BrokerContext,
+    request: ApiRequest[ProduceRequest | FetchRequest],
+    operation: AclOperation,
+    topic: TopicState | None,
+    name: str,
+) -> None:
+    """As :func:`require`, for the result of ``asked_topic``; an id that does not exist needs no permission."""
+    if topic is not None:
+        require(context, request, operation, ResourceType.TOPIC, topic.name)
+    elif request.version < FIRST_WITH_TOPIC_IDS:
+        require(context, request, operation, ResourceType.TOPIC, name)
+
+
+def refusal(
+    request: ApiRequest[Any], operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> ApiError:
+    """The error for a client that may not do *operation* on a resource; the log says what is missing."""
+    _log.info(
+        "%r from %s may not %s %s %r, which %s needs: add an ACL, or make it one of super.users",
+        request.principal,
+        request.client_address,
+        operation.name,
+        resource_type.name,
+        name,
+        request.api_key.name,
+    )
+    return ApiError(f"{operation.name} on {resource_type.name} {name!r} is not allowed", _REFUSALS[resource_type])
+
+
+def is_refused(
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether the client may not do *operation*, without which nothing of the request is done; it is answered then."""
+    if is_allowed(context, request, operation, resource_type, name):
+        return False
+    refuse(request, refusal(request, operation, resource_type, name))
+    return True
+
+
+def refuse(request: ApiRequest[Any], error: ApiError) -> None:
+    """Answer that nothing of the request was done, because of *error*."""
+    request.respond(error_response(request.api_key, request.version, request.body, error.code, str(error)))
+
+
+def operations(context: BrokerContext, request: ApiRequest[Any], resource_type: ResourceType, name: str) -> int:
+    """The operations that the client may do on a resource: bit n stands for the operation with code n (KIP-430)."""
+    return context.authorizer.operations(request.principal, request.client_address, resource_type, name)
+
+
+def cluster_operations(context: BrokerContext, request: ApiRequest[Any]) -> int:
+    """As :func:`operations`, of the cluster: none for a client that may not describe it."""
+    if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return 0
+    return operations(context, request, ResourceType.CLUSTER, CLUSTER_NAME)
