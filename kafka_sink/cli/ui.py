@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafka_sink.cli import options
+from kafka_sink.cli import options, registry_options
 from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.cli.typed_values import shown
 from kafka_sink.common.requirements import RequirementError
+from kafka_sink.formats.column_format import AVRO
+from kafka_sink.registry.client import RegistryClient
 
 if TYPE_CHECKING:
     from kafka_sink.ui.server import PageServer
@@ -45,16 +48,26 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
     help="Also show the last writes of a stream: its option reportPath, or a folder with such files.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@registry_options.registry
 @options.connection
 def ui(
-    port: int, report: Path | None, opens: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+    port: int,
+    report: Path | None,
+    opens: bool,
+    registry: RegistryClient | None,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
 ) -> None:
     """Show topics, records, groups, transactions and streams in a browser, until SIGTERM or Ctrl-C.
 
     The pages are live and change nothing. They are served on 127.0.0.1 only, to everybody who is logged in on this
-    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened.
+    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro is
+    decoded with --registry.
     """
-    server = page_server(bootstrap_servers, port, report=report, properties=properties, timeout_ms=timeout_ms)
+    decode = None if registry is None else shown(AVRO, "value", registry)
+    more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decode}
+    server = page_server(bootstrap_servers, port, **more)
     with StopSignals() as stop, server:
         click.echo(f"ui={server.url}")
         if opens:

@@ -85,9 +85,9 @@ def refuse(headers: Headers) -> str | None:
 
 
 class Pages:
-    """The handlers. *reports* is None if no report is watched."""
+    """The handlers. *reports* is None if no report is watched; *view* shows keys and values."""
 
-    def __init__(self, cluster: ClusterView, reports: Reports | None) -> None:
+    def __init__(self, cluster: ClusterView, reports: Reports | None, view: shown.ByteView) -> None:
         self._cluster = cluster
         self._reports = reports
         self._templates = Environment(
@@ -98,7 +98,7 @@ class Pages:
             rate=shown.shown_rate,
             age=shown.shown_age,
             time=shown.shown_time,
-            shown=shown.shown_bytes,
+            shown=view,
         )
         self._templates.globals.update(
             version=VERSION, servers=cluster.bootstrap_servers, has_reports=reports is not None

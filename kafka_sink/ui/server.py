@@ -5,6 +5,7 @@ Source: https://www.uvicorn.org.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -16,6 +17,7 @@ from kafka_sink.network.listener import listening_socket, local_address
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.pages import Pages
 from kafka_sink.ui.reports import Reports
+from kafka_sink.ui.shown import ByteView
 
 _HOST: Final = "127.0.0.1"
 _END_S: Final = 10.0
@@ -27,6 +29,7 @@ class PageServer:
     :param port: the port of 127.0.0.1; 0 = any free port, see :attr:`url`.
     :param report: a file of the option reportPath, or a folder with such files.
     :param properties: client properties under Kafka's names.
+    :param decode: makes JSON of a value in Confluent's wire format; without it bytes are shown.
     :raises OSError: if the port is in use.
     :raises ConfigError: if a property is unknown or invalid.
     """
@@ -39,9 +42,10 @@ class PageServer:
         report: Path | None = None,
         properties: dict[str, Any] | None = None,
         timeout_ms: int = 15_000,
+        decode: Callable[[bytes], str] | None = None,
     ) -> None:
         self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
-        pages = Pages(self._cluster, None if report is None else Reports(report))
+        pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
         self._socket = listening_socket(_HOST, port)
         self._server = uvicorn.Server(
             uvicorn.Config(

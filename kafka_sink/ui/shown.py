@@ -1,16 +1,20 @@
 """How values look on the pages: numbers, ages, bytes of records, and the chart of a stream.
 
-Pure functions, used by the templates, which escape what these return. Bytes are never shown as text unless they are.
+Used by the templates, which escape what these return, on the threads of the web server. Bytes are never shown as text
+unless they are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import KafkaError, SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.write_history import Write
 
@@ -19,6 +23,11 @@ SHOWN_CHARACTERS: Final = 2_000
 #: Confluent's wire format: a zero, and the id of the schema in four bytes.
 _WIRE_HEAD: Final = 5
 _HIGHEST_ID: Final = 1 << 24
+
+#: A registry that cannot be reached takes seconds for each value.
+_REGISTRY_PAUSE_MS: Final = 30_000
+
+_log = logging.getLogger(__name__)
 
 _CHART_HEIGHT: Final = 96
 _CHART_WIDTH: Final = 960
@@ -33,21 +42,52 @@ class ShownBytes:
     rest: int
 
 
-def shown_bytes(data: bytes | None) -> ShownBytes:
-    """*data* as text, or in hexadecimal digits if it is none."""
-    if data is None:
-        return ShownBytes("null", "null", 0)
-    if not data:
-        return ShownBytes("empty", "", 0)
-    text = _text(data)
-    if text is not None:
-        shown = _printable(text[:SHOWN_CHARACTERS])
-        return ShownBytes("JSON" if _is_json(data) else "text", shown, len(text[SHOWN_CHARACTERS:].encode()))
-    kind = "bytes"
-    if len(data) > _WIRE_HEAD and data[0] == 0 and 0 < (schema := int.from_bytes(data[1:_WIRE_HEAD])) < _HIGHEST_ID:
-        kind = f"schema {schema}"
-    part = data[: SHOWN_CHARACTERS // 3]
-    return ShownBytes(kind, part.hex(" "), len(data) - len(part))
+class ByteView:
+    """Shows keys and values; those in Confluent's wire format by their schemas, if *decode* knows these.
+
+    :param decode: makes JSON of a value in the wire format.
+    """
+
+    def __init__(self, decode: Callable[[bytes], str] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._decode = decode
+        self._clock = clock
+        self._not_before_ms: int | None = None
+
+    def __call__(self, data: bytes | None) -> ShownBytes:
+        """*data* as text, or in hexadecimal digits if it is none."""
+        if data is None:
+            return ShownBytes("null", "null", 0)
+        if not data:
+            return ShownBytes("empty", "", 0)
+        if (text := _text(data)) is not None:
+            return _shown_text("JSON" if _is_json(data) else "text", text)
+        kind = "bytes"
+        if len(data) > _WIRE_HEAD and data[0] == 0 and 0 < (schema := int.from_bytes(data[1:_WIRE_HEAD])) < _HIGHEST_ID:
+            kind = f"schema {schema}"
+            if _is_json(body := data[_WIRE_HEAD:]):
+                return _shown_text(kind, body.decode())
+            if (decoded := self._decoded(data)) is not None:
+                return _shown_text(kind, decoded)
+        part = data[: SHOWN_CHARACTERS // 3]
+        return ShownBytes(kind, part.hex(" "), len(data) - len(part))
+
+    def _decoded(self, data: bytes) -> str | None:
+        """The JSON of *data*; None if it is not known. A registry that failed is left alone for a while."""
+        now_ms = self._clock.monotonic_ms()
+        if self._decode is None or (self._not_before_ms is not None and now_ms < self._not_before_ms):
+            return None
+        try:
+            return self._decode(data)
+        except SerializationError:
+            return None
+        except KafkaError as error:
+            self._not_before_ms = self._clock.monotonic_ms() + _REGISTRY_PAUSE_MS
+            _log.warning("values are shown without their schemas for %d s: %s", _REGISTRY_PAUSE_MS // 1000, error)
+            return None
+
+
+def _shown_text(kind: str, text: str) -> ShownBytes:
+    return ShownBytes(kind, _printable(text[:SHOWN_CHARACTERS]), len(text[SHOWN_CHARACTERS:].encode()))
 
 
 def _text(data: bytes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import http.client
+import io
 import json
 import re
 import subprocess
@@ -13,14 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import fastavro
 import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
+from kafka_sink.cli.typed_values import shown
 from kafka_sink.client.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.registry.client import RegistryClient
+from kafka_sink.registry.config import registry_configs
+from kafka_sink.testing import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 
@@ -105,6 +111,21 @@ def test_newest_records_are_shown_and_found_by_key(cluster: EmbeddedCluster, url
     found = get(url, "/topics/records?key=key-3").words
     assert [int(n) for n in re.findall(r"text key-(\d+) JSON", found)] == [*range(39, 29, -1), 3]
     assert "No key among these records contains “nobody”." in get(url, "/topics/records?key=nobody").words
+
+
+@pytest.mark.behaviour("Pages in the browser", "Avro is decoded by the schemas of a registry")
+def test_avro_is_decoded_by_the_schema_of_the_registry(cluster: EmbeddedCluster, url: str) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "double"}]}
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, schema, {"total": 7.5})
+    cluster.create_topic("avro")
+    with EmbeddedRegistry() as registry:
+        client = RegistryClient(*registry_configs({"schema.registry.url": registry.url}))
+        number = client.register("avro-value", json.dumps(schema))
+        send(cluster, ProducerRecord("avro", b"\0" + number.to_bytes(4) + data.getvalue()))
+        with PageServer(cluster.bootstrap_servers, 0, decode=shown("avro", "value", client)) as server:
+            assert f'schema {number} {{"total": 7.5}}' in get(server.url, "/topics/avro").words
+    assert f"schema {number} 00 00 00 00" in get(url, "/topics/avro").words
 
 
 def test_groups_show_lag_and_sinks_their_batch(cluster: EmbeddedCluster, url: str) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.write_history import Write
-from kafka_sink.ui.shown import SHOWN_CHARACTERS, ShownBytes, chart_of, shown_age, shown_bytes, shown_rate, shown_time
+from kafka_sink.registry.errors import RegistryError
+from kafka_sink.ui.shown import SHOWN_CHARACTERS, ByteView, ShownBytes, chart_of, shown_age, shown_rate, shown_time
+from tests.fakes.clock import FakeClock
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,7 @@ from kafka_sink.ui.shown import SHOWN_CHARACTERS, ShownBytes, chart_of, shown_ag
         (b"\xff\xfe", ShownBytes("bytes", "ff fe", 0)),
         (b"\x00\x00\x00\x00\x07\x02a", ShownBytes("schema 7", "00 00 00 00 07 02 61", 0)),
         (b"\x00\xff\xff\xff\xff\x02", ShownBytes("bytes", "00 ff ff ff ff 02", 0)),
+        (b'\x00\x00\x00\x00\x07{"a": 1}', ShownBytes("schema 7", '{"a": 1}', 0)),
         (b"\x00", ShownBytes("bytes", "00", 0)),
         # These turn the text around, end a line of a terminal, or are not seen.
         ("a\u202eb\x1b[0m\u200b".encode(), ShownBytes("text", "a\\u202eb\\x1b[0m\\u200b", 0)),
@@ -26,13 +30,34 @@ from kafka_sink.ui.shown import SHOWN_CHARACTERS, ShownBytes, chart_of, shown_ag
     ],
 )
 def test_bytes_are_shown_as_what_they_are(data: bytes | None, shown: ShownBytes) -> None:
-    assert shown_bytes(data) == shown
+    assert ByteView()(data) == shown
+
+
+def test_a_registry_that_failed_is_left_alone_for_a_while() -> None:
+    asked: list[bytes] = []
+
+    def decode(data: bytes) -> str:
+        asked.append(data)
+        if len(asked) == 1:
+            raise RegistryError("no answer")
+        if data[-1] == 9:
+            raise SerializationError("no Avro")
+        return '{"total": 1.5}'
+
+    clock = FakeClock()
+    view = ByteView(decode, clock)
+    value = b"\x00\x00\x00\x00\x07\x02"
+    assert [view(value).text, view(value).text, len(asked)] == ["00 00 00 00 07 02"] * 2 + [1]
+    clock.advance(30_000)
+    assert view(value) == ShownBytes("schema 7", '{"total": 1.5}', 0)
+    assert view(value[:-1] + b"\x09").text == "00 00 00 00 07 09"
+    assert len(asked) == 3
 
 
 def test_of_long_values_the_beginning_is_shown_and_the_rest_told() -> None:
-    text = shown_bytes("é".encode() * 1_000_000)
+    text = ByteView()("é".encode() * 1_000_000)
     assert (text.text, text.rest) == ("é" * SHOWN_CHARACTERS, 2_000_000 - 2 * SHOWN_CHARACTERS)
-    binary = shown_bytes(b"\xff" * 1_000_000)
+    binary = ByteView()(b"\xff" * 1_000_000)
     assert len(binary.text) < SHOWN_CHARACTERS
     assert binary.rest == 1_000_000 - len(binary.text.split())
 
