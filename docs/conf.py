@@ -25,6 +25,7 @@ python_use_unqualified_type_names = True
 
 #: Files above this folder that are pages here too, each with the page that includes it.
 _INCLUDED: Final = {
+    ".github/CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -50,7 +51,7 @@ def _link_to_pages(app: Sphinx, docname: str, content: list[str]) -> None:
 def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
     """The same within the included files, whose links start at the folders that they are in."""
     for file, page in _INCLUDED.items():
-        content[0] = content[0].replace(f"]({file}", f"]({page}")
+        content[0] = content[0].replace(f"]({file}", f"]({page}").replace(f"](../{file}", f"]({page}")
     content[0] = content[0].replace("](../docs/", "](").replace("](docs/", "](")
 
 

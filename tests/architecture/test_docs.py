@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from kafka_sink.cli.main import cli
 from kafka_sink.common.errors import KafkaError
+from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 #: Errors that no user sees: of the command line, which prints their texts.
 OF_COMMANDS = {"InputTooLongError"}
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 @pytest.mark.behaviour("Documentation", "The site is built without a warning; links between pages lead somewhere")
@@ -35,3 +40,47 @@ def test_every_error_is_on_the_page_of_errors() -> None:
     }
     named = set(re.findall(r"`(\w+Error)`", (DOCS / "errors.md").read_text()))
     assert declared - OF_COMMANDS == named
+
+
+@pytest.mark.behaviour("Documentation", "Every block of code is valid, and every command has the options that it names")
+def test_blocks_of_python_and_shell_are_valid() -> None:
+    for page in PAGES:
+        for code in blocks(page, "python"):
+            try:
+                ast.parse(code)
+            except SyntaxError as error:
+                pytest.fail(f"{page.name}: {error}\n{code}")
+        for code in blocks(page, "sh"):
+            done = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, f"{page.name}: {done.stderr}\n{code}"
+
+
+def test_commands_on_the_pages_have_the_options_that_they_name() -> None:
+    lines = [
+        (page.name, line.partition("#")[0])
+        for page in PAGES
+        for code in blocks(page, "sh")
+        for line in re.sub(r"\\\n", " ", code).splitlines()
+        if line.startswith("kafkalite ")
+    ]
+    assert len(lines) > 20
+    assert [(page, line, wrong) for page, line in lines if (wrong := unknown_words(line.split()[1:]))] == []
+
+
+CONTEXT = click.Context(cli)
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """Those of *words*, a command line of kafkalite, that are no command or no option of it."""
+    commands: list[click.Command] = [cli]
+    while words and isinstance(group := commands[0], click.Group):
+        names, words = words[0].split("|"), words[1:]
+        # Of "list|create" each has to exist.
+        found = [
+            group.get_command(click.Context(group), name) for name in names if name in group.list_commands(CONTEXT)
+        ]
+        if len(found) != len(names):
+            return names
+        commands = [command for command in found if command is not None]
+    known = {option for command in commands for each in command.params for option in each.opts}
+    return [word for word in words if word.startswith("-") and word.partition("=")[0] not in known | {"-h", "--help"}]

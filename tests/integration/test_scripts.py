@@ -92,3 +92,46 @@ def test_the_list_of_checksums_has_what_the_scripts_install() -> None:
     (versions,) = [line for line in script.splitlines() if line.startswith("VERSIONS=")]
     for version in versions.split('"')[1].split()[:-1]:
         assert f"kafka_2.13-{version}.jar" in names
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A clone of the repository with a section for a release."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(clone)], check=True)
+    # What is being changed belongs to it.
+    for name in ("CHANGELOG.md", "CITATION.cff", "setup.cfg", "scripts/release.sh"):
+        (clone / name).write_bytes((ROOT / name).read_bytes())
+    changelog = clone / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace("## [0.1.0]\n", "## [0.1.0] - 2026-12-01\n"))
+    commit(clone)
+    return clone
+
+
+def commit(clone: Path) -> None:
+    name = ["-c", "user.name=Test", "-c", "user.email=test@example.com"]
+    subprocess.run(["git", "add", "-A"], cwd=clone, check=True)
+    subprocess.run(["git", *name, "commit", "-qm", "ready"], cwd=clone, check=True)
+
+
+def release(clone: Path, *arguments: str) -> tuple[int, list[str]]:
+    """Exit code, and the checks that failed."""
+    command = ["bash", str(clone / "scripts" / "release.sh"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, [
+        line.removeprefix("FAILED").strip() for line in done.stdout.splitlines() if "ok " not in line
+    ]
+
+
+@pytest.mark.behaviour("Package", "A release is refused while its version, changelog or tree is not ready")
+def test_release_is_refused_until_everything_is_ready(checkout: Path) -> None:
+    assert release(checkout, "0.1.0", "--check") == (0, [])
+    subprocess.run(["git", "tag", "v0.1.0"], cwd=checkout, check=True)
+    assert release(checkout, "0.1.0", "--check") == (1, ["there is no tag v0.1.0 yet"])
+    changelog = checkout / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace(" - 2026-12-01", ""))
+    code, failed = release(checkout, "0.1.0", "--check")
+    assert (code, failed[:2]) == (1, ["nothing is uncommitted", "CHANGELOG.md has a section for 0.1.0"])
+    commit(checkout)
+    assert release(checkout, "0.1.0rc1", "--check") == (1, ["setup.cfg has version 0.1.0rc1"])
+    assert release(checkout, "1.0") == (1, [])

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# The checklist of a release, followed as far as that is possible without a network. Nothing is published, and neither a
+# tag nor a commit is made: what is left to do is printed at the end.
+#
+#   scripts/release.sh VERSION [--check | --no-tests]      example: scripts/release.sh 0.1.0
+#
+# Checks that the tree is clean; that VERSION is the one of setup.cfg and of CITATION.cff and has a section with a date
+# in CHANGELOG.md (a release candidate, 0.1.0rc1, may have that of its release, without a date); that all tests pass
+# (unless --no-tests) and the site is built; builds the files of the release into dist/VERSION, installs the wheel into
+# an empty environment, and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests
+# and builds nothing.
+
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+version="" tests=1 only_check=0
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -h | --help) usage && exit 0 ;;
+        --no-tests) tests=0 ;;
+        --check) only_check=1 ;;
+        -*) die "unknown option $1; see --help" ;;
+        *) [ -z "$version" ] || die "one version at most, found: $version $1" && version=$1 ;;
+    esac
+    shift
+done
+[ -n "$version" ] || die "which version? For example: scripts/release.sh $(sed -n 's/^version = //p' "$ROOT/setup.cfg")"
+printf '%s' "$version" | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+(rc[0-9]+)?$' ||
+    die "version $version: expected X.Y.Z, or X.Y.ZrcN for a release candidate."
+release=${version%%rc*}
+cd "$ROOT"
+
+failed=0
+# check WHAT COMMAND…: print whether the command succeeds.
+check() {
+    local what=$1
+    shift
+    if "$@"; then printf 'ok      %s\n' "$what"; else printf 'FAILED  %s\n' "$what" && failed=1; fi
+}
+
+is_clean() { [ -z "$(git status --porcelain)" ]; }
+is_of_setup() { [ "$(sed -n 's/^version = //p' setup.cfg)" = "$version" ]; }
+is_of_citation() { [ "$(sed -n 's/^version: //p' CITATION.cff)" = "$release" ]; }
+is_untagged() { ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null; }
+has_section() {
+    if [ "$version" = "$release" ]; then
+        grep -qE "^## \[$release\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md
+    else
+        grep -qE "^## \[$release\]" CHANGELOG.md
+    fi
+}
+# notes: the section of the release in the changelog, without its heading.
+notes() {
+    awk -v heading="## [$release]" 'index($0, heading) == 1 { inside = 1; next } /^## \[/ { inside = 0 } inside' CHANGELOG.md
+}
+
+check "nothing is uncommitted" is_clean
+check "setup.cfg has version $version" is_of_setup
+check "CITATION.cff has version $release" is_of_citation
+check "CHANGELOG.md has a section for $release" has_section
+check "there is no tag v$version yet" is_untagged
+[ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
+[ "$only_check" = 0 ] || exit 0
+
+[ "$tests" = 0 ] || check "all tests pass" scripts/test.sh
+check "the site is built without a warning" scripts/docs.sh
+[ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
+
+target="$ROOT/dist/$version"
+rm -rf "$target"
+scripts/build.sh "$target" >/dev/null
+notes >"$target/NOTES.md"
+trial="$WORK/release.$$"
+trap 'rm -rf "$trial"' EXIT
+# Without what it depends on, which would be downloaded; the command is asked for its version all the same.
+installs() {
+    "$PYTHON_BIN" -m venv "$trial" &&
+        "$trial/bin/python" -m pip install -q --no-input --no-index --no-deps "$target"/*.whl &&
+        [ "$("$trial/bin/python" -c 'import importlib.metadata as m; print(m.version("kafkalite"))')" = "$version" ]
+}
+check "the wheel can be installed" installs
+[ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
+(cd "$target" && "$PYTHON_BIN" -c '
+import hashlib, pathlib
+for file in sorted(pathlib.Path().glob("kafkalite-*")):
+    print(hashlib.sha256(file.read_bytes()).hexdigest(), "", file.name)' >SHA256SUMS)
+
+printf '\nThe files are in %s. What is left, with a network:\n' "${target#"$ROOT/"}"
+printf '  [ ] %s\n' \
+    "the long run: scripts/test.sh --long, and the versions of Spark: scripts/test.sh --spark V" \
+    "git tag -s v$version -m 'kafkalite $version' && git push origin v$version" \
+    "python -m twine upload ${target#"$ROOT/"}/kafkalite-*" \
+    "a release on the code-hosting site with NOTES.md and SHA256SUMS" \
+    "pip install kafkalite==$version in an empty environment, and the first example of README" \
+    "a new section [Unreleased] in CHANGELOG.md, and the next version in setup.cfg"
