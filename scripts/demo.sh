@@ -7,7 +7,10 @@
 #   scripts/demo.sh [--nodes N] [--keep] [--ui]     with the embedded broker, of N nodes (default 1)
 #   scripts/demo.sh --bootstrap HOST:PORT[,…]       with a running Kafka
 #
-# --topic NAME (default flights; old topics NAME and NAME-stream are deleted), --partitions N (default 4),
+# With --avro a third part writes the flights as Avro, with a schema registry beside the embedded broker. confluent-kafka's
+# deserializer reads them back, and they are compared with the file too.
+#
+# --topic NAME (default flights; old topics NAME, NAME-stream and NAME-avro are deleted), --partitions N (default 4),
 # --compression CODEC (default lz4), --batch (only the first part) and --rows N (default all) change the output. --keep
 # leaves the embedded broker running afterwards. --ui opens pages in the browser that show all of it, until Ctrl-C. The
 # report of the last run is kept in .work/demo.
@@ -22,10 +25,10 @@ FILES=6
 KILL_AFTER_S=0.3
 
 nodes=1 bootstrap="" keep=0 ui=0 topic=flights partitions=4 compression=lz4 rows=()
-acts=(first_act second_act)
+acts=(first_act second_act) avro=0 registry="" with_registry=()
 while [ $# -gt 0 ]; do
     case "$1" in
-        --keep | --batch | --ui | -h | --help) ;;
+        --keep | --batch | --avro | --ui | -h | --help) ;;
         *) [ $# -ge 2 ] || die "option $1 needs a value; see --help" ;;
     esac
     case "$1" in
@@ -38,10 +41,16 @@ while [ $# -gt 0 ]; do
         --keep) keep=1 && shift ;;
         --ui) ui=1 && shift ;;
         --batch) acts=(first_act) && shift ;;
+        --avro) avro=1 && shift ;;
         -h | --help) usage && exit 0 ;;
         *) die "unknown option $1; see --help" ;;
     esac
 done
+
+if [ "$avro" = 1 ]; then
+    [ -z "$bootstrap" ] || die "--avro starts a schema registry beside the embedded broker; remove --bootstrap."
+    acts+=(avro_act) with_registry=(--registry-port 0)
+fi
 
 job_pid="" broker_pid="" progress_pid="" ui_pid=""
 # The logs of a failed run are kept; a successful run leaves no files behind.
@@ -90,6 +99,7 @@ start_broker() {
     local deadline=$((SECONDS + BROKER_START_TIMEOUT_S))
     say "starting the embedded broker ($nodes node(s)) …"
     nohup kafkalite broker --port 0 --nodes "$nodes" --data-dir "$home/broker" --config "$ROOT/conf/broker.properties" \
+        ${with_registry[@]+"${with_registry[@]}"} \
         >"$home/broker.out" 2>"$home/broker.log" </dev/null &
     broker_pid=$!
     until grep -qs '^bootstrap\.servers=' "$home/broker.out"; do
@@ -100,6 +110,7 @@ start_broker() {
         sleep 0.05
     done
     bootstrap=$(sed -n 's/^bootstrap\.servers=//p' "$home/broker.out")
+    registry=$(sed -n 's/.*schema\.registry\.url=//p' "$home/broker.log")
 }
 
 # tell_downloads: what is missing and will be downloaded, with sizes, before it begins.
@@ -173,23 +184,33 @@ await_spark() {
     stop_progress
 }
 
-# read_back TOPIC WHAT REPORT: read the topic with an independent client and compare it with the file.
+# read_back TOPIC WHAT REPORT [OPTION]…: read the topic with an independent client and compare it with the file.
 read_back() {
     python "$ROOT/spark_jobs/verify_flights.py" --bootstrap-servers "$bootstrap" --topic "$1" --title "$2" \
-        --input "$flights" --report "$3" --expected "$home/expected" ${rows[@]+"${rows[@]}"} </dev/null &
+        --input "$flights" --expected "$home/expected" --report "${@:3}" ${rows[@]+"${rows[@]}"} </dev/null &
     await_job $!
 }
 
-first_act() {
-    new_topic "$topic"
+# write_batch TOPIC REPORT [OPTION]…: write the flights with one Spark job.
+write_batch() {
+    new_topic "$1"
     say "writing with Spark …"
-    show_progress "$topic" "writing"
-    submit "$ROOT/spark_jobs/flights_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$topic" --input "$flights" \
-        --compression "$compression" --report "$home/reports/batch.jsonl" ${rows[@]+"${rows[@]}"} >"$home/spark.log" 2>&1 &
+    show_progress "$1" "writing"
+    submit "$ROOT/spark_jobs/flights_to_kafka.py" --bootstrap-servers "$bootstrap" --topic "$1" --input "$flights" \
+        --compression "$compression" --report "${@:2}" ${rows[@]+"${rows[@]}"} >"$home/spark.log" 2>&1 &
     job_pid=$!
     await_spark "$home/spark.log"
     say "reading the records back and comparing them …"
+}
+
+first_act() {
+    write_batch "$topic" "$home/reports/batch.jsonl"
     read_back "$topic" "written to Kafka" "$home/reports/batch.jsonl"
+}
+
+avro_act() {
+    write_batch "$topic-avro" "$home/reports/avro.jsonl" --registry "$registry"
+    read_back "$topic-avro" "written as Avro" "$home/reports/avro.jsonl" --registry "$registry"
 }
 
 # split_flights: split the flights into FILES files, which Spark reads in the order of their times.

@@ -1,4 +1,5 @@
-"""Writes the flights that left New York in 2013 to a topic: key = tail number, value = the whole row as JSON.
+"""Writes the flights that left New York in 2013 to a topic: key = tail number, value = the whole row as JSON, or as
+Avro with a schema registry.
 
 Run by spark-submit (see scripts/demo.sh). Everything that concerns Kafka is in the sink; this job only creates a
 DataFrame.
@@ -29,19 +30,18 @@ def read_flights(spark: SparkSession, path: str, rows: int | None) -> DataFrame:
     return (flights if rows is None else flights.limit(rows)).withColumn("line", monotonically_increasing_id())
 
 
-def to_records(flights: DataFrame, tasks: int) -> DataFrame:
-    """Key and value columns in *tasks* partitions; the flights of one aeroplane stay in the file's order.
+def to_records(flights: DataFrame, tasks: int, *, is_json: bool = True) -> DataFrame:
+    """Key and value columns in *tasks* partitions, the value as JSON or as a struct; the flights of one aeroplane stay
+    in the file's order.
 
     Kafka keeps the order in which one producer sends the records of a key. So all rows of a key go to one task
     (repartition), and there the shuffle's order is undone (sortWithinPartitions).
     """
+    row = struct(*(name for name in flights.columns if name != "line"))
     return (
         flights.repartition(tasks, "tailnum")
         .sortWithinPartitions("line")
-        .select(
-            col("tailnum").alias("key"),
-            to_json(struct(*(name for name in flights.columns if name != "line"))).alias("value"),
-        )
+        .select(col("tailnum").alias("key"), (to_json(row) if is_json else row).alias("value"))
     )
 
 
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="write only this number of rows")
     parser.add_argument("--tasks", type=int, default=4, help="number of Spark partitions that write concurrently")
     parser.add_argument("--compression", default="lz4", help="none, gzip, snappy, lz4 or zstd")
+    parser.add_argument("--registry", help="address of a schema registry: values are Avro, with the id of their schema")
     parser.add_argument("--report", help="file to which the sink appends its report as one JSON line")
     options = parser.parse_args()
 
@@ -70,7 +71,10 @@ def main() -> None:
     }
     if options.report:
         to_kafka["reportPath"] = options.report
-    records = to_records(read_flights(spark, options.input, options.rows), options.tasks)
+    if options.registry:
+        to_kafka |= {"value.format": "avro", "schema.registry.url": options.registry}
+    flights = read_flights(spark, options.input, options.rows)
+    records = to_records(flights, options.tasks, is_json=not options.registry)
     if spark.version.startswith("3."):
         # Spark 3.5 has no data sources in Python; this call works on every version.
         kafka_sink.write(records, options=to_kafka)

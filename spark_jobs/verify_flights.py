@@ -2,8 +2,8 @@
 
 Run by scripts/demo.sh. The expected records are computed here in plain Python, and the committed records are read with
 confluent-kafka, so that neither Spark nor kafkalite verifies itself (for your own topics use kafkalite verify).
-The script compares keys and values of all records, and the order of the records of every key. The exit code is 1 if
-anything differs.
+Values in Avro are read with confluent-kafka's deserializer. The script compares keys and values of all records, and the
+order of the records of every key. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -136,6 +136,19 @@ def written_records(bootstrap_servers: str, topic: str) -> Iterator[Pair]:
         consumer.close()
 
 
+def as_json(records: Iterable[Pair], registry: str, topic: str) -> Iterator[Pair]:
+    """*records* with the Avro of their values, read by its schema in the *registry*, as JSON."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    read = AvroDeserializer(SchemaRegistryClient({"url": registry}))
+    context = SerializationContext(topic, MessageField.VALUE)
+    for key, value in records:
+        fields = {name: each for name, each in read(value, context).items() if each is not None}
+        yield key, json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def digest_of_file(path: Path, rows: int | None, kept: Path | None, progress: Progress) -> Digest:
     """What the file's records have to be; from *kept*, if an earlier comparison of this demo has left it there."""
     if kept is not None and kept.exists():
@@ -196,15 +209,17 @@ def main() -> int:
     parser.add_argument("--rows", type=int, help="number of rows that were written (default: all)")
     parser.add_argument("--report", required=True, type=Path, help="reports of the sink, one JSON line per write")
     parser.add_argument("--expected", type=Path, help="where one run leaves what the file has, for the next")
+    parser.add_argument("--registry", help="address of the schema registry, if the values are Avro")
     parser.add_argument("--title", default="written to Kafka")
     options = parser.parse_args()
 
     console = Console()
     with Progress(console=Console(stderr=True), transient=True) as progress:
         expected = digest_of_file(options.input, options.rows, options.expected, progress)
-        written = digest_of(
-            written_records(options.bootstrap_servers, options.topic), progress, "reading back", expected.count
-        )
+        records = written_records(options.bootstrap_servers, options.topic)
+        if options.registry:
+            records = as_json(records, options.registry, options.topic)
+        written = digest_of(records, progress, "reading back", expected.count)
     verdict = compare(expected, written)
     reports = [json.loads(line) for line in options.report.read_text(encoding="utf-8").splitlines()]
     console.print(result_table(options.title, reports, expected, verdict))

@@ -134,6 +134,16 @@ def test_downloads_are_told_before_they_begin(tmp_path: Path) -> None:
     assert error.startswith("error: Python 3.11 or newer is needed")
 
 
+@pytest.mark.behaviour("Demo", "confluent-kafka's deserializer reads the flights that are written as Avro, equal")
+def test_flights_as_avro_are_read_back_equal() -> None:
+    code, printed = run_demo("--batch", "--avro", "--rows", "2000")
+    assert code == 0, printed
+    for title in ("written to Kafka", "written as Avro"):
+        table = printed.partition(title)[2].partition("keys in order")[0]
+        found = dict(re.findall(r"│ ([a-z /]+?) +│ +(\S+) │", table))
+        assert [found[name] for name in ("records expected", "missing", "twice", "extra")] == ["2,000", "0", "0", "0"]
+
+
 @pytest.mark.behaviour("Demo", "A job that fails says why in few lines")
 def test_a_job_that_fails_says_why_in_few_lines() -> None:
     code, printed = run_demo("--rows", "10", "--compression", "zip")
