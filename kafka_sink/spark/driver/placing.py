@@ -82,7 +82,7 @@ class _Placing:
 
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""
-        parts = topic_chunks(batch, self._options.topic)
+        parts = topic_chunks(batch, self._options.topic, self._options.dead_letter_topic)
         if self._options.on_bad_row == FAIL:
             # The tasks that write say so.
             return parts

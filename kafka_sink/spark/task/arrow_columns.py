@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import RowError, RowSerializationError
+from kafka_sink.common.errors import ConfigError, RowError, RowSerializationError
 from kafka_sink.producer.staging.arrow_rows import rows_of
 from kafka_sink.records.columns import ColumnChunk
 
@@ -42,10 +42,11 @@ class TopicChunk:
         return error if self.rows is None else error.at(self.rows[list(error.rows)].tolist())
 
 
-def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> list[TopicChunk]:
+def topic_chunks(batch: pa.RecordBatch, topic: str | None, dead_letter_topic: str | None = None) -> list[TopicChunk]:
     """The rows of *batch* grouped by topic, in their order; *topic* is preferred to the column of topics.
 
     :raises RowError: if a row has a null topic, a negative partition, or a header without a key.
+    :raises ConfigError: if a row has the topic of the dead letters.
     """
     parts = rows_of(batch, SYSTEM_CLOCK.wall_ms())
     chunk, partitions = parts.chunk, parts.partitions
@@ -59,6 +60,11 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None) -> list[TopicChunk]:
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     found = encoded.dictionary.to_pylist()
+    if dead_letter_topic in found:
+        raise ConfigError(
+            f"rows of this task have the topic {dead_letter_topic!r}, which is the dead letter topic (option "
+            "deadLetterTopic); name another one"
+        )
     if len(found) == 1:
         return [TopicChunk(found[0], chunk, partitions)]
     of_topics = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(found)]

@@ -128,7 +128,9 @@ class _TaskAttempt:
             rows = take_placed(rows, self._bad, self._send_dead_letters)
         rows, payloads = self._bad.accepted(rows, self._payloads.of)
         rows = replace(rows, batch=payloads)
-        rows, parts = self._bad.accepted(rows, partial(topic_chunks, topic=self._options.topic))
+        options = self._options
+        chunks = partial(topic_chunks, topic=options.topic, dead_letter_topic=options.dead_letter_topic)
+        rows, parts = self._bad.accepted(rows, chunks)
         for part in parts:
             self._send_part(rows, part)
 

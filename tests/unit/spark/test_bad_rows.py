@@ -285,6 +285,14 @@ def test_a_task_fails_beyond_the_limit(cluster: EmbeddedCluster) -> None:
         write_task(iter([rows] * 3), options)
 
 
+def test_rows_cannot_name_the_dead_letter_topic(cluster: EmbeddedCluster) -> None:
+    rows = batch(value=numbered(3), topic=pa.array([ROWS, DEAD, None]))
+    with pytest.raises(
+        SinkWriteError, match="rows of this task have the topic 'rejected', which is the dead letter topic"
+    ):
+        write_task(iter([rows]), options_of(cluster, topic=""))
+
+
 def test_a_missing_dead_letter_topic_is_named(cluster: EmbeddedCluster) -> None:
     options = as_avro(options_of(cluster, deadLetterTopic="nowhere", kafka_max_block_ms="300"))
     with pytest.raises(SinkWriteError, match="topic nowhere is not present"):
