@@ -160,7 +160,8 @@ class TlsContexts:
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         self._check_type("truststore", config.ssl_truststore_type, config.ssl_truststore_password)
-        pem = text
+        # Comments may have any encoding, in text as in files.
+        pem = text.encode("ascii", errors="ignore").decode()
         if location and config.ssl_truststore_type == PEM:
             pem = _read_pem(location, f"option {name}")
         elif location:

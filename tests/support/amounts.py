@@ -94,6 +94,12 @@ LITTLE_MEMORY = _amount(
 )
 FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
 DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
+FUZZ_IDENTITIES = _amount(
+    "KAFKALITE_FUZZ_IDENTITIES",
+    10_000,
+    100_000,
+    "damaged messages of SASL, JAAS lines, PEM, tokens and key stores (with --timeout=0 where they are many)",
+)
 FUZZ_REQUESTS = _amount(
     "KAFKALITE_FUZZ_REQUESTS",
     20_000,
