@@ -84,3 +84,17 @@ def unknown_words(words: list[str]) -> list[str]:
         commands = [command for command in found if command is not None]
     known = {option for command in commands for each in command.params for option in each.opts}
     return [word for word in words if word.startswith("-") and word.partition("=")[0] not in known | {"-h", "--help"}]
+
+
+@pytest.mark.behaviour("Documentation", "Each cell of the comparison with other clients has a test of ours")
+def test_each_cell_beside_other_clients_has_a_test() -> None:
+    section = (DOCS / "security.md").read_text().partition("## Beside other clients")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    tests = re.findall(r"^test_\w+$", section, re.MULTILINE)
+    declared = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE)
+    }
+    assert len(rows) == len(tests) == 13
+    assert [name for name in tests if name not in declared] == []

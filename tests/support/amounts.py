@@ -94,6 +94,9 @@ LITTLE_MEMORY = _amount(
 )
 FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
 DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
+IDENTITY_MB = _amount(
+    "KAFKALITE_IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
+)
 FUZZ_IDENTITIES = _amount(
     "KAFKALITE_FUZZ_IDENTITIES",
     10_000,

@@ -98,7 +98,12 @@ class TokenLogin:
                     break
                 self._clock.wait(self._changed, _LONGEST_WAIT_MS)
         self._fetch_now()
-        return self.token()
+        with self._changed:
+            # Whoever has fetched a token does not look at its expiry: if that has passed already, another would, too.
+            if self._failure is not None or self._token is None:
+                raise AuthenticationError(str(self._failure))
+            self._renew_in_background()
+            return self._token
 
     def run(self) -> None:
         """Renew the token until it has no user any more."""
