@@ -161,3 +161,19 @@ def test_what_json_lacks_is_refused_before_any_task(
     with pytest.raises(ConfigError) as caught:
         kafka_sink.write(spark.sql(f"select {columns}"), options=given)
     assert expected in str(caught.value)
+
+
+@pytest.mark.behaviour("JSON", "Rows that JSON cannot hold become dead letters, and the others arrive")
+def test_rows_that_json_cannot_hold_become_dead_letters(
+    spark: SparkSession, registered: Registered, new_topic: NewTopic
+) -> None:
+    numbers = spark.range(10).coalesce(1)
+    weight = "if(id % 4 = 1, double('NaN'), id / 2)"
+    rows = numbers.select(f.expr(f"struct(coalesce(id, 0) as id, array({weight}) as weights)").alias("value"))
+    dead = new_topic(1)
+    registered.write(rows, deadLetterTopic=dead)
+    assert sorted(row["id"] for row in registered.read()) == [0, 2, 3, 4, 6, 7, 8]
+    letters = read_topic(registered.servers, dead)
+    assert [json.loads(each.value or b"")["id"] for each in letters] == [1, 5, 9]
+    for each in letters:
+        assert dict(each.headers)["__kafkalite.errors.column"] == b"value.weights[]"
