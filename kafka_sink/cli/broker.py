@@ -140,6 +140,7 @@ def broker(
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
         _log_brokers(cluster, node_id)
+        _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
         with _pages(cluster, ui_port):
@@ -171,6 +172,15 @@ def _registry(port: int | None) -> Iterator[EmbeddedRegistry | None]:
         raise ConfigError(f"--registry-port {port}: {error.strerror}; choose another port, or 0") from None
     with registry:
         yield registry
+
+
+def _warn_if_locked(cluster: EmbeddedCluster, config: BrokerConfig) -> None:
+    is_open = config.super_users or config.allow_everyone_if_no_acl_found or cluster.describe_acls()
+    if config.authorizer_class_name and not is_open:
+        _log.warning(
+            "ACLs are enforced, but there is none, and no super user who could add one: everything is refused; set "
+            "super.users in the file of --config, such as super.users=User:admin"
+        )
 
 
 def _log_brokers(cluster: EmbeddedCluster, node_id: int | None) -> None:

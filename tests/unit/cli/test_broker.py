@@ -26,6 +26,7 @@ class FakeCluster:
     made: ClassVar[dict[str, Any]] = {}
     events: ClassVar[list[str]] = []
     bootstrap_servers = "127.0.0.1:5,127.0.0.1:6"
+    acls: ClassVar[list[object]] = []
     nodes: ClassVar[dict[int, dict[str, EndPoint]]] = {
         1: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 5)},
         2: {"PLAINTEXT": EndPoint("PLAINTEXT", "127.0.0.1", 6)},
@@ -41,6 +42,9 @@ class FakeCluster:
 
     def prometheus(self) -> str:
         return "figures"
+
+    def describe_acls(self) -> list[object]:
+        return self.acls
 
     def __exit__(self, *error: object) -> None:
         self.events.append("stop" if error[0] is None else f"stop after {error[0]}")
@@ -110,6 +114,33 @@ def test_broker_logs_which_process_serves_which_listener(
         "stopping",
     ]
     assert (cluster.made["node_id"], cluster.made["nodes"]) == (2, 1)
+
+
+@pytest.mark.behaviour("ACLs", "A broker that refuses everything to everybody says so at its start")
+@pytest.mark.parametrize(
+    ("settings", "acls", "is_warned"),
+    [
+        ("", [], True),
+        ("super.users=User:admin\n", [], False),
+        ("allow.everyone.if.no.acl.found=true\n", [], False),
+        ("", ["one"], False),
+    ],
+)
+def test_broker_that_refuses_everything_says_so(
+    settings: str,
+    acls: list[object],
+    is_warned: bool,
+    cluster: type[FakeCluster],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(FakeCluster, "acls", acls)
+    (tmp_path / "broker.properties").write_text(settings)
+    for authorizer in (["--authorizer"], []):
+        assert run(["broker", *authorizer, "--config", str(tmp_path / "broker.properties")]) == 0
+        said = "no super user who could add one" in capsys.readouterr().err
+        assert said == (is_warned and bool(authorizer))
 
 
 @pytest.mark.parametrize("options", [["--data-dir", "x", "--nodes", "2"], []])
