@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,7 @@ _INCLUDED: Final = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "examples/README.md": "examples.md",
     "SECURITY.md": "security-policy.md",
     "tests/README.md": "tests.md",
 }
@@ -53,6 +55,8 @@ def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]
     for file, page in _INCLUDED.items():
         content[0] = content[0].replace(f"]({file}", f"]({page}").replace(f"](../{file}", f"]({page}")
     content[0] = content[0].replace("](../docs/", "](").replace("](docs/", "](")
+    # The notebooks are no pages, but can be downloaded.
+    content[0] = re.sub(r"\]\((\w+\.ipynb)\)", r"](path:../examples/\1)", content[0])
 
 
 def _write_llms_txt(app: Sphinx, error: Exception | None) -> None:

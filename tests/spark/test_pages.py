@@ -1,0 +1,33 @@
+"""Blocks of code on the pages that need nothing but a cluster and a DataFrame do what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.consumer.log_reader import LogReader
+from tests.support.pages import block
+from tests.support.spark_version import requires_data_sources
+
+ROOT = Path(__file__).parents[2]
+ROWS = 500
+
+pytestmark = requires_data_sources
+
+
+@pytest.mark.behaviour("Documentation", "The writes on the pages run as they stand there")
+@pytest.mark.parametrize("page", ["avro", "json"])
+def test_write_of_a_page_runs_as_it_stands_there(page: str, spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    orders = spark.range(ROWS).selectExpr("id", "concat('customer ', id % 7) as customer")
+    code = block(ROOT / "docs" / f"{page}.md", '"topic", "orders"')
+    topic = f"page-{page}"
+    cluster.create_topic(topic)
+    exec(  # the page's own code
+        code.replace("broker:9092", cluster.bootstrap_servers).replace('"topic", "orders"', f'"topic", "{topic}"'),
+        {"orders": orders},
+    )
+    with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+        assert sum(1 for _ in reader.read(topic)) == ROWS
