@@ -167,7 +167,7 @@ def identity_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identit
             run_script("stop", "--dir", str(directory / "kafka"), timeout_s=TOOL_TIMEOUT_S)
 
 
-@pytest.mark.behaviour("Exactly once: neighbours", "Every way to authenticate carries 100 MB through renewals, 0/0")
+@pytest.mark.behaviour("SASL", "Every way to authenticate carries 100 MB through renewals, 0/0")
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=requires_kerberos if way == "kerberos" else ()) for way in WAYS]
 )

@@ -173,6 +173,19 @@ def test_endpoint_is_asked_as_by_javas_client(oauth_kafka: OAuthKafka, tmp_path:
         assert ours.headers[name] == theirs.headers[name], name
 
 
+@pytest.mark.behaviour("SASL", "The command line takes the client.properties of a Java client with client credentials")
+def test_command_line_takes_the_file_of_javas_client(oauth_kafka: OAuthKafka, tmp_path: Path) -> None:
+    oauth_kafka.create_topic("listed")
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in oauth_kafka.properties().items()))
+    done = subprocess.run(
+        [sys.executable, "-m", "kafka_sink.cli", "topics", "list", "--command-config", str(file)],
+        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0 and "listed" in done.stdout.splitlines(), done.stdout + done.stderr
+    assert SECRET not in done.stdout + done.stderr
+
+
 @pytest.mark.behaviour("SASL", "Executors exchange client credentials by a reference to the secret")
 def test_executors_get_tokens_by_a_reference(oauth_kafka: OAuthKafka, tmp_path: Path) -> None:
     oauth_kafka.create_topic("executors")
