@@ -125,6 +125,8 @@ def test_what_is_no_avro_names_the_record(shell: Shell) -> None:
     ):
         shell.send(value)
         assert expected in shell(*avro, "--offset", str(len(read_topic(shell.servers, TOPIC)) - 1), code=1)
+    shell.send((AvroSerializer(shell.client, SCHEMA)(ORDER, CONTEXT) or b"") + b"!")
+    assert "at offset 3: the value has bytes after the Avro of schema" in shell(*avro, "--offset", "3", code=1)
     assert "orders-0 at offset 0: the value is no JSON" in shell("consume", TOPIC, "--format", "json", code=1)
     assert "give --registry URL" in shell("consume", TOPIC, "--format", "avro", code=2)
 
