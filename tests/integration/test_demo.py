@@ -96,7 +96,7 @@ def test_demo_stores_every_flight_even_after_spark_is_killed() -> None:
     code, printed, shown = run_on_terminal("--nodes", "2", "--rows", "3000")
     assert code == 0, printed + shown
     assert "no record is missing" in printed
-    assert re.search(r"killed with kill -9 in micro-batch \d+ of 6 ", shown)
+    assert re.search(r"killed with kill -9 in micro-batch \d+ of 10 ", shown)
     first, second = (
         {name.strip(): value.strip() for name, value in re.findall("│ ([a-z /]+)│ +([^│]+)│", act)}
         for act in printed.split("streamed to Kafka, exactly once")
@@ -118,7 +118,7 @@ def assert_next_commands_work(printed: str) -> None:
         program, *_ = command.split()
         assert Path(program).is_file(), command
     done = subprocess.run(commands[0].split(), capture_output=True, text=True, timeout=60, check=True)
-    assert "the last 6 of 6 writes" in done.stdout
+    assert "the last 10 of 10 writes" in done.stdout
 
 
 @pytest.mark.behaviour("Demo", "What will be downloaded is told with sizes before it begins")

@@ -18,6 +18,7 @@ import fastavro
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import run
 from kafka_sink.cli.typed_values import shown
 from kafka_sink.client.group_admin import GroupAdmin
@@ -213,6 +214,28 @@ def test_pages_have_no_secret_and_nothing_from_elsewhere(url: str) -> None:
         assert page.headers["cache-control"] == "no-store"
         assert re.findall(r"""(?:src|href)="(?!/|#|\?)""", page.body) == []
         assert re.findall(r"<script(?! src=)|\son\w+=|\sstyle=|@import|url\(", page.body) == []
+
+
+@pytest.mark.parametrize(("password", "status"), [(SECRET, 200), (f"{SECRET}-but-wrong", 503)])
+def test_password_of_a_cluster_is_used_and_never_shown(password: str, status: int) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    config = BrokerConfig(
+        listeners=("SASL_PLAINTEXT://127.0.0.1:0",),
+        sasl_enabled_mechanisms=("PLAIN",),
+        sasl_jaas_config=f'{module} username="me" password="{SECRET}" user_me="{SECRET}";',
+    )
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{module} username="me" password="{password}";',
+    }
+    with (
+        EmbeddedCluster(config=config) as secured,
+        PageServer(secured.bootstrap_servers, 0, properties=properties, timeout_ms=5_000) as server,
+    ):
+        pages = [get(server.url, path) for path in ("/topics", "/groups", "/transactions")]
+    assert [page.status for page in pages] == [status] * 3, pages[0].words
+    assert all(SECRET not in page.body for page in pages)
 
 
 def test_a_cluster_that_does_not_answer_is_told() -> None:
