@@ -118,7 +118,8 @@ def assert_next_commands_work(printed: str) -> None:
         program, *_ = command.split()
         assert Path(program).is_file(), command
     done = subprocess.run(commands[0].split(), capture_output=True, text=True, timeout=60, check=True)
-    assert "the last 10 of 10 writes" in done.stdout
+    # One more where Spark was killed between the commit of a batch and Spark's note of it.
+    assert re.search(r"the last 1[01] of 1[01] writes", done.stdout)
 
 
 @pytest.mark.behaviour("Demo", "What will be downloaded is told with sizes before it begins")
