@@ -34,7 +34,7 @@ from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
 from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
-from kafka_sink.spark.options import DEAD_LETTER, FAIL, SinkOptions, parse_options
+from kafka_sink.spark.options import FAIL, SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
@@ -312,16 +312,12 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
     treat such records as duplicates."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-    from kafka_sink.spark.row_schema import HEADERS
-
     # Without the information that a column has no nulls: a row that is dropped only has nulls.
     fields = [
         StructField(item.name, BinaryType() if item.name in options.formatted else item.dataType)
         for item in df.schema.fields
         if item.name != "partition"
     ]
-    if options.on_bad_row == DEAD_LETTER and "headers" not in df.schema.names:
-        fields.append(StructField("headers", HEADERS))
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with worker_process.task(tuned=options.tune_python_workers):

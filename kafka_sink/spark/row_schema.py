@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -16,7 +15,6 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     StringType,
-    StructField,
     StructType,
     TimestampType,
     VarcharType,
@@ -25,11 +23,6 @@ from pyspark.sql.types import (
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.options import SinkOptions
-
-#: The type of the column of headers.
-HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
-)
 
 
 class SchemaError(ConfigError):

@@ -27,9 +27,9 @@ from kafka_sink.records.columns import BinaryColumn
 from kafka_sink.spark.options import DEAD_LETTER, FAIL, KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
-from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, DeadLetters
+from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.payloads import Payloads
-from kafka_sink.spark.task.placed_rows import DROPPED
+from kafka_sink.spark.task.placed_rows import DROPPED, packed
 from kafka_sink.spark.task.shared_client import shared_client
 
 
@@ -99,10 +99,11 @@ class _Placing:
         count = len(error.rows)
         if self._options.on_bad_row == DEAD_LETTER:
             letters = DeadLetters(self._options).of(rows, error)
-            topics = pa.array([self._options.dead_letter_topic] * count, pa.string())
-            letters = letters.append_column("topic", topics)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
-            places = -1 - self._places(self._options.dead_letter_topic or "", count, key, None)
+            places = self._places(self._options.dead_letter_topic or "", count, key, None)
+            letters, places = packed(letters, places)
+            topics = pa.array([self._options.dead_letter_topic] * letters.num_rows, pa.string())
+            letters = letters.append_column("topic", topics)
         else:
             texts = pa.array([self._bad.first, *[None] * (count - 1)], pa.binary())
             letters = pa.record_batch([texts], names=["value"])
@@ -137,8 +138,6 @@ class _Placing:
     def _for_spark(self, rows: pa.RecordBatch, places: NDArray[np.int32], like: pa.Schema) -> pa.RecordBatch:
         """*rows* and their partitions, with the columns of *like*, as Spark reads them."""
         columns = {field.name: _column(rows, field) for field in like if field.name != "partition"}
-        if self._options.on_bad_row == DEAD_LETTER and "headers" not in columns:
-            columns["headers"] = _column(rows, pa.field("headers", HEADERS_TYPE))
         return pa.record_batch([*columns.values(), pa.array(places)], names=[*columns, "partition"])
 
 

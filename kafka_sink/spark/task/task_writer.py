@@ -118,14 +118,16 @@ class _TaskAttempt:
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
         gathered = _Gathered(batches)
         for batch in self._paced(gathered):
-            self._send(TaskRows(batch, self._rows_in))
+            count = self._send(TaskRows(batch, self._rows_in))
             if not self._rows_in and self._producer is not None:
                 gathered.least_bytes = _bytes_to_gather(self._producer, self._options.topic)
-            self._rows_in += batch.num_rows
+            self._rows_in += count
 
-    def _send(self, rows: TaskRows) -> None:
+    def _send(self, rows: TaskRows) -> int:
+        """Returns how many rows these are, with the bad ones."""
+        count = int(rows.batch.num_rows)
         if self._options.is_placed:
-            rows = take_placed(rows, self._bad, self._send_dead_letters)
+            rows, count = take_placed(rows, self._bad, self._send_dead_letters)
         rows, payloads = self._bad.accepted(rows, self._payloads.of)
         rows = replace(rows, batch=payloads)
         options = self._options
@@ -133,6 +135,7 @@ class _TaskAttempt:
         rows, parts = self._bad.accepted(rows, chunks)
         for part in parts:
             self._send_part(rows, part)
+        return count
 
     def _send_part(self, rows: TaskRows, part: TopicChunk) -> None:
         producer = self._open()
