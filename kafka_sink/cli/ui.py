@@ -12,7 +12,6 @@ import click
 
 from kafka_sink.cli import options, registry_options
 from kafka_sink.cli.stop_signals import StopSignals
-from kafka_sink.cli.typed_values import shown
 from kafka_sink.common.requirements import RequirementError
 from kafka_sink.formats.column_format import AVRO
 from kafka_sink.registry.client import RegistryClient
@@ -65,6 +64,9 @@ def ui(
     machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro is
     decoded with --registry.
     """
+    # It brings the producer along, for which kafkalite broker, which takes its server from here, does not wait.
+    from kafka_sink.cli.typed_values import shown
+
     decode = None if registry is None else shown(AVRO, "value", registry)
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decode}
     server = page_server(bootstrap_servers, port, **more)

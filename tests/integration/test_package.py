@@ -64,8 +64,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def sources() -> set[str]:
+    pages = {path for folder in ("templates", "static") for path in (ROOT / "kafka_sink/ui" / folder).iterdir()}
     files = {path for package in ("kafka_sink", "pyspark_kafkalite") for path in (ROOT / package).rglob("*.py")}
-    return {path.relative_to(ROOT).as_posix() for path in files} | {"kafka_sink/py.typed"}
+    return {path.relative_to(ROOT).as_posix() for path in files | pages} | {"kafka_sink/py.typed"}
 
 
 @pytest.mark.behaviour("Package", "Wheel and source distribution hold the sources, the licence, and nothing else")

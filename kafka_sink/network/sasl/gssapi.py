@@ -66,14 +66,14 @@ class GssApiClient:
         self.complete = False
 
     def initial_response(self) -> bytes:
-        library: Any
         try:
-            import gssapi as library
+            import gssapi
         except ImportError as error:
             raise AuthenticationError(
                 f"GSSAPI needs the package gssapi and the system's Kerberos library ({error}); "
                 "pip install 'kafkalite[kerberos]'"
             ) from None
+        library: Any = gssapi
         self._library = library
         try:
             self._context = self._begin(library)
