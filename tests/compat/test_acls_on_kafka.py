@@ -18,6 +18,7 @@ from tests.compat.test_differential import KNOWN as KNOWN_WITHOUT_ACLS
 from tests.compat.test_differential import Known, shared
 from tests.conftest import Figure
 from tests.support.acl_scenarios import ACLS, BY_OTHERS, ROLES, USER, WITH_ACLS
+from tests.support.amounts import LONG
 from tests.support.differential import Ask, Broker, differences
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
 from tests.support.ports import free_ports
@@ -121,12 +122,11 @@ def test_acls_are_changed_and_described_alike(pair: tuple[Broker, Broker], figur
 )
 def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
     versions = shared(*pair)
-    # Topic ids and names ask for permissions in two ways; versions between differ in nothing that matters here.
-    ends = [
-        {key: range(each.stop - 1, each.stop) for key, each in versions.items()},
-        {key: range(each.start, min(each.start + 1, each.stop - 1)) for key, each in versions.items()},
-    ]
-    ends[1][0] = range(9, 10)
+    ends = [{key: range(each.stop - 1, each.stop) for key, each in versions.items()}]
+    if LONG:
+        # Topic ids and names ask for permissions in two ways; versions between differ in nothing that matters here.
+        ends.append({key: range(each.start, min(each.start + 1, each.stop - 1)) for key, each in versions.items()})
+        ends[1][0] = range(9, 10)
     asked = 0
     for broker in pair:
         broker.create_topics(TOPICS)

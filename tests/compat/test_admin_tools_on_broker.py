@@ -17,6 +17,7 @@ from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.common.config import parse
 from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
+from tests.support.amounts import only_long
 from tests.support.secure_cluster import users
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -38,6 +39,7 @@ def tool(cluster: EmbeddedCluster, class_name: str, *arguments: str) -> str:
     return run_script("run", class_name, *server, *arguments, timeout_s=TOOL_TIMEOUT_S)
 
 
+@only_long
 @pytest.mark.behaviour("Kafka's Java clients", "Kafka's own tools change topics, settings and leaders")
 @pytest.mark.behaviour("Admin APIs", "Kafka's own tools change topics, settings and leaders")
 def test_topics_settings_and_leaders_by_kafkas_tools(cluster: EmbeddedCluster) -> None:

@@ -21,6 +21,7 @@ from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
 from tests.support import amounts
+from tests.support.amounts import only_long
 from tests.support.readback import read_topic
 
 LIVES = amounts.DRIVER_LIVES_ON_KAFKA
@@ -41,7 +42,7 @@ pytestmark = requires_kafka("3.6", "the verification of transactions (KIP-890, p
     "version",
     [
         pytest.param("2", id="version 2", marks=requires_kafka("4.0", "transactions version 2 (KIP-890, part 2)")),
-        pytest.param("1", id="version 1"),
+        pytest.param("1", id="version 1", marks=only_long),
     ],
 )
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])

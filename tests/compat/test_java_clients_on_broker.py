@@ -24,6 +24,7 @@ from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
 from tests.compat.kafka_version import is_at_least
 from tests.conftest import Figure
 from tests.support import amounts
+from tests.support.amounts import only_long
 
 TOOLS = "org.apache.kafka.tools."
 #: For what the console producer reads, and the console consumer shows; before Kafka 4.2 (KIP-1147) they have one name.
@@ -127,6 +128,7 @@ def values(cluster: EmbeddedCluster, topic: str, *, isolation: str = "read_commi
     return found
 
 
+@only_long
 @pytest.mark.behaviour("Kafka's Java clients", "kafka-producer-perf-test writes with idempotence and with transactions")
 @pytest.mark.behaviour("Kafka's Java clients", "All records of Kafka's performance test are there, once")
 @with_nodes(3)
@@ -223,6 +225,7 @@ def test_a_group_of_verifiable_consumers_shares_and_takes_over(
             member.signal(signal.SIGTERM)
 
 
+@only_long
 @pytest.mark.behaviour("Kafka's Java clients", "TransactionalMessageCopier copies in transactions that abort at random")
 @pytest.mark.behaviour("Kafka's Java clients", "Every message is copied once, and what was aborted is not read")
 @with_nodes(1)

@@ -22,6 +22,7 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
 from tests.compat.kafka_version import requires_kafka
+from tests.support.amounts import only_long
 from tests.support.certificates import Authority
 from tests.support.ports import free_ports
 from tests.support.readback import read_topic
@@ -186,6 +187,7 @@ def test_command_line_takes_the_file_of_javas_client(oauth_kafka: OAuthKafka, tm
     assert SECRET not in done.stdout + done.stderr
 
 
+@only_long
 @pytest.mark.behaviour("SASL", "Executors exchange client credentials by a reference to the secret")
 def test_executors_get_tokens_by_a_reference(oauth_kafka: OAuthKafka, tmp_path: Path) -> None:
     oauth_kafka.create_topic("executors")

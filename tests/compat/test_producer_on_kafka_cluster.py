@@ -20,6 +20,7 @@ from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.support import amounts
+from tests.support.amounts import only_long
 from tests.support.ordered_load import OrderedLoad
 from tests.support.readback import read_topic
 from tests.support.securities import PLAINTEXT, SASL_SSL, Security, create_scram_user
@@ -118,7 +119,7 @@ def test_a_rolling_restart_loses_and_repeats_nothing(cluster: KafkaCluster, topi
 @pytest.mark.parametrize(
     "security",
     [
-        pytest.param(PLAINTEXT, id="PLAINTEXT"),
+        pytest.param(PLAINTEXT, id="PLAINTEXT", marks=only_long),
         pytest.param(SASL_SSL, id="SASL_SSL", marks=requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")),
     ],
 )
@@ -146,6 +147,7 @@ def test_killed_leaders_lose_and_repeat_nothing(
     figure("records sent again", int(retries))
 
 
+@only_long
 @pytest.mark.behaviour("Faults: a real cluster", "Leaders that are moved are followed")
 def test_leaders_that_are_moved_are_followed(cluster: KafkaCluster, topic: str, figure: Figure, tmp_path: Path) -> None:
     moved = 0

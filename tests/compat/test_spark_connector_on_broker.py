@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from tests.conftest import Figure
+from tests.support.amounts import only_long
 from tests.support.spark_jars import connector_jars
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,7 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
     return sorted(found, key=repr)
 
 
+@only_long
 @pytest.mark.behaviour(
     "Spark's own Kafka connector",
     "Queries and streams read rows with headers and timestamps, and committed rows only; its sink writes",

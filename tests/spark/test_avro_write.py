@@ -21,6 +21,7 @@ from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support import ways
+from tests.support.amounts import only_long
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
 
@@ -94,7 +95,7 @@ def by_foreach_batch(spark: SparkSession, target: Target) -> None:
 
 WAYS = [
     pytest.param(by_df_write, marks=[requires_data_sources, pytest.mark.way(ways.DF_WRITE)], id="df.write"),
-    pytest.param(by_write, marks=pytest.mark.way(ways.AT_LEAST_ONCE), id="write"),
+    pytest.param(by_write, marks=[only_long, pytest.mark.way(ways.AT_LEAST_ONCE)], id="write"),
     pytest.param(
         lambda spark, target: by_write(spark, target, app_id=target.topic, version=0),
         marks=pytest.mark.way(ways.ATOMIC),
@@ -102,12 +103,12 @@ WAYS = [
     ),
     pytest.param(
         lambda spark, target: by_write(spark, target, app_id=target.topic, version=0, atomic=False),
-        marks=pytest.mark.way(ways.PARALLEL),
+        marks=[only_long, pytest.mark.way(ways.PARALLEL)],
         id="write-parallel",
     ),
     pytest.param(
         lambda spark, target: by_stream(spark, target, {}),
-        marks=[requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
+        marks=[only_long, requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
         id="stream",
     ),
     pytest.param(

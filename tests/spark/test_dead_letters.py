@@ -18,6 +18,7 @@ from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.streaming.progress import SinkProgress
 from tests.support import ways
+from tests.support.amounts import only_long
 from tests.support.readback import read_topic
 from tests.support.spark_version import requires_data_sources
 
@@ -116,7 +117,7 @@ WAYS = [
         marks=[requires_data_sources, pytest.mark.way(ways.DF_WRITE)],
         id="df.write-exactly-once",
     ),
-    pytest.param(by_write, marks=pytest.mark.way(ways.AT_LEAST_ONCE), id="write"),
+    pytest.param(by_write, marks=[only_long, pytest.mark.way(ways.AT_LEAST_ONCE)], id="write"),
     pytest.param(
         lambda spark, target: by_write(spark, target, app_id=target.topic, version=0),
         marks=pytest.mark.way(ways.ATOMIC),
@@ -129,7 +130,7 @@ WAYS = [
     ),
     pytest.param(
         lambda spark, target: by_stream(spark, target, {}),
-        marks=[requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
+        marks=[only_long, requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
         id="stream",
     ),
     pytest.param(

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from kafka_sink import EmbeddedCluster, foreach_batch, write
 from kafka_sink.common.errors import ConfigError, KafkaError
+from tests.support.amounts import only_long
 from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
 
 NewTopic = Callable[..., str]
@@ -172,7 +173,9 @@ GUILTY = "id = 10003"
         ),
     ],
 )
-@pytest.mark.parametrize("by_column", [False, True], ids=["topic option", "topic column"])
+@pytest.mark.parametrize(
+    "by_column", [pytest.param(False, id="topic option"), pytest.param(True, id="topic column", marks=only_long)]
+)
 def test_unwritable_row_number_counts_over_the_whole_task(
     spark: SparkSession, cluster: Any, new_topic: NewTopic, columns: list[str], expected: str, by_column: bool
 ) -> None:

@@ -33,7 +33,7 @@ def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amo
 
 SIMULATED_RUNS = _amount(
     "KAFKALITE_SIMULATED_RUNS",
-    100,
+    60,
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
