@@ -147,14 +147,6 @@ if [ -n "$spark" ]; then
 fi
 [ -z "$python" ] || die "--python needs --spark, for example --spark 4.3.0 --python $python."
 ensure_venv test demo bench
-ensure_java
-step "jars and archives of their classes" prepare
-
-if [ ${#matrix[@]} != 0 ]; then
-    step "matrix" python -m pytest "${matrix[@]}" "$@"
-    [ -z "$failed" ] || die "FAILED after $SECONDS s: $failed"
-    exit 0
-fi
 
 static_checks() {
     local failed=""
@@ -165,13 +157,23 @@ static_checks() {
     [ -z "$failed" ]
 }
 
-# The checks run concurrently with the tests and are printed after them. They are the same for every version of Kafka.
+# The checks run concurrently with the downloads and the tests, and are printed after them. They are the same for every
+# version of Kafka.
 checks=""
-if [ -z "$folder" ]; then
+if [ -z "$folder" ] && [ ${#matrix[@]} = 0 ]; then
     mkdir -p "$WORK"
     static_checks >"$WORK/checks.log" 2>&1 &
     checks=$!
 fi
+ensure_java
+step "jars and archives of their classes" prepare
+
+if [ ${#matrix[@]} != 0 ]; then
+    step "matrix" python -m pytest "${matrix[@]}" "$@"
+    [ -z "$failed" ] || die "FAILED after $SECONDS s: $failed"
+    exit 0
+fi
+
 case " $* " in *" tests/"*) folder="" ;; esac
 # Five processes keep two processors busy, because each often waits for Spark, Kafka or a time-out. The distribution of
 # the tests is defined in tests/support/scheduling.py.

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.amounts import only_long
+
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 TIMEOUT_S = 240
 #: Far less than Spark needs for all flights.
@@ -135,6 +137,7 @@ def test_downloads_are_told_before_they_begin(tmp_path: Path) -> None:
     assert error.startswith("error: Python 3.11 or newer is needed")
 
 
+@only_long
 @pytest.mark.behaviour("Demo", "confluent-kafka's deserializer reads the flights that are written as Avro, equal")
 def test_flights_as_avro_are_read_back_equal() -> None:
     code, printed = run_demo("--batch", "--avro", "--rows", "2000")
