@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+import kafka_sink
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.consumer.log_reader import LogReader
 from tests.support.pages import block
@@ -31,3 +33,19 @@ def test_write_of_a_page_runs_as_it_stands_there(page: str, spark: SparkSession,
     )
     with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
         assert sum(1 for _ in reader.read(topic)) == ROWS
+
+
+@pytest.mark.behaviour("Documentation", "The page of dead letters reads their headers back with Spark")
+def test_page_of_dead_letters_reads_them_back(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    for topic in ("page-rows", "page-rejected"):
+        cluster.create_topic(topic)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "page-rows"}
+    rows = spark.range(ROWS).selectExpr("cast(id as string) as value", "cast(if(id = 3, -1, 0) as int) as partition")
+    rows.write.format("kafkalite").mode("append").options(**options, deadLetterTopic="page-rejected").save()
+    of_page: dict[str, Any] = {}
+    # Spark's own source needs a jar; peek has its columns.
+    exec(block(ROOT / "docs" / "dead-letters.md", "def header(name)").partition("rejected = ")[0], of_page)
+    header = of_page["header"]
+    rejected = kafka_sink.peek(spark, options, topic="page-rejected")
+    (found,) = rejected.select(header("reason").alias("reason"), header("column").alias("column")).collect()
+    assert (found.reason, found.column) == ("invalid-partition", "partition")
