@@ -133,6 +133,7 @@ def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figur
         asked = 0
         for role, creations in ROLES.items():
             broker.play(role, [Ask("CreateAcls", f"of a {role}", {"creations": creations})], ends[0])
+            broker.await_acls(creations)
             broker.log_in(USER)
             for scenario, asks in {**SCENARIOS, "with ACLs": WITH_ACLS}.items():
                 asked += sum(broker.play(f"{role}, {scenario}", asks, table) for table in ends)

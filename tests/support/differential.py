@@ -86,6 +86,18 @@ def filled(value: Any, mark: str) -> Any:
     return value.replace("{v}", mark) if isinstance(value, str) else value
 
 
+#: The fields of an ACL in CreateAcls.
+_ACL: Final = (
+    "resource_type",
+    "resource_name",
+    "resource_pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
+)
+
+
 class Broker:
     """One side of the comparison; the answers are collected by what was asked."""
 
@@ -163,6 +175,29 @@ class Broker:
                 return
             time.sleep(0.05)
         raise AssertionError(f"the topics have no leaders after {_PATIENCE_S} s")
+
+    def await_acls(self, creations: Sequence[Json]) -> None:
+        """Wait until the broker knows *creations*: Kafka's controller answers before its brokers have heard of them."""
+        codes = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
+        everything = dict.fromkeys(codes, 1) | dict.fromkeys(
+            ("resource_name_filter", "principal_filter", "host_filter")
+        )
+        body = encode_with_kafka_python("DescribeAclsRequest", 3, everything)
+        wanted = {tuple(str(each[field]) for field in _ACL) for each in creations}
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            known = {
+                tuple(
+                    str({**each, **resource, "resource_pattern_type": resource["pattern_type"]}[field])
+                    for field in _ACL
+                )
+                for resource in self._exchange("DescribeAcls", 3, body)["resources"]
+                for each in resource["acls"]
+            }
+            if wanted <= known:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"ACLs are unknown after {_PATIENCE_S} s: {wanted - known}")
 
     def play(self, scenario: str, asks: Sequence[Ask], versions: Table) -> int:
         """Ask everything in the versions of *versions*; returns how many requests that were."""
