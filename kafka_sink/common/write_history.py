@@ -16,7 +16,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Write:
     """One line of the file. *number* is that of the micro-batch or version; None for a batch write without one. Times
-    in ms; None if there were no rows. *partition_rows* are those of all partitions together."""
+    in ms; None if there were no rows. *partition_rows* are those of all partitions together, with those of dead
+    letters; *bad_rows* are dead letters or were dropped."""
 
     number: int | None
     is_skipped: bool
@@ -26,6 +27,7 @@ class Write:
     ack_p50_ms: int | None
     ack_p99_ms: int | None
     partition_rows: int
+    bad_rows: int = 0
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Write:
@@ -39,6 +41,8 @@ class Write:
             line["ack_p50_ms"],
             line["ack_p99_ms"],
             sum(int(part["rows"]) for part in line["partitions"].values()),
+            # Lines of earlier releases have none.
+            int(line.get("bad_rows", 0)),
         )
 
     @property
@@ -48,7 +52,7 @@ class Write:
     @property
     def is_torn(self) -> bool:
         """Whether the partitions have another number of rows than the write. With acks=0 theirs are not known."""
-        return 0 < self.partition_rows != self.rows
+        return self.partition_rows not in (0, self.rows, self.rows + self.bad_rows)
 
     def missing_since(self, before: int | None) -> int:
         """The number of micro-batches between *before* and this one that the file does not have."""

@@ -72,8 +72,8 @@ def test_times_ages_and_rates() -> None:
     assert [shown_rate(value) for value in (None, 0, 0.25, 1234.5)] == ["–", "0", "0.2", "1,234"]
 
 
-def write(number: int, rows: int = 10, partition_rows: int = 10) -> Write:
-    return Write(number, False, rows, 75, 25, 1, 2, partition_rows)
+def write(number: int, rows: int = 10, partition_rows: int = 10, bad_rows: int = 0) -> Write:
+    return Write(number, False, rows, 75, 25, 1, 2, partition_rows, bad_rows)
 
 
 def test_chart_marks_writes_after_a_gap_and_torn_ones() -> None:
@@ -82,3 +82,11 @@ def test_chart_marks_writes_after_a_gap_and_torn_ones() -> None:
     assert [(bar.tasks, bar.commit) for bar in chart.bars] == [(72, 24)] * 4
     assert chart.most_ms == 100
     assert chart_of([]).bars == []
+
+
+@pytest.mark.parametrize(
+    ("partition_rows", "is_torn"), [(10, False), (12, False), (11, True), (2, True)], ids=["dropped", "dead", "1", "2"]
+)
+def test_write_with_bad_rows_is_not_torn(partition_rows: int, is_torn: bool) -> None:
+    """Dead letters are in partitions of their topic, and rows that were dropped in none."""
+    assert write(0, partition_rows=partition_rows, bad_rows=2).is_torn is is_torn
