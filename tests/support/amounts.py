@@ -160,7 +160,7 @@ PIPELINE_RUNS = _amount(
 )
 SPARK_KILLS = _amount(
     "KAFKALITE_SPARK_KILLS",
-    1,
+    0,
     10,
     "kills of the whole of Spark while it writes exactly once in four ways",
 )
