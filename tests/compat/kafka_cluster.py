@@ -14,8 +14,8 @@ from confluent_kafka.admin import NewPartitions
 
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
 from tests.support.ports import free_ports
+from tests.support.real_kafka import TOOL_TIMEOUT_S, run_script, running_kafka
 from tests.support.securities import SASL_SSL, SecureServer, kafka_arguments, kafka_server, make_keys
 
 NODES = (1, 2, 3)
@@ -126,10 +126,7 @@ class KafkaCluster:
 @contextlib.contextmanager
 def running_cluster(directory: Path) -> Iterator[KafkaCluster]:
     keys, ports = make_keys(directory), {SASL_SSL: free_ports(len(NODES))}
-    common = ("--port", "0", "--nodes", str(len(NODES)), "--dir", str(directory))
-    try:
-        printed = run_script("start", *common, *kafka_arguments(keys, ports), *PROPERTIES, timeout_s=START_TIMEOUT_S)
-        bootstrap_servers = printed.strip().removeprefix("bootstrap.servers=")
-        yield KafkaCluster(bootstrap_servers, directory, kafka_server(keys, bootstrap_servers, ports))
-    finally:
-        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+    nodes = ("--nodes", str(len(NODES)))
+    with running_kafka(directory, *nodes, *kafka_arguments(keys, ports), *PROPERTIES) as kafka:
+        at = kafka.bootstrap_servers
+        yield KafkaCluster(at, directory, kafka_server(keys, at, ports))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -12,16 +11,17 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.config import parse
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
+from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import requires_kafka
 from tests.compat.test_differential import KNOWN as KNOWN_WITHOUT_ACLS
 from tests.compat.test_differential import Known, shared
 from tests.conftest import Figure
 from tests.support.acl_scenarios import ACLS, BY_OTHERS, ROLES, USER, WITH_ACLS
 from tests.support.amounts import LONG
+from tests.support.cli_scenarios import CommandLine
 from tests.support.differential import Ask, Broker, differences
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
-from tests.support.ports import free_ports
+from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
 
 pytestmark = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
@@ -51,37 +51,38 @@ KNOWN: Final = (
 )
 
 
+_JAAS: Final = users(**{USER: USER})
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
+def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
+    with running_kafka(
+        tmp_path_factory.mktemp("kafka-with-acls"),
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.sasl_plaintext.plain.sasl.jaas.config={_JAAS}",
+        *(f"{name}={value}" for name, value in _AUTHORIZER.items()),
+        listeners={"SASL_PLAINTEXT": "SASL_PLAINTEXT"},
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pair(guarded_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
     """Ours and theirs, each with a listener for users."""
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
-    directory, port = tmp_path_factory.mktemp("kafka-with-acls"), free_ports()
-    jaas = users(**{USER: USER})
     properties = {
         **_AUTHORIZER,
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.jaas.config": jaas,
+        "sasl.jaas.config": _JAAS,
     }
-    try:
-        printed = run_script(
-            "start", "--port", "0", "--dir", str(directory), "--listener", f"SASL_PLAINTEXT:{port}",
-            "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
-            f"listener.name.sasl_plaintext.plain.sasl.jaas.config={jaas}",
-            *(f"{name}={value}" for name, value in _AUTHORIZER.items()),
-            timeout_s=START_TIMEOUT_S,
-        )  # fmt: skip
-        with EmbeddedCluster(num_partitions=1, config=parse(BrokerConfig, properties)) as cluster:
-            brokers = (
-                Broker(cluster.bootstrap_servers, cluster.nodes[1]["SASL_PLAINTEXT"].address),
-                Broker(printed.strip().removeprefix("bootstrap.servers="), f"127.0.0.1:{port}"),
-            )
-            yield brokers
-            for broker in brokers:
-                broker.close()
-    finally:
-        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+    with EmbeddedCluster(num_partitions=1, config=parse(BrokerConfig, properties)) as cluster:
+        brokers = (
+            Broker(cluster.bootstrap_servers, cluster.nodes[1]["SASL_PLAINTEXT"].address),
+            Broker(guarded_kafka.bootstrap_servers, guarded_kafka.address("SASL_PLAINTEXT")),
+        )
+        yield brokers
+        for broker in brokers:
+            broker.close()
 
 
 def compare(pair: tuple[Broker, Broker]) -> tuple[int, list[str]]:
@@ -145,3 +146,54 @@ def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figur
     assert not unknown, f"{len(unknown)}\n" + "\n".join(unknown)
     figure("requests of users with ACLs", asked)
     figure("answers that differ, all in a way that is meant", meant)
+
+
+_TOOL: Final = "org.apache.kafka.tools.AclCommand"
+#: Options that kafka-acls and ``kafkalite acls`` have; PRINCIPAL is another one for each of the two.
+_OPTIONS: Final = (
+    "--allow-principal User:PRINCIPAL --allow-host 10.0.0.1 --allow-host 10.0.0.2 --operation Read "
+    "--deny-principal User:PRINCIPAL-denied --operation DescribeConfigs --topic cli-a --topic cli-b --group cli",
+    "--allow-principal User:PRINCIPAL --producer --consumer --topic cli --group cli --transactional-id cli "
+    "--resource-pattern-type prefixed",
+    *(("--allow-principal User:PRINCIPAL --cluster --transactional-id cli-b",) if LONG else ()),
+)
+
+
+@pytest.mark.behaviour("ACLs", "'kafkalite acls' adds, lists and removes what kafka-acls does, on a real Kafka")
+def test_command_line_does_what_kafka_acls_does(guarded_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    kafkalite = CommandLine(guarded_kafka.bootstrap_servers, capsys)
+    server = ("--bootstrap-server", guarded_kafka.bootstrap_servers)
+
+    def given(options: str, principal: str) -> list[str]:
+        return options.replace("PRINCIPAL", principal).split()
+
+    def shown(principal: str) -> set[tuple[str, ...]]:
+        names = ("--principal", f"User:{principal}", "--principal", f"User:{principal}-denied")
+        return {tuple(each.values()) for each in kafkalite.json("acls", "list", *names)}
+
+    for options in _OPTIONS:
+        guarded_kafka.run_tool(_TOOL, *server, "--add", *given(options, "java"))
+        kafkalite("acls", "add", "--yes", *given(options, "ours"))
+
+    def are_alike() -> bool:
+        return {(each[0].replace("ours", "java"), *each[1:]) for each in shown("ours")} == shown("java")
+
+    # The brokers learn of new ACLs one after the other.
+    until("the same ACLs", are_alike)
+    listed = set(_listed(guarded_kafka.run_tool(_TOOL, *server, "--list")))
+    assert shown("java") | shown("ours") == {each for each in listed if re.match("User:(java|ours)", each[0])}
+    assert len(shown("ours")) > 18
+    for options in _OPTIONS:
+        kafkalite("acls", "remove", "--yes", *given(options, "java"))
+        guarded_kafka.run_tool(_TOOL, *server, "--remove", "--force", *given(options, "ours"))
+    until("the removal", lambda: not shown("java") and not shown("ours"))
+
+
+def _listed(printed: str) -> Iterator[tuple[str, ...]]:
+    """What kafka-acls has printed, in the order of the columns of ``kafkalite acls list``."""
+    resource = ("", "", "")
+    for line in printed.splitlines():
+        if found := re.search(r"resourceType=(\w+), name=(.+), patternType=(\w+)\)", line):
+            resource = (found[1], found[2], found[3])
+        elif found := re.search(r"principal=(.+), host=(.+), operation=(\w+), permissionType=(\w+)\)", line):
+            yield (found[1], found[2], found[4], found[3], *resource)

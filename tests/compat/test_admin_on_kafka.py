@@ -14,7 +14,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, Unk
 from kafka_sink.common.model import TopicPartition
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.common.config import parse
-from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
 from tests.support.amounts import only_long
+from tests.support.real_kafka import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script, skip_without_kafka
 from tests.support.secure_cluster import users
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -28,8 +27,7 @@ ACLS = "org.apache.kafka.tools.AclCommand"
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     with EmbeddedCluster(nodes=2) as running:
         yield running
 
@@ -78,8 +76,7 @@ def test_leaders_are_elected_by_kafkas_tool(cluster: EmbeddedCluster) -> None:
 @pytest.mark.behaviour("Kafka's Java clients", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
 @pytest.mark.behaviour("ACLs", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
 def test_acls_by_kafkas_tool(tmp_path: Path) -> None:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     properties = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",

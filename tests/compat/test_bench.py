@@ -8,7 +8,7 @@ from tests.support.amounts import only_long
 from tests.support.benchmarks import SCRIPT, run
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 TIMEOUT_S = 240
 

@@ -14,7 +14,7 @@ from tests.support.cli_scenarios import (
 )
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 
 @pytest.mark.behaviour(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.four_ways import STREAM
 from tests.support.killed_spark import KilledSpark
+from tests.support.real_kafka import RealKafka
 from tests.support.spark_version import requires_data_sources
 from tests.support.step_proxy import StepProxy
 

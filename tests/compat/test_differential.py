@@ -15,11 +15,11 @@ from typing import Final
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.support.differential import Broker, Table, differences, name_of
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
+from tests.support.real_kafka import RealKafka
 
 modelled_on = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 

@@ -16,13 +16,13 @@ from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Progr
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
-from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
 from tests.support import amounts
 from tests.support.amounts import only_long
 from tests.support.readback import read_topic
+from tests.support.real_kafka import RealKafka
 
 LIVES = amounts.DRIVER_LIVES_ON_KAFKA
 TIMEOUT_S = 60.0

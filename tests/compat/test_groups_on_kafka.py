@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_sink import EmbeddedCluster
-from tests.compat.conftest import RealKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.support.group_script import SECTIONS, Script
+from tests.support.real_kafka import RealKafka
 
 PARTITIONS = 3
 SETTLE_S = 20

@@ -20,11 +20,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import EmbeddedCluster
-from tests.compat.conftest import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script
 from tests.compat.kafka_version import is_at_least
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.amounts import only_long
+from tests.support.real_kafka import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script, skip_without_kafka
 
 TOOLS = "org.apache.kafka.tools."
 #: For what the console producer reads, and the console consumer shows; before Kafka 4.2 (KIP-1147) they have one name.
@@ -45,8 +45,7 @@ def with_nodes(default: int) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     with EmbeddedCluster(nodes=request.param) as running:
         yield running
 

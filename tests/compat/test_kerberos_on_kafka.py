@@ -21,11 +21,10 @@ from kafka_sink.preflight.findings import Status
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
 from tests.support.kdc import BROKER, USER, Kdc, requires_kerberos, running_kdc
 from tests.support.pages import blocks
-from tests.support.ports import free_ports
 from tests.support.readback import read_topic
+from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
 
 pytestmark = requires_kerberos
@@ -52,8 +51,11 @@ frame.write.format("kafkalite").mode("append").options(**json.load(open(sys.argv
 @dataclass(frozen=True)
 class KerberosKafka:
     kafka: RealKafka
-    address: str
     kdc: Kdc
+
+    @property
+    def address(self) -> str:
+        return self.kafka.address("SASL_PLAINTEXT")
 
     def properties(self, **further: Any) -> dict[str, Any]:
         keytab = f'useKeyTab=true storeKey=true keyTab="{self.kdc.keytab(USER)}" principal="{USER}@EXAMPLE.TEST"'
@@ -73,26 +75,21 @@ class KerberosKafka:
 
 @pytest.fixture(scope="module")
 def kerberos_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KerberosKafka]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
-    directory, port = tmp_path_factory.mktemp("kerberos-kafka"), free_ports()
-    with pytest.MonkeyPatch.context() as patch, running_kdc(directory / "kdc", f"{LIFETIME_S}s") as kdc:
-        patch.setenv("KAFKA_OPTS", f"-Djava.security.krb5.conf={kdc.config}")
+    skip_without_kafka()
+    directory = tmp_path_factory.mktemp("kerberos-kafka")
+    with running_kdc(directory / "kdc", f"{LIFETIME_S}s") as kdc:
         keytab = f'storeKey=true isInitiator=false keyTab="{kdc.keytab(BROKER)}" principal="{BROKER}@EXAMPLE.TEST"'
         prefix = "listener.name.sasl_plaintext"
-        try:
-            printed = run_script(
-                "start", "--port", "0", "--dir", str(directory / "kafka"), "--listener", f"SASL_PLAINTEXT:{port}",
-                f"{prefix}.sasl.enabled.mechanisms=GSSAPI",
-                f"{prefix}.gssapi.sasl.jaas.config={MODULE} useKeyTab=true {keytab};",
-                "sasl.kerberos.service.name=kafka",
-                f"connections.max.reauth.ms={SESSION_MS}",
-                timeout_s=START_TIMEOUT_S,
-            )  # fmt: skip
-            kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory / "kafka")
-            yield KerberosKafka(kafka, f"127.0.0.1:{port}", kdc)
-        finally:
-            run_script("stop", "--dir", str(directory / "kafka"), timeout_s=TOOL_TIMEOUT_S)
+        with running_kafka(
+            directory / "kafka",
+            f"{prefix}.sasl.enabled.mechanisms=GSSAPI",
+            f"{prefix}.gssapi.sasl.jaas.config={MODULE} useKeyTab=true {keytab};",
+            "sasl.kerberos.service.name=kafka",
+            f"connections.max.reauth.ms={SESSION_MS}",
+            listeners={"SASL_PLAINTEXT": "SASL_PLAINTEXT"},
+            java_options=f"-Djava.security.krb5.conf={kdc.config}",
+        ) as kafka:
+            yield KerberosKafka(kafka, kdc)
 
 
 @pytest.mark.behaviour("SASL", "GSSAPI: a producer goes on through re-authentications and tickets that expire")

@@ -22,7 +22,7 @@ from kafka_sink.consumer.log_reader import LogReader
 pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 LIMIT_S = 60
 

@@ -20,12 +20,11 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
 from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import only_long
 from tests.support.certificates import Authority
-from tests.support.ports import free_ports
 from tests.support.readback import read_topic
+from tests.support.real_kafka import RealKafka, run_kafka_tool, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
 from tests.support.token_server import CLIENT, SECRET, Issuer, TokenServer, token_server
 
@@ -58,9 +57,12 @@ except Exception as error:
 @dataclass(frozen=True)
 class OAuthKafka:
     kafka: RealKafka
-    address: str
     directory: Path
     idp: TokenServer
+
+    @property
+    def address(self) -> str:
+        return self.kafka.address("SASL_SSL")
 
     @property
     def truststore(self) -> Path:
@@ -87,8 +89,7 @@ class OAuthKafka:
 
 @pytest.fixture(scope="module")
 def oauth_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthKafka]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     directory, authority = tmp_path_factory.mktemp("oauth-kafka"), Authority()
     issuer = Issuer(rsa.generate_private_key(65537, 2048), lifetime_s=4)
     for name, text in {
@@ -97,28 +98,28 @@ def oauth_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthKafka
         "jwks.json": issuer.jwks(),
     }.items():
         (directory / name).write_text(text)
-    port, jwks = free_ports(), f"file://{directory}/jwks.json"
+    jwks = f"file://{directory}/jwks.json"
     prefix = "listener.name.sasl_ssl"
-    with pytest.MonkeyPatch.context() as patch, token_server(issuer, directory / "broker.pem") as idp:
-        patch.setenv("KAFKA_OPTS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks},{idp.url}")
-        try:
-            printed = run_script(
-                "start", "--port", "0", "--dir", str(directory / "kafka"), "--listener", f"SASL_SSL:{port}",
-                "ssl.keystore.type=PEM", f"ssl.keystore.location={directory}/broker.pem",
-                "ssl.truststore.type=PEM", f"ssl.truststore.location={directory}/trust.pem",
-                f"{prefix}.sasl.enabled.mechanisms=OAUTHBEARER",
-                f"{prefix}.oauthbearer.sasl.jaas.config={MODULE};",
-                f"{prefix}.oauthbearer.sasl.server.callback.handler.class={HANDLERS}ValidatorCallbackHandler",
-                f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url={jwks}",
-                f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience=kafka",
-                f"connections.max.reauth.ms={SESSION_MS}",
-                timeout_s=START_TIMEOUT_S,
-            )  # fmt: skip
-            kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory / "kafka")
-            yield OAuthKafka(kafka, f"127.0.0.1:{port}", directory, idp)
-        finally:
-            run_script("stop", "--dir", str(directory / "kafka"), timeout_s=TOOL_TIMEOUT_S)
-            LOGINS.forget()
+    with (
+        token_server(issuer, directory / "broker.pem") as idp,
+        running_kafka(
+            directory / "kafka",
+            "ssl.keystore.type=PEM",
+            f"ssl.keystore.location={directory}/broker.pem",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={directory}/trust.pem",
+            f"{prefix}.sasl.enabled.mechanisms=OAUTHBEARER",
+            f"{prefix}.oauthbearer.sasl.jaas.config={MODULE};",
+            f"{prefix}.oauthbearer.sasl.server.callback.handler.class={HANDLERS}ValidatorCallbackHandler",
+            f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url={jwks}",
+            f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience=kafka",
+            f"connections.max.reauth.ms={SESSION_MS}",
+            listeners={"SASL_SSL": "SASL_SSL"},
+            java_options=f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}",
+        ) as kafka,
+    ):
+        yield OAuthKafka(kafka, directory, idp)
+    LOGINS.forget()
 
 
 @pytest.mark.behaviour("SASL", "A real Kafka accepts the tokens of client credentials, before and after their renewal")
@@ -164,9 +165,9 @@ def test_endpoint_is_asked_as_by_javas_client(oauth_kafka: OAuthKafka, tmp_path:
     file = tmp_path / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in oauth_kafka.properties().items()))
     tool = "org.apache.kafka.tools.TopicCommand"
-    run_script(
-        "run", tool, "--bootstrap-server", oauth_kafka.address, "--command-config", str(file), "--list",
-        timeout_s=TOOL_TIMEOUT_S,
+    run_kafka_tool(
+        tool, "--bootstrap-server", oauth_kafka.address, "--command-config", str(file), "--list",
+        java_options=f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={oauth_kafka.idp.url}",
     )  # fmt: skip
     theirs = asked[0]
     assert ours.body == theirs.body

@@ -19,7 +19,7 @@ from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from tests.support.readback import Message, read_topic
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -14,7 +14,7 @@ from tests.compat.kafka_version import VERSION
 from tests.golden.make_producer_options import names, names_in
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 
 def test_one_broker_answers(real_kafka: RealKafka) -> None:

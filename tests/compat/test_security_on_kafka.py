@@ -24,12 +24,11 @@ from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, RealKafka, run_script
 from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.support.certificates import Authority
-from tests.support.ports import free_ports
 from tests.support.readback import read_topic
+from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
 from tests.support.securities import create_scram_user
 from tests.support.sessions import outlasting, renew_early
@@ -76,11 +75,10 @@ class SecureKafka:
     """A real Kafka with a listener for each security protocol."""
 
     kafka: RealKafka
-    ports: dict[str, int]
 
     def properties(self, protocol: str, **further: Any) -> dict[str, Any]:
         properties = {
-            "bootstrap.servers": f"127.0.0.1:{self.ports[protocol]}",
+            "bootstrap.servers": self.kafka.address(protocol),
             "security.protocol": protocol,
             "max.block.ms": LIMIT_MS,
         }
@@ -100,38 +98,32 @@ class SecureKafka:
 
 @pytest.fixture(scope="module")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
     directory = tmp_path_factory.mktemp("secure-kafka")
     keystore, truststore = directory / "broker.pem", directory / "trust.pem"
     keystore.write_text(AUTHORITY.issue("127.0.0.1").pem())
     truststore.write_text(AUTHORITY.pem)
-    ports = {name: free_ports() for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    try:
-        printed = run_script(
-            "start", "--port", "0", "--dir", str(directory),
-            *(word for name, port in ports.items() for word in ("--listener", f"{name}:{port}")),
-            "ssl.keystore.type=PEM", f"ssl.keystore.location={keystore}",
-            "ssl.truststore.type=PEM", f"ssl.truststore.location={truststore}",
-            "listener.name.ssl.ssl.client.auth=requested",
-            "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
-            f"listener.name.sasl_plaintext.plain.sasl.jaas.config={users(alice='alice-s3cret')}",
-            "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512",
-            f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}",
-            f"connections.max.reauth.ms={SESSION_MS}",
-            # What has a rule is for those whom it names, and for the tests' own client, which has no name.
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "allow.everyone.if.no.acl.found=true",
-            "super.users=User:ANONYMOUS",
-            timeout_s=START_TIMEOUT_S,
-        )  # fmt: skip
-        kafka = RealKafka(printed.strip().removeprefix("bootstrap.servers="), directory)
+    with running_kafka(
+        directory,
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={keystore}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={truststore}",
+        "listener.name.ssl.ssl.client.auth=requested",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
+        f"listener.name.sasl_plaintext.plain.sasl.jaas.config={users(alice='alice-s3cret')}",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms=SCRAM-SHA-512",
+        f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram}",
+        f"connections.max.reauth.ms={SESSION_MS}",
+        # What has a rule is for those whom it names, and for the tests' own client, which has no name.
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found=true",
+        "super.users=User:ANONYMOUS",
+        listeners={name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")},
+    ) as kafka:
         if is_at_least("3.5"):
             create_scram_user(kafka.bootstrap_servers, SCRAM_USER, SCRAM_PASSWORD)
-        yield SecureKafka(kafka, ports)
-    finally:
-        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+        yield SecureKafka(kafka)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from tests.conftest import Figure
 from tests.support.amounts import only_long
+from tests.support.real_kafka import skip_without_kafka
 from tests.support.spark_jars import connector_jars
 
 ROOT = Path(__file__).parents[2]
@@ -101,8 +101,7 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
     "Queries and streams read rows with headers and timestamps, and committed rows only; its sink writes",
 )
 def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     with EmbeddedCluster(nodes=3) as cluster:
         for name in ("t", "t-query", "t-stream"):
             cluster.create_topic(name, partitions=PARTITIONS)

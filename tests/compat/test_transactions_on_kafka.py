@@ -43,17 +43,17 @@ from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
-from tests.compat.conftest import run_kafka_tool
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts
 from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic, read_values
+from tests.support.real_kafka import run_kafka_tool
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 ANSWERS_OF_4_3 = requires_kafka("4.3", "the APIs and answers that were recorded")
 FEATURE_TOOL = "org.apache.kafka.tools.FeatureCommand"

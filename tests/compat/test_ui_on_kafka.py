@@ -15,7 +15,7 @@ from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.ui.server import PageServer
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 
 @pytest.mark.behaviour("Pages in the browser", "Topics, records, groups and transactions of a real Kafka are shown")

@@ -20,7 +20,7 @@ from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.exactly_once.world import PARTITIONS, World
 
 if TYPE_CHECKING:
-    from tests.compat.conftest import RealKafka
+    from tests.support.real_kafka import RealKafka
 
 TIMEOUT_MS = 30_000
 

@@ -17,11 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_sink import register
-from tests.compat.conftest import START_TIMEOUT_S, TOOL_TIMEOUT_S, run_script
 from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
 from tests.support import amounts
 from tests.support.ports import free_ports
+from tests.support.real_kafka import HAS_KAFKA, running_kafka
 from tests.support.securities import (
     CUT,
     PLAINTEXT,
@@ -38,7 +38,6 @@ from tests.support.securities import (
 from tests.support.spark_jars import connector_jars
 
 IS_FULL = amounts.MATRIX == "full"
-HAS_KAFKA = os.environ.get("KAFKALITE_NO_KAFKA", "") in ("", "0")
 MEGABYTES = amounts.MATRIX_MB
 #: Names of the properties that carry a cell to the table.
 CELL = "cell"
@@ -65,28 +64,19 @@ def embedded(keys: Keys) -> Iterator[SecureServer]:
 
 @pytest.fixture(scope="session")
 def kafka(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
-    if not HAS_KAFKA:
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
-    with running_kafka(keys, tmp_path_factory.mktemp("secure-kafka")) as server:
+    with secure_kafka(keys, tmp_path_factory.mktemp("secure-kafka")) as server:
         yield server
 
 
 @contextlib.contextmanager
-def running_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
+def secure_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
     ports = {each: free_ports(1) for each in (*SECURITIES, CUT)}
     front, behind, plaintext = free_ports(1), ports[CUT], ports.pop(PLAINTEXT)
     told = {**ports, CUT: front}
-    try:
-        printed = run_script(
-            "start", "--port", str(plaintext), "--dir", str(directory), *kafka_arguments(keys, ports),
-            advertised({PLAINTEXT: plaintext, **told}), *KAFKA_PROPERTIES,
-            timeout_s=START_TIMEOUT_S,
-        )  # fmt: skip
-        bootstrap_servers = printed.strip().removeprefix("bootstrap.servers=")
-        create_scram_user(bootstrap_servers)
-        yield kafka_server(keys, bootstrap_servers, told, {front: behind})
-    finally:
-        run_script("stop", "--dir", str(directory), timeout_s=TOOL_TIMEOUT_S)
+    at, served = ("--port", str(plaintext)), advertised({PLAINTEXT: plaintext, **told})
+    with running_kafka(directory, *at, *kafka_arguments(keys, ports), served, *KAFKA_PROPERTIES) as running:
+        create_scram_user(running.bootstrap_servers)
+        yield kafka_server(keys, running.bootstrap_servers, told, {front: behind})
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,11 @@ from confluent_kafka import KafkaError, Producer
 
 from kafka_sink import KafkaProducer
 from tests.bench.topics import fresh_topic
-from tests.compat.conftest import run_script
 from tests.conftest import Figure
 from tests.matrix.conftest import IS_FULL
 from tests.matrix.payload import WHOLE, Payload, judge, verdict_on
 from tests.support.deliveries import noting
+from tests.support.real_kafka import run_script
 from tests.support.securities import PASSWORD, SASL_SSL, SSL, USER, SecureServer, Security
 
 PARTITIONS = 4

@@ -11,6 +11,7 @@ import pytest
 
 from tests.spark.soak import Ledger, Usage, Watch
 from tests.support.amounts import only_long
+from tests.support.real_kafka import skip_without_kafka
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "soak.sh"
 TIMEOUT_S = 400
@@ -52,8 +53,7 @@ def test_this_process_has_memory_and_descriptors() -> None:
 
 @only_long
 def test_a_small_soak_misses_and_repeats_nothing() -> None:
-    if os.environ.get("KAFKALITE_NO_KAFKA", "") not in ("", "0"):
-        pytest.skip("KAFKALITE_NO_KAFKA is set")
+    skip_without_kafka()
     done = subprocess.run(
         ["bash", str(SCRIPT), "--minutes", "0.3", "--every", "10"],
         stdin=subprocess.DEVNULL,

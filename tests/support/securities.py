@@ -220,8 +220,10 @@ def kafka_server(
 
 def create_scram_user(plaintext: str, user: str = USER, password: str = PASSWORD) -> None:
     """Has to come once after the first start of a real Kafka."""
-    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _SCRAM_ITERATIONS)
-    change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
     # The answer is lost when the client is.
     admin = AdminClient({"bootstrap.servers": plaintext})
-    admin.alter_user_scram_credentials([change])[user].result(_WAIT_S)
+    # A request may have one credential of a user.
+    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        credential = ScramCredentialInfo(kind, _SCRAM_ITERATIONS)
+        change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
+        admin.alter_user_scram_credentials([change])[user].result(_WAIT_S)
