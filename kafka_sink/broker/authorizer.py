@@ -5,7 +5,7 @@ StandardAuthorizer does: a DENY wins over every ALLOW; without an ACL for the re
 may do everything.
 
 Source: apache/kafka ``StandardAuthorizer``, ``StandardAuthorizerData``, ``Authorizer.authorizeByResourceType``
-(KIP-679), ``AclEntry.supportedOperations``.
+(KIP-679).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.acl import (
     EVERYBODY,
+    SUPPORTED_OPERATIONS,
     WILDCARD,
     AclBinding,
     AclOperation,
@@ -34,12 +35,6 @@ _IMPLIED_BY: Final = {
         {_DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.ALL}
     ),
     _DESCRIBE_CONFIGS: frozenset({_DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}),
-}
-#: The operations that exist for each type of resource.
-SUPPORTED_OPERATIONS: Final = {
-    ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
-    ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
-    ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
 }
 #: Any topic will do: with this name only super users and a default of ALLOW are asked for.
 _NO_NAME: Final = "hardcode"

@@ -28,6 +28,7 @@ COMMANDS: Final = (
     "topics",
     "groups",
     "txn",
+    "acls",
     "produce",
     "consume",
     "verify",

@@ -1,11 +1,11 @@
-"""Administration of topics and offsets, as the command line, tests and helpers need it.
+"""Administration of topics, offsets and ACLs, as the command line, tests and helpers need it.
 
 The calling thread does all the work. Threads may share one client; their calls are serialized. Every call ends within
 default.api.timeout.ms, with a result or with an error that says why. Only :meth:`AdminClient.create_topics` creates
 topics.
 
-Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests``; apache/kafka
-``KafkaAdminClient`` for the errors that are retried.
+Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests`` and ``acl_requests``;
+apache/kafka ``KafkaAdminClient`` for the errors that are retried.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client import admin_requests
+from kafka_sink.client import acl_requests, admin_requests
 from kafka_sink.client.admin_requests import ConfigValue
 from kafka_sink.client.blocking import BlockingClient
 from kafka_sink.client.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as c
+from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, error_for
@@ -276,6 +277,60 @@ class AdminClient:
         for name, code, message in self._retrying(attempt):
             if code != ErrorCode.ELECTION_NOT_NEEDED:
                 _raise_for(code, name, message)
+
+    # -- ACLs
+
+    def describe_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
+        """The ACLs that *wanted* selects.
+
+        :raises ApiError: SECURITY_DISABLED if the brokers have no authorizer; CLUSTER_AUTHORIZATION_FAILED without
+            DESCRIBE on the cluster.
+        """
+        body = acl_requests.describe_acls(wanted)
+
+        def attempt(remaining_ms: int) -> list[AclBinding]:
+            response = self._client.request(None, ApiKey.DESCRIBE_ACLS, lambda _: body, timeout_ms=remaining_ms)
+            _raise_for(response.error_code, "the ACLs", response.error_message)
+            return acl_requests.described_acls(response)
+
+        return self._retrying(attempt)
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> None:
+        """Add *acls*; those that exist already stay as they are. The brokers enforce them soon after the call.
+
+        :raises ApiError: if an ACL was refused (the others may have been added): INVALID_REQUEST if it is not one,
+            SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
+        """
+        body = acl_requests.create_acls(acls)
+
+        def attempt(remaining_ms: int) -> None:
+            response = self._ask_controller(ApiKey.CREATE_ACLS, lambda _: body, remaining_ms)
+            for acl, result in zip(acls, response.results, strict=True):
+                _raise_for(result.error_code, str(acl), result.error_message)
+
+        self._retrying(attempt)
+
+    def delete_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding]:
+        """Delete exactly *acls*, and return those that existed.
+
+        :raises ApiError: if an ACL could not be deleted (the others may have been); the codes are those of
+            :meth:`create_acls`.
+        """
+        body = acl_requests.delete_acls(acls)
+        deleted: list[AclBinding] = []
+
+        def attempt(remaining_ms: int) -> list[AclBinding]:
+            response = self._ask_controller(ApiKey.DELETE_ACLS, lambda _: body, remaining_ms)
+            for acl, result in zip(acls, response.filter_results, strict=True):
+                _raise_for(result.error_code, str(acl), result.error_message)
+                for match in result.matching_acls:
+                    _raise_for(match.error_code, str(acl), match.error_message)
+                    deleted.append(acl_requests.deleted_acl(match))
+            return deleted
+
+        return self._retrying(attempt)
+
+    # -- the cluster
 
     def cluster(self) -> Cluster:
         """Brokers, controller and cluster id, without topics."""

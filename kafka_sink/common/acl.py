@@ -3,7 +3,7 @@
 Values only, with Kafka's names and codes; the embedded broker decides with them, and the admin client sends them.
 
 Source: KIP-11, KIP-290 (patterns); apache/kafka ``AclBinding``, ``AclBindingFilter``, ``AclOperation``,
-``ResourceType``, ``PatternType``, ``AclPermissionType``.
+``ResourceType``, ``PatternType``, ``AclPermissionType``, ``AclEntry.supportedOperations``.
 """
 
 from __future__ import annotations
@@ -73,6 +73,14 @@ class AclPermissionType(IntEnum):
     DENY = 2
     ALLOW = 3
 
+
+#: The operations that exist for each type of resource, beside ALL.
+SUPPORTED_OPERATIONS: Final = {
+    ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
+    ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
+    ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
+    ResourceType.TRANSACTIONAL_ID: tuple(map(AclOperation, (4, 8))),
+}
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ import kafka_sink
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.cli.main import run
 from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, ResourceType
 from kafka_sink.common.config import parse
 from kafka_sink.preflight.check import check_all
@@ -100,19 +102,10 @@ class Job:
         return text.replace("orders", self.topic)
 
     def grant(self, needed: list[Needed]) -> None:
-        acls = [each.acl for each in needed]
-        self._cluster.create_acls(
-            [
-                AclBinding(
-                    principal=acl.principal,
-                    operation=acl.operation,
-                    resource_type=acl.resource_type,
-                    resource_name=self.named(acl.resource_name),
-                    pattern_type=acl.pattern_type,
-                )
-                for acl in acls
-            ]
-        )
+        self._cluster.create_acls(self.acls(needed))
+
+    def acls(self, needed: list[Needed]) -> list[AclBinding]:
+        return [replace(each.acl, resource_name=self.named(each.acl.resource_name)) for each in needed]
 
     def write(self, df: DataFrame) -> None:
         if "exactly once" in self.way:
@@ -160,6 +153,18 @@ def test_a_write_without_one_acl_names_it(number: int, spark: SparkSession, guar
     assert not report.is_ok
     advice = " ".join(f"{each.found} {each.what_to_do}" for each in report.problems)
     assert missing.acl.operation.name in advice
+
+
+@pytest.mark.behaviour("ACLs", "'kafkalite acls add' adds exactly the ACLs of docs/permissions.md for a way to write")
+@pytest.mark.parametrize("way", WAYS)
+def test_one_command_adds_exactly_these_acls(way: str, guarded: EmbeddedCluster) -> None:
+    job = Job(way, guarded)
+    role = ("--exactly-once", job.named("orders-sink")) if "exactly once" in way else ("--at-least-once",)
+    creates = ("--create-topics",) if "topicPartitions" in way else ()
+    options = ("--allow-principal", "User:job", "--topic", job.topic, *role, *creates, "--yes")
+    assert run(["acls", "add", *options, "--bootstrap-server", guarded.bootstrap_servers]) == 0
+    added = [acl for acl in guarded.describe_acls() if job.topic in acl.resource_name]
+    assert set(added) == set(job.acls([row for row in rows() if row.way == way]))
 
 
 @requires_data_sources
