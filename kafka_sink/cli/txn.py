@@ -171,7 +171,7 @@ def commit(
 
 @txn.command()
 @click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("partition", type=click.IntRange(min=0), required=False)
 @click.option(
     "--abort-at", "start_offset", type=click.IntRange(min=0), help="Abort the transaction that begins at this offset."
 )
@@ -179,38 +179,58 @@ def commit(
 @options.connection
 def hanging(
     topic: str,
-    partition: int,
+    partition: int | None,
     start_offset: int | None,
     as_json: bool,
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Show the transactions that are open in the log of a partition and block readers of committed records.
+    """Show the transactions that are open in the logs of a topic, or of one partition, and block readers of committed
+    records.
 
-    --abort-at aborts one of them in this partition only. It is for transactions that are unknown to their coordinator;
+    --abort-at aborts one of them, in this partition only. It is for transactions that are unknown to their coordinator;
     use 'abort' for those that 'kafkalite txn list' shows.
     """
-    place = TopicPartition(topic, partition)
+    if start_offset is not None and partition is None:
+        raise click.UsageError("--abort-at ends a transaction in one partition: give its number after the topic.")
     config = parse(ClientConfig, {**properties, "bootstrap.servers": bootstrap_servers})
     with BlockingClient(config, client_id=config.client_id or "kafkalite-admin", timeout_ms=timeout_ms) as client:
-        found = open_transactions(client, place)
-        if start_offset is not None:
-            chosen = next((each for each in found if each.start_offset == start_offset), None)
-            if chosen is None:
-                begins = ", ".join(str(each.start_offset) for each in found) or "none"
-                raise click.ClickException(
-                    f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
-                )
-            abort_in_log(client, place, chosen)
-            click.echo(f"aborted the transaction of producer id {chosen.producer_id} in {place}")
+        if partition is not None and start_offset is not None:
+            _abort_in_log(client, TopicPartition(topic, partition), start_offset)
             return
+        places = _partitions(client, topic) if partition is None else [TopicPartition(topic, partition)]
+        found = [(place.partition, each) for place in places for each in open_transactions(client, place)]
     if as_json:
-        output.print_json([asdict(each) for each in found])
+        output.print_json([{"partition": number, **asdict(each)} for number, each in found])
         return
-    columns = ("start offset", "producer id", "epoch", "last written")
-    rows = [(each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for each in found]
-    output.print_table(columns, rows)
+    columns = ("partition", "start offset", "producer id", "epoch", "last written")
+    output.print_table(
+        columns,
+        [
+            (number, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms))
+            for number, each in found
+        ],
+    )
+
+
+def _partitions(client: BlockingClient, topic: str) -> list[TopicPartition]:
+    count = client.fetch_cluster([topic]).partition_count(topic)
+    if not count:
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def _abort_in_log(client: BlockingClient, place: TopicPartition, start_offset: int) -> None:
+    found = open_transactions(client, place)
+    chosen = next((each for each in found if each.start_offset == start_offset), None)
+    if chosen is None:
+        begins = ", ".join(str(each.start_offset) for each in found) or "none"
+        raise click.ClickException(
+            f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
+        )
+    abort_in_log(client, place, chosen)
+    click.echo(f"aborted the transaction of producer id {chosen.producer_id} in {place}")
 
 
 def _require_choice(names: Sequence[str], prefix: str | None) -> None:

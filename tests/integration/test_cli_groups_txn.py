@@ -106,6 +106,7 @@ def test_txn_command_follows_the_decision_of_the_sink(
         (["groups", "reset-offsets", "g", "--to-latest", "--partition", "3"], "needs exactly one --topic"),
         (["groups", "reset-offsets", "g", "--to-latest"], "has no committed offsets: give --topic"),
         (["txn", "abort"], "Give transactional ids, or --prefix."),
+        (["txn", "hanging", "orders", "--abort-at", "7"], "give its number after the topic"),
         (["txn", "commit", "a", "--prefix", "b"], "not both"),
         (["group", "list"], "did you mean groups?"),
     ],

@@ -147,6 +147,8 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     (found,) = kafkalite.json("txn", "hanging", topic, "1")
     assert found["start_offset"] == 0
     assert kafkalite.json("txn", "hanging", topic, "0") == []
+    assert kafkalite.json("txn", "hanging", topic) == [found]
+    assert found["partition"] == 1
     assert "begins at 5; open transactions begin at: 0." in kafkalite(
         "txn", "hanging", topic, "1", "--abort-at", "5", fails=True
     )
@@ -154,5 +156,6 @@ def a_transaction_that_hangs(kafkalite: CommandLine) -> None:
     assert [message.value for message in read_topic(kafkalite.bootstrap_servers, topic)] == [b"behind it"]
     assert kafkalite.json("txn", "hanging", topic, "1") == []
     assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", topic, "7", fails=True)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in kafkalite("txn", "hanging", f"{topic}.none", fails=True)
     kafkalite("txn", "abort", f"{topic}.lost")
     producer.close(0)
