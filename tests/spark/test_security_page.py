@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from tests.support.certificates import Authority
+from tests.support.key_stores import keytool
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import address, secure_cluster, users
@@ -64,8 +65,7 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keystore = pkcs12.serialize_key_and_certificates(b"me", identity.key, identity.chain[0], None, encryption)
     (folder / "keystore.p12").write_bytes(keystore)
     given = ["-storetype", "JKS", "-storepass", STORES.decode(), "-keystore", str(folder / "truststore.jks")]
-    command = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-file", str(folder / "ca.pem"), *given]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    keytool("-importcert", "-noprompt", "-alias", "ca", "-file", folder / "ca.pem", *given)
     return folder
 
 

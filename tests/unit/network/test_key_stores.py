@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import ssl
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,21 +19,14 @@ from kafka_sink.network.jks import KeyStoreError, read_jks, unprotect
 from kafka_sink.network.key_stores import key_and_chain, trusted_certificates
 from kafka_sink.network.tls_context import TlsContexts
 from tests.support.certificates import Authority
+from tests.support.key_stores import keytool, requires_keytool
 
 PASSWORD = "st0re-s3cret"
 KEY_PASSWORD = "k3y-s3cret"
 AUTHORITY, OTHER = Authority("first"), Authority("second")
 IDENTITY = AUTHORITY.issue("broker.test", common_name="broker")
-KEYTOOL = shutil.which("keytool")
 
-pytestmark = pytest.mark.skipif(KEYTOOL is None, reason="needs Java's keytool")
-
-
-def keytool(*arguments: object) -> None:
-    assert KEYTOOL is not None
-    command = [KEYTOOL, "-J-XX:TieredStopAtLevel=1", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+pytestmark = requires_keytool
 
 
 @pytest.fixture(scope="module")
