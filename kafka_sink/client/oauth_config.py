@@ -20,7 +20,8 @@ _REGION: Final = re.compile(r"|[a-z]{2}(-[a-z0-9]+)+-\d+")
 _INT_MAX: Final = 2**31 - 1
 _MILLISECONDS: Final = c.between(1, _INT_MAX)
 FILE_RETRIEVER: Final = "FileJwtRetriever"
-_RETRIEVERS: Final = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", FILE_RETRIEVER)
+BEARER_RETRIEVER: Final = "JwtBearerJwtRetriever"
+_RETRIEVERS: Final = ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", FILE_RETRIEVER, BEARER_RETRIEVER)
 _RETRIEVER: Final = c.ConfigType("the name of a class of Kafka", lambda text: str(text).strip().rpartition(".")[2])
 
 
@@ -72,14 +73,16 @@ class OAuthConfig:
         "sasl.oauthbearer.jwt.retriever.class",
         _RETRIEVER,
         _RETRIEVERS[0],
-        "the class of Kafka's that gets tokens: the default one decides by sasl.oauthbearer.token.endpoint.url",
+        "the class of Kafka's that gets tokens: the default one decides by sasl.oauthbearer.token.endpoint.url, and "
+        f"{BEARER_RETRIEVER} exchanges an assertion for them, without client credentials",
         validator=c.one_of(*_RETRIEVERS),
     )
     sasl_oauthbearer_assertion_file: str = c.key(
         "sasl.oauthbearer.assertion.file",
         c.STRING,
         "",
-        "file with a signed JWT that proves who the client is, instead of a secret; read for each token",
+        "file with a signed JWT: it proves who the client is, instead of a secret, or is exchanged for tokens with "
+        f"{BEARER_RETRIEVER}; read for each token",
     )
     sasl_oauthbearer_assertion_private_key_file: str = c.key(
         "sasl.oauthbearer.assertion.private.key.file",

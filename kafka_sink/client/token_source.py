@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafka_sink.client.aws_tokens import aws_identity, aws_tokens
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.credentials import is_java_handler, is_of_aws, login_entry
-from kafka_sink.client.oauth_config import FILE_RETRIEVER
+from kafka_sink.client.oauth_config import BEARER_RETRIEVER, FILE_RETRIEVER
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse, resolved
 from kafka_sink.common.errors import AuthenticationError, ConfigError
@@ -76,6 +76,11 @@ def _from_endpoint(config: ClientConfig, clock: Clock) -> TokenUser:
     endpoint = TokenEndpoint(option, url, _tls(config), config.endpoint_limits, clock)
     if config.sasl_oauthbearer_jwt_retriever_class == FILE_RETRIEVER and not endpoint.is_file:
         raise ConfigError(f"option {option}: {url} is not a file, which {FILE_RETRIEVER} needs; expected file:///path")
+    if config.sasl_oauthbearer_jwt_retriever_class == BEARER_RETRIEVER and endpoint.is_file:
+        raise ConfigError(
+            f"option {option}: {url} is a file, and {BEARER_RETRIEVER} needs a token endpoint; "
+            "expected https://host/path"
+        )
 
     def credentials() -> ClientCredentials:
         return ClientCredentials("", "", extensions=_extensions(config)) if endpoint.is_file else _credentials(config)
@@ -102,6 +107,12 @@ def _credentials(config: ClientConfig) -> ClientCredentials:
     client_id = present.sasl_oauthbearer_client_id or jaas.get("clientId", "")
     secret = present.sasl_oauthbearer_client_secret or jaas.get("clientSecret", "")
     assertion = _assertion(present)
+    is_bearer = config.sasl_oauthbearer_jwt_retriever_class == BEARER_RETRIEVER
+    if is_bearer and assertion is None:
+        raise ConfigError(
+            f"{config.option('sasl.oauthbearer.jwt.retriever.class')}={BEARER_RETRIEVER} needs an assertion: set "
+            f"{config.option('sasl.oauthbearer.assertion.file')}, or ….private.key.file and ….claim.iss"
+        )
     if assertion is None and not (client_id and secret):
         raise ConfigError(
             f"{config.option('sasl.oauthbearer.token.endpoint.url')} needs the client's "
@@ -114,6 +125,7 @@ def _credentials(config: ClientConfig) -> ClientCredentials:
         (present.sasl_oauthbearer_scope or jaas.get("scope", "")).strip(),
         _extensions(config),
         assertion,
+        is_bearer,
         present.sasl_oauthbearer_header_urlencode,
     )
 

@@ -333,16 +333,22 @@ def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
 
 
 def markdown_table(
-    config: type[Any], *, prefix: str = "", defaults: Mapping[str, str] | None = None, without: Collection[str] = ()
+    config: type[Any],
+    *,
+    prefix: str = "",
+    defaults: Mapping[str, str] = MappingProxyType({}),
+    meanings: Mapping[str, str] = MappingProxyType({}),
+    without: Collection[str] = (),
 ) -> str:
-    """The option table of *config* in Markdown: name, default (*defaults* override the table's own), meaning."""
+    """The option table of *config* in Markdown: name, default and meaning; *defaults* and *meanings* override the
+    table's own."""
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for name, (entry, item) in keys(config).items():
         if name in without:
             continue
         rule = f" ({entry.validator.expected})" if entry.validator else ""
-        default = (defaults or {}).get(name, item.default)
-        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {entry.doc}{rule} |")
+        default, meaning = defaults.get(name, item.default), meanings.get(name, f"{entry.doc}{rule}")
+        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {meaning} |")
     rows += [f"| `{prefix}{name}` | none | has no effect: {why} |" for name, why in no_effect(config).items()]
     return "\n".join(rows)
 

@@ -12,16 +12,19 @@ from kafka_sink.common import config as c
 from kafka_sink.common.files import between_marks
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SinkOptions
+from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
 
 BEGIN = "<!-- options: begin -->"
 END = "<!-- options: end -->"
 
 
 def option_tables() -> str:
-    """The tables in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with the sink's defaults."""
+    """The tables in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for
+    the sink."""
     own = c.markdown_table(SinkOptions)
-    kafka = c.markdown_table(ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, without=REFUSED)
+    kafka = c.markdown_table(
+        ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, meanings=SINK_MEANINGS, without=REFUSED
+    )
     registry = c.markdown_table(RegistryConfig)
     return f"{own}\n\n{registry}\n\n{kafka}\n"
 

@@ -36,6 +36,18 @@ SINK_DEFAULTS: Mapping[str, str] = {
     "transaction.timeout.ms": "900000",
 }
 
+#: Producer options whose meaning is another one here: each task has a producer.
+SINK_MEANINGS: Mapping[str, str] = {
+    "acks": (
+        "acknowledgements to wait for: from all in-sync replicas (all or -1), or from the leader (1). 0 is refused: "
+        "without acknowledgements it is not known whether rows were written (one of all, -1, 1)"
+    ),
+    "buffer.memory": (
+        "limit for each task: the unacknowledged data that it holds, bytes; it waits when the limit is reached, and "
+        "all tasks that run on an executor at the same time together need this times their number (at least 1)"
+    ),
+}
+
 _OF_REGISTRY = frozenset(c.keys(RegistryConfig))
 
 #: Producer options that are not supported here, each with the reason.

@@ -154,25 +154,37 @@ def test_token_with_a_wrong_signature_is_refused(oauth_kafka: OAuthKafka) -> Non
 
 
 @pytest.mark.behaviour("SASL", "A token endpoint is asked as Kafka's own client asks it")
-def test_endpoint_is_asked_as_by_javas_client(oauth_kafka: OAuthKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "grant", ["client_credentials", pytest.param("jwt-bearer", marks=requires_kafka("4.1", "JwtBearerJwtRetriever"))]
+)
+def test_endpoint_is_asked_as_by_javas_client(grant: str, oauth_kafka: OAuthKafka, tmp_path: Path) -> None:
     LOGINS.forget()
     asked = oauth_kafka.idp.asked
+    properties = oauth_kafka.properties()
+    if grant == "jwt-bearer":
+        assertion = tmp_path / "assertion"
+        assertion.write_text(oauth_kafka.idp.issuer.token())
+        properties |= {
+            "sasl.oauthbearer.jwt.retriever.class": f"{HANDLERS.removesuffix('OAuthBearer')}JwtBearerJwtRetriever",
+            "sasl.oauthbearer.assertion.file": str(assertion),
+            "sasl.oauthbearer.scope": "read write",
+        }
     asked.clear()
-    with AdminClient(oauth_kafka.address, oauth_kafka.properties()) as admin:
+    with AdminClient(oauth_kafka.address, properties) as admin:
         admin.list_topics()
     ours = asked[0]
     asked.clear()
     file = tmp_path / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in oauth_kafka.properties().items()))
-    tool = "org.apache.kafka.tools.TopicCommand"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    tool, allowed = "org.apache.kafka.tools.TopicCommand", "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
     run_kafka_tool(
         tool, "--bootstrap-server", oauth_kafka.address, "--command-config", str(file), "--list",
-        java_options=f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={oauth_kafka.idp.url}",
+        java_options=f"{allowed}.urls={oauth_kafka.idp.url} {allowed}.files={tmp_path}/assertion",
     )  # fmt: skip
     theirs = asked[0]
     assert ours.body == theirs.body
     for name in ("authorization", "accept", "content-type", "cache-control"):
-        assert ours.headers[name] == theirs.headers[name], name
+        assert ours.headers.get(name) == theirs.headers.get(name), name
 
 
 @pytest.mark.behaviour("SASL", "The command line takes the client.properties of a Java client with client credentials")

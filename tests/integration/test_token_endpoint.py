@@ -201,6 +201,29 @@ def test_assertion_replaces_the_secret(algorithm: str, idp: TokenServer, tmp_pat
         wrong.text(0)
 
 
+@pytest.mark.behaviour("SASL", "An assertion is exchanged for tokens: the grant jwt-bearer (RFC 7523, KIP-1139)")
+def test_assertion_is_exchanged_for_a_token(idp: TokenServer, tmp_path: Path) -> None:
+    file = tmp_path / "assertion"
+    file.write_text("a.b+c.d\n")
+    given = {
+        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.file": str(file),
+    }
+    token_source(parse(ProducerConfig, {**properties(idp), **given}), SYSTEM_CLOCK).token()
+    (asked,) = idp.asked
+    assert asked.body == {
+        "grant_type": ["urn:ietf:params:oauth:grant-type:jwt-bearer"],
+        "assertion": ["a.b+c.d"],
+        "scope": ["a b"],
+    }
+    assert "authorization" not in asked.headers
+    idp.answers.append((400, {"error": "invalid_grant"}))
+    with pytest.raises(AuthenticationError, match=r"invalid_grant.*; check sasl\.oauthbearer\.assertion\.…"):
+        token_source(
+            parse(ProducerConfig, {**properties(idp), **given, "sasl.oauthbearer.scope": "x"}), SYSTEM_CLOCK
+        ).token()
+
+
 def test_key_of_the_wrong_kind_is_named(keystore: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not for sasl\.oauthbearer\.assertion\.algorithm=RS256"):
         Assertion(key_file=str(keystore), issuer="me").text(0)
@@ -251,6 +274,14 @@ def test_options_of_java_are_understood(idp: TokenServer) -> None:
         ({"sasl_login_callback_handler_class": "my.tokens"}, "are both set; remove one of them"),
         ({"sasl_oauthbearer_token_endpoint_url": ""}, r"needs sasl\.oauthbearer\.token\.endpoint\.url, or"),
         ({"sasl_oauthbearer_jwt_retriever_class": "x.FileJwtRetriever"}, "is not a file, which FileJwtRetriever"),
+        ({"sasl_oauthbearer_jwt_retriever_class": "x.JwtBearerJwtRetriever"}, "needs an assertion: set sasl.oauth"),
+        (
+            {
+                "sasl_oauthbearer_jwt_retriever_class": "x.JwtBearerJwtRetriever",
+                "sasl_oauthbearer_token_endpoint_url": "file:///token",
+            },
+            "is a file, and JwtBearerJwtRetriever needs a token endpoint",
+        ),
         ({"sasl_oauthbearer_assertion_claim_iss": "me"}, "belong together; set both, or none"),
         (
             {"sasl_jaas_config": 'OAuthBearerLoginModule required clientId="x" clientSecret="y" extension_a1="b";'},

@@ -80,7 +80,7 @@ class TokenServer:
         if self.answers:
             return self.answers.popleft()
         pair = base64.b64decode(request.headers.get("authorization", "")[6:]).decode()
-        if pair != f"{CLIENT}:{SECRET}" and "client_assertion" not in request.body:
+        if pair != f"{CLIENT}:{SECRET}" and not {"client_assertion", "assertion"} & set(request.body):
             return 401, {"error": "invalid_client", "error_description": f"wrong secret in {pair}"}
         return 200, {"access_token": self.issuer.token(), "token_type": "Bearer", "expires_in": self.issuer.lifetime_s}
 

@@ -1,10 +1,11 @@
-"""Fetches tokens from the token endpoint of an identity provider, with the grant ``client_credentials``.
+"""Fetches tokens from the token endpoint of an identity provider, with the grants ``client_credentials`` and
+``jwt-bearer``.
 
 Called by the thread that needs a token, which waits: for each answer at most the time-outs, and for all attempts
 together ``sasl.login.retry.backoff.max.ms`` besides. Redirects are not followed. Secrets and tokens appear in no text.
 
-Source: RFC 6749, 4.4; KIP-768, KIP-1139; apache/kafka ``HttpJwtRetriever``, ``ClientSecretRequestFormatter``,
-``Retry``.
+Source: RFC 6749, 4.4; RFC 7523; KIP-768, KIP-1139, KIP-1258; apache/kafka ``HttpJwtRetriever``,
+``ClientSecretRequestFormatter``, ``JwtBearerRequestFormatter``, ``Retry``.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kafka_sink.network.oauth.client_assertion import Assertion
 from kafka_sink.network.oauth.rules import EndpointLimits
 from kafka_sink.network.tls_context import TlsContexts
 
+_BEARER_GRANT: Final = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
 #: Of a refusal so much is shown.
 _SHOWN: Final = 500
@@ -38,13 +40,15 @@ _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
 
 @dataclass(frozen=True)
 class ClientCredentials:
-    """Who asks for a token, and for what. An *assertion* is preferred to a secret, as in Kafka."""
+    """Who asks for a token, and for what. An *assertion* is preferred to a secret, as in Kafka: it proves who the
+    client is (RFC 7523, 2.2), or with *is_bearer* it is itself exchanged for the token (2.1), without a client id."""
 
     client_id: str
     client_secret: str = field(repr=False)
     scope: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict)
     assertion: Assertion | None = None
+    is_bearer: bool = False
     header_urlencode: bool = False
 
     def request(self, now_ms: int) -> tuple[dict[str, str], str]:
@@ -59,16 +63,20 @@ class ClientCredentials:
             "Connection": "close",
         }
         if self.assertion is not None:
-            text = quote_plus(self.assertion.text(now_ms))
-            body = f"client_assertion_type={_ASSERTION_TYPE}&client_assertion={text}&grant_type=client_credentials"
-            if self.client_id:
-                body += f"&client_id={quote_plus(self.client_id)}"
+            body = self._asserted(quote_plus(self.assertion.text(now_ms)))
         else:
             pair = (self.client_id, self.client_secret)
             plain = ":".join(map(quote_plus, pair) if self.header_urlencode else pair)
             headers["Authorization"] = f"Basic {base64.b64encode(plain.encode()).decode()}"
             body = "grant_type=client_credentials"
         return headers, body + (f"&scope={quote_plus(self.scope)}" if self.scope else "")
+
+    def _asserted(self, assertion: str) -> str:
+        if self.is_bearer:
+            return f"grant_type={_BEARER_GRANT}&assertion={assertion}"
+        client = f"&client_id={quote_plus(self.client_id)}" if self.client_id else ""
+        proof = f"client_assertion_type={_ASSERTION_TYPE}&client_assertion={assertion}"
+        return f"{proof}&grant_type=client_credentials{client}"
 
 
 class TokenEndpoint:
@@ -135,7 +143,8 @@ class TokenEndpoint:
         reason = _refusal(answer, found).replace(credentials.client_secret or "\0", "[hidden]")
         if answer.status not in _FINAL:
             raise _TemporaryError(reason)
-        what = f"check {self._option}" if answer.status not in (400, 401, 403) else "check the client's id and secret"
+        proof = "the client's id and secret" if credentials.assertion is None else "sasl.oauthbearer.assertion.…"
+        what = f"check {proof if answer.status in (400, 401, 403) else self._option}"
         raise AuthenticationError(f"no OAUTHBEARER token: {self._shown} refuses the request ({reason}); {what}")
 
     def _token(self, value: Any, answer: Mapping[str, Any], credentials: ClientCredentials) -> Token:

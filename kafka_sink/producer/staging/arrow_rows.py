@@ -158,8 +158,8 @@ def _no_partitions(column: pa.Array) -> RowSerializationError:
     return RowSerializationError.about(
         np.flatnonzero(~valid.to_numpy(zero_copy_only=False)).tolist(),
         lambda row: (
-            f"has partition {column[row]}; partitions are from 0 to {_HIGHEST_PARTITION}, and null lets the "
-            "partitioner choose"
+            f"has partition {column[row]}; expected the number of one of the topic's partitions, which begin with 0, "
+            "or null, which lets the partitioner choose"
         ),
         "partition",
     )

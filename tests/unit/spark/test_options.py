@@ -204,6 +204,16 @@ def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
     assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table docs/options.md"
 
 
+def test_the_page_offers_only_acks_that_are_accepted() -> None:
+    (row,) = (line for line in option_tables().splitlines() if line.startswith("| `kafka.acks`"))
+    offered = row.rpartition("(one of ")[2].partition(")")[0].split(", ")
+    assert offered == ["all", "-1", "1"]
+    for acks in offered:
+        parse_options({**REQUIRED, "kafka.acks": acks})
+    with pytest.raises(ConfigError, match="expected all or 1"):
+        parse_options({**REQUIRED, "kafka.acks": "0"})
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
