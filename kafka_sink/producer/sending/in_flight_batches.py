@@ -90,9 +90,16 @@ class InFlightBatches:
                 f"expiring {batch.record_count} record(s) for {batch.topic_partition}: {now_ms - batch.created_ms} ms "
                 f"have passed since the batch was created ({self._config.option('delivery.timeout.ms')}={timeout_ms})"
                 + (f"; its last attempt: {batch.last_failure}" if batch.last_failure else "")
+                + self._missing_leader(batch.topic_partition)
                 + self._what_failed()
             )
             self.fail(batch, error)
+
+    def _missing_leader(self, partition: TopicPartition) -> str:
+        info = self._metadata.fetch().partition(partition)
+        if info is None or info.leader is not None:
+            return ""
+        return f"; {partition} has no leader: start the brokers that have its replicas"
 
     def _what_failed(self) -> str:
         failures = self._connection_failures()

@@ -145,6 +145,20 @@ def test_records_without_leader_are_sent_once_there_is_one() -> None:
     assert world.now < started + 5000
 
 
+def test_expired_record_names_the_missing_leader() -> None:
+    world = plain((NO_LEADER, 1), delivery_timeout_ms=3000, request_timeout_ms=2900)
+    world.network.held.add("1")
+    futures = [world.append(partition) for partition in (0, 1)]
+    world.step()
+    world.clock.advance(3000)
+    world.in_flight.expire(world.now)
+    with pytest.raises(KafkaTimeoutError, match=f"; {tp(0)} has no leader: start the brokers that have its replicas"):
+        futures[0].get(0)
+    with pytest.raises(KafkaTimeoutError) as led:
+        futures[1].get(0)
+    assert "leader" not in str(led.value)
+
+
 def test_partition_missing_in_metadata_is_asked_for() -> None:
     world = plain()
     world.append(1)
