@@ -15,6 +15,7 @@ from rich.bar import Bar
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kafka_sink.cli import output
 from kafka_sink.common.write_history import Write, read_writes
@@ -22,6 +23,7 @@ from kafka_sink.common.write_history import Write, read_writes
 _BAR_COLUMNS: Final = 16
 _WIDTH: Final = 120
 _SUFFIXES: Final = (".svg", ".html")
+_BAD: Final = "bold red"
 
 
 @click.command()
@@ -36,7 +38,7 @@ _SUFFIXES: Final = (".svg", ".html")
 def report(file: Path, last: int, target: Path | None) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
 
-    Rows per second are those of the tasks and the commit together. A gap in the numbers of micro-batches is shown:
+    Rows per second are those of the tasks and the commit together. Bad rows are dead letters, or were dropped. A gap in the numbers of micro-batches is shown:
     these batches are not in the file, because they were skipped or the file was replaced.
     """
     if target is not None and target.suffix not in _SUFFIXES:
@@ -57,7 +59,7 @@ def report(file: Path, last: int, target: Path | None) -> None:
 
 def _table(writes: Sequence[Write]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for column in ("batch", "rows", "rows/s", "", "tasks", "commit", "p50", "p99"):
+    for column in ("batch", "rows", "bad", "rows/s", "", "tasks", "commit", "p50", "p99"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     most = max(*(write.rows_per_s for write in writes), 1)
@@ -66,6 +68,7 @@ def _table(writes: Sequence[Write]) -> Table:
         table.add_row(
             _shown(write.number),
             f"{write.rows:,}",
+            Text(f"{write.bad_rows:,}", _BAD if write.bad_rows else ""),
             f"{write.rows_per_s:,}",
             Bar(most, 0, write.rows_per_s, width=_BAR_COLUMNS),
             f"{write.elapsed_ms:,}",

@@ -160,8 +160,8 @@ def test_open_transactions_tell_what_their_sink_decided(cluster: EmbeddedCluster
     world.client.close()
 
 
-def line(number: int, rows: int = 1_000, partition_rows: int = 1_000) -> str:
-    report = {"decision": "written", "version": number, "rows": rows, "elapsed_ms": 400, "commit_ms": 100}
+def line(number: int, rows: int = 1_000, partition_rows: int = 1_000, **more: int) -> str:
+    report = {"decision": "written", "version": number, "rows": rows, "elapsed_ms": 400, "commit_ms": 100, **more}
     parts = {"t-0": {"rows": partition_rows, "first": 0, "last": 1}}
     return json.dumps({**report, "ack_p50_ms": 3, "ack_p99_ms": 40, "partitions": parts}) + "\n"
 
@@ -179,6 +179,15 @@ def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> No
     file.write_text("nonsense\n")
     assert "is no report of a write: 'nonsense'" in get(url, "/streams").words
     assert get(url, "/streams?file=../secret").status == 404
+    file.unlink()
+
+
+def test_streams_mark_bad_rows(url: str, reports: Path) -> None:
+    file = reports / "orders.jsonl"
+    file.write_text(line(0) + line(1, partition_rows=1_007, bad_rows=7))
+    page = get(url, "/streams")
+    assert re.findall(r"Bad rows| 1 1,000 7 | 0 1,000 0 ", page.words) == ["Bad rows", " 1 1,000 7 ", " 0 1,000 0 "]
+    assert re.findall(r'class="n bad">([^<]+)<', page.body) == ["7"]
     file.unlink()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from kafka_sink.spark.driver.write_report import report_of
 from kafka_sink.spark.task.commit_message import TaskCommit
 
 
-def line(**more: Any) -> str:
-    commit = TaskCommit(0, 0, 1000, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20})
+def line(bad_rows: int = 0, **more: Any) -> str:
+    commit = TaskCommit(0, 0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
     return json.dumps(report_of([commit], **more))
 
 
@@ -32,10 +33,10 @@ def test_last_writes_are_shown_with_rates_and_gaps(file: Path, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert "orders.jsonl: the last 3 of 8 writes" in printed
     rows = [row.split() for row in printed.splitlines() if row.split()[:1] in (["5"], ["6"], ["9"])]
-    assert [(row[0], row[1], row[2], *row[4:8]) for row in rows] == [
-        (number, "1,000", "2,000", "250", "250", "3", "40") for number in ("5", "6", "9")
+    assert [(*row[:4], *row[5:9]) for row in rows] == [
+        (number, "1,000", "0", "2,000", "250", "250", "3", "40") for number in ("5", "6", "9")
     ]
-    assert " ".join(rows[2][8:]) == "2 before it are not in the file"
+    assert " ".join(rows[2][9:]) == "2 before it are not in the file"
 
 
 def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,8 +44,8 @@ def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsy
     path.write_text(line() + "\n" + json.dumps(report_of([], version=17, decision="skipped")) + "\n")
     assert run(["report", str(path)]) == 0
     first, second = (row.split() for row in capsys.readouterr().out.splitlines()[-3:-1])
-    assert first[0] == "-" and first[2] == "4,000"
-    assert second[:3] == ["17", "0", "0"] and second[-3:] == ["skipped:", "committed", "before"]
+    assert first[0] == "-" and first[3] == "4,000"
+    assert second[:4] == ["17", "0", "0", "0"] and second[-3:] == ["skipped:", "committed", "before"]
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", "<svg"), (".html", "<!DOCTYPE html>")])
@@ -52,6 +53,22 @@ def test_chart_can_be_saved(file: Path, suffix: str, begins: str, capsys: pytest
     target = file.with_suffix(suffix)
     assert run(["report", str(file), "--output", str(target)]) == 0
     assert target.read_text().startswith(begins) and "2,000" in target.read_text()
+
+
+@pytest.mark.behaviour("Progress and continuous triggers", "A report shows and marks the bad rows of each write")
+def test_bad_rows_have_a_column_and_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(line(batch=0) + "\n" + line(batch=1, bad_rows=4567) + "\n")
+    for target in (path.with_suffix(".html"), path.with_suffix(".svg")):
+        assert run(["report", str(path), "--output", str(target)]) == 0
+        assert "4,567" in target.read_text()
+        assert [row.split()[:3] for row in capsys.readouterr().out.splitlines()[-3:-1]] == [
+            ["0", "1,000", "0"],
+            ["1", "1,000", "4,567"],
+        ]
+    page = path.with_suffix(".html").read_text()
+    (style,) = re.findall(r'class="(r\d+)">4,567<', page)
+    assert f".{style} {{color: #800000" in page, "dark red"
 
 
 @pytest.mark.parametrize(
