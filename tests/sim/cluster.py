@@ -292,10 +292,19 @@ class SimCluster:
         segments = encode_response(header.api_key, header.api_version, header.correlation_id, body)
         return Answer(b"".join(map(bytes, segments)), lambda: None)
 
-    def _call(self, node_id: int, payload: bytes, header: RequestHeader, offset: int) -> bytes | str | None:
+    def _call(
+        self,
+        node_id: int,
+        payload: bytes,
+        header: RequestHeader,
+        offset: int,
+        observe: Callable[[], None] = lambda: None,
+    ) -> bytes | str | None:
+        """What the handlers answer; *observe* is called when they have returned, before the timer does anything."""
         self._responses.clear()
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
         self._handlers[node_id](Request(0, context, NetworkReceive("connection", memoryview(payload)), offset))
+        observe()
         if self._keeps_time:
             self._run_timer()
         for response in self._responses:
@@ -378,11 +387,14 @@ class SimCluster:
             segments = encode_request(header.api_key, header.api_version, header.correlation_id, header.client_id, body)
             payload = b"".join(map(bytes, segments))
         ends = {partition: self._end(partition) for partition in numbers if partition not in refused}
-        answer = self._call(node_id, payload, header, offset)
-        for partition, end in ends.items():
-            if self._end(partition) > end:
-                self._ledger.stored(partition, numbers[partition], end, identities[partition])
-        return answer
+
+        def observe() -> None:
+            for partition, end in ends.items():
+                if self._end(partition) > end:
+                    self._ledger.stored(partition, numbers[partition], end, identities[partition])
+
+        # Before the timer's turn, because it may write a transaction's marker to the same log.
+        return self._call(node_id, payload, header, offset, observe)
 
     def _end(self, partition: TopicPartition) -> int:
         log = self._context.logs.get(partition)
