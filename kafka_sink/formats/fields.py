@@ -14,11 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
-from kafka_sink.records.gather import Field, Piece, UInt64s, Words, constant_field, join_rows
+from kafka_sink.records.gather import Field, Piece, UInt64s, Words, join_rows
 
 Absent: TypeAlias = Bools | None
 
 _WORD_BYTES = 8
+_DECIMAL_BYTES = 16
 
 
 def nulls_of(array: pa.Array) -> Absent:
@@ -47,9 +48,20 @@ def numbers(array: pa.Array, width: type[np.generic]) -> NDArray[Any]:
     return values if nulls is None else np.where(nulls, values[int(nulls.argmin())], values)
 
 
-def constant_fields(data: bytes) -> list[Field]:
-    """The same bytes, of any number, for every row."""
-    return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
+def sizes_of(pieces: Sequence[Piece]) -> Words:
+    """The number of bytes of all *pieces* of each row."""
+    of_all: int = 0
+    varying: UInt64s | None = None
+    for piece in pieces:
+        if isinstance(piece, BinaryColumn):
+            least, most, size = piece.min_length, piece.max_length, piece.lengths.view(np.uint64)
+        else:
+            least, most, size = piece.min_size, piece.max_size, np.asarray(piece.size, np.uint64)
+        if least == most:
+            of_all += most
+        else:
+            varying = size if varying is None else varying + size
+    return of_all if varying is None else varying + np.uint64(of_all)
 
 
 def optional_field(data: bytes, where: Bools) -> Field:
@@ -59,13 +71,18 @@ def optional_field(data: bytes, where: Bools) -> Field:
 
 
 def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
-    """*first*, a field of one byte, then *pieces*; the first two become one field if they fit into one."""
+    """*first*, then *pieces*; the first two become one field if they fit into one.
+
+    A *first* that is not the same number of bytes in every row must be missing where the next piece is.
+    """
     follower = pieces[0] if pieces else None
-    if not isinstance(first, Field) or not isinstance(follower, Field) or follower.max_size >= _WORD_BYTES:
+    if not isinstance(first, Field) or not isinstance(follower, Field):
         return [first, *pieces]
-    word = np.asarray(follower.word, np.uint64) << np.uint64(8) | np.asarray(first.word, np.uint64)
+    if first.max_size + follower.max_size > _WORD_BYTES:
+        return [first, *pieces]
+    word = np.asarray(follower.word, np.uint64) << np.uint64(8 * first.max_size) | np.asarray(first.word, np.uint64)
     size = np.asarray(follower.size, np.uint64) + np.asarray(first.size, np.uint64)
-    least, most = first.min_size + follower.min_size, 1 + follower.max_size
+    least, most = first.min_size + follower.min_size, first.max_size + follower.max_size
     both = Field(_plain(word), _plain(size), least, most)
     return [both, *pieces[1:]]
 
@@ -93,6 +110,20 @@ def _kept(field: Field, keep: UInt64s) -> Field:
 
 def _column_without(column: BinaryColumn, absent: Bools) -> BinaryColumn:
     return BinaryColumn.of(column.buffer, column.starts, np.where(absent, 0, column.lengths), None, is_contiguous=False)
+
+
+def decimal_halves(array: pa.Array) -> tuple[UInt64s, UInt64s]:
+    """The low and the high 64 bits of each decimal, a two's complement number of 128 bits; 0 for null."""
+    data = array.buffers()[1]
+    rows = len(array)
+    if data is None or rows == 0:
+        return np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
+    pairs = np.frombuffer(data, np.uint64, count=2 * rows, offset=array.offset * _DECIMAL_BYTES).reshape(rows, 2)
+    low, high = pairs[:, 0], pairs[:, 1]
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
+        return low * valid, high * valid
+    return low, high
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> tuple[pa.Buffer, Int64s]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.fields import Absent
+from kafka_sink.formats.fields import Absent, nulls_of
 from kafka_sink.records.binary_column import BinaryColumn, Bools
 
 _SHOWN: Final = 60
@@ -36,3 +36,32 @@ def bytes_of(array: pa.Array, path: str) -> BinaryColumn:
         raise RowSerializationError.about(
             error.rows, lambda row: f"in column '{path}' {problem_of(row)}", path
         ) from None
+
+
+def refuse_nulls(array: pa.Array, absent: Absent, path: str, problem: str) -> None:
+    """:raises RowSerializationError: about the rows that are null and not *absent*."""
+    nulls = nulls_of(array)
+    if nulls is None:
+        return
+    missing = np.flatnonzero(nulls if absent is None else nulls & ~absent).tolist()
+    if missing:
+        raise RowSerializationError.about(missing, lambda _: f"is null in column '{path}', {problem}", path)
+
+
+def refuse_other_than_utf8(array: pa.Array, absent: Absent, path: str, remedy: str) -> None:
+    """:raises RowSerializationError: about the rows of a column of text that are no UTF-8 and not *absent*."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        wrong = [row for row in range(len(array)) if (absent is None or not absent[row]) and not _is_utf8(array[row])]
+        if wrong:
+            problem = f"has bytes in column '{path}' that are no UTF-8; {remedy}"
+            raise RowSerializationError.about(wrong, lambda _: problem, path) from None
+
+
+def _is_utf8(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True

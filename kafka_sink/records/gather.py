@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.varint import encode_varint, varint_size
+from kafka_sink.records.varint import encode_unsigned_varint, encode_varint, unsigned_varint_size, varint_size
 from kafka_sink.records.varint_arrays import zigzag_array
 
 UInt64s: TypeAlias = NDArray[np.uint64]
@@ -70,11 +70,15 @@ def constant_field(data: bytes) -> Field:
     return Field(int.from_bytes(data, "little"), len(data), len(data), len(data))
 
 
+def constant_fields(data: bytes) -> list[Field]:
+    """The same bytes, of any number, for every row."""
+    return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
+
+
 def varint_fields(values: Int64s | int) -> list[Field]:
     """Each value as a zig-zag varint: one field, or two where some value takes more than eight bytes."""
     if isinstance(values, int):
-        data = encode_varint(values)
-        return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
+        return constant_fields(encode_varint(values))
     low, high = int(values.min()), int(values.max())
     if low == high:
         return varint_fields(low)
@@ -90,8 +94,20 @@ def varint_fields(values: Int64s | int) -> list[Field]:
     return _split(words, size, min_size, max_size)
 
 
+def unsigned_varint_fields(values: Words) -> list[Field]:
+    """Each number as a varint without zig-zag, in fields as those of :func:`varint_fields`."""
+    if isinstance(values, int):
+        return constant_fields(encode_unsigned_varint(values))
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return unsigned_varint_fields(low)
+    min_size, max_size = unsigned_varint_size(low), unsigned_varint_size(high)
+    words, size = _varint_words(values, min_size, max_size)
+    return _split(words, size, min_size, max_size)
+
+
 def _varint_words(raw: UInt64s, min_size: int, max_size: int) -> tuple[list[UInt64s], Words]:
-    """The bytes of each zig-zag number as words of eight bytes, and the number of bytes."""
+    """The varint of each unsigned number as words of eight bytes, and the number of bytes."""
     words = [raw & np.uint64(0x7F)]
     size: Words = min_size
     for index in range(1, max_size):

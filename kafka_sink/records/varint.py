@@ -1,4 +1,4 @@
-"""Zig-zag variable-length integers, one at a time.
+"""Variable-length integers, one at a time: zig-zag ones, and unsigned ones.
 
 The encoders call it on the task's thread, and the reader on any thread. It never accepts more bytes than the type
 allows: a longer varint is damaged.
@@ -19,14 +19,18 @@ NULL_LENGTH: Final = b"\x01"
 _UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _encode(value: int) -> bytes:
-    raw = ((value << 1) ^ (value >> 63)) & _UINT64
+def encode_unsigned_varint(value: int) -> bytes:
+    """The bytes of *value*, an unsigned 64-bit number, without zig-zag."""
     out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
     return bytes(out)
+
+
+def _encode(value: int) -> bytes:
+    return encode_unsigned_varint(((value << 1) ^ (value >> 63)) & _UINT64)
 
 
 # Lengths and deltas are nearly always small and never negative, so a lookup replaces the loop. Two bytes hold these.
@@ -43,8 +47,12 @@ def varint_size(value: int) -> int:
     """The number of bytes of :func:`encode_varint` for *value*."""
     if 0 <= value < _SMALL_LIMIT:
         return 1 if value < 64 else 2
-    raw = ((value << 1) ^ (value >> 63)) & _UINT64
-    return max(1, -(-raw.bit_length() // 7))
+    return unsigned_varint_size(((value << 1) ^ (value >> 63)) & _UINT64)
+
+
+def unsigned_varint_size(value: int) -> int:
+    """The number of bytes of :func:`encode_unsigned_varint` for *value*."""
+    return max(1, -(-value.bit_length() // 7))
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

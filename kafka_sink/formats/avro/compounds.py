@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.avro.leaves import Writer
 from kafka_sink.formats.fields import Absent, after, either, joined, nulls_of, only_present
 from kafka_sink.formats.items import encode_items
+from kafka_sink.formats.refusals import refuse_nulls
 from kafka_sink.records.binary_column import BinaryColumn, Int64s
 from kafka_sink.records.gather import Field, Piece, column_pieces, constant_field, varint_fields
 
@@ -31,15 +31,8 @@ class RequiredWriter:
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         """See :class:`Writer`."""
-        nulls = nulls_of(array)
-        if nulls is not None:
-            missing = np.flatnonzero(nulls if absent is None else nulls & ~absent).tolist()
-            if missing:
-                problem = (
-                    f"is null in column '{self.path}', which the schema does not allow; fill it, or make the field a "
-                    "union with null"
-                )
-                raise RowSerializationError.about(missing, lambda _: problem, self.path)
+        problem = "which the schema does not allow; fill it, or make the field a union with null"
+        refuse_nulls(array, absent, self.path, problem)
         return self.value.pieces(array, absent)
 
 

@@ -13,29 +13,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kafka_sink.formats.fields import decimal_halves
 from kafka_sink.records.gather import Field, UInt64s, Words, constant_field
 
 _WORD_BYTES: Final = 8
 _BYTES: Final = 16
 
 
-def _halves(array: pa.Array) -> tuple[UInt64s, UInt64s]:
-    """The low and the high 64 bits of each value; 0 for null."""
-    data = array.buffers()[1]
-    rows = len(array)
-    if data is None or rows == 0:
-        return np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
-    pairs = np.frombuffer(data, np.uint64, count=2 * rows, offset=array.offset * _BYTES).reshape(rows, 2)
-    low, high = pairs[:, 0], pairs[:, 1]
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
-        return low * valid, high * valid
-    return low, high
-
-
 def decimal_fields(array: pa.Array) -> list[Field]:
     """For ``bytes``: the length, then the value in as few bytes as it needs."""
-    low, high = _halves(array)
+    low, high = decimal_halves(array)
     size, least, most = _sizes(low, high)
     length = Field(size << np.uint64(1), 1, 1, 1) if isinstance(size, np.ndarray) else constant_field(bytes([2 * size]))
     return [length, *_big_endian(low, high, size, least, most)]
@@ -43,7 +30,7 @@ def decimal_fields(array: pa.Array) -> list[Field]:
 
 def fixed_decimal_fields(array: pa.Array, size: int) -> list[Field]:
     """For ``fixed``: the value in *size* bytes, which it fits into."""
-    low, high = _halves(array)
+    low, high = decimal_halves(array)
     fields = _big_endian(low, high, min(size, _BYTES), min(size, _BYTES), min(size, _BYTES))
     sign = _sign(high)
     for taken in range(_BYTES, size, _WORD_BYTES):

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.fields import constant_fields, nulls_of, only_present
+from kafka_sink.formats.fields import nulls_of, only_present
 from kafka_sink.formats.payloads import payloads_of
+from kafka_sink.records.gather import constant_fields
 
 
 class AvroEncoder:

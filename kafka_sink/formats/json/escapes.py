@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent
-from kafka_sink.formats.refusals import bytes_of
+from kafka_sink.formats.refusals import bytes_of, refuse_other_than_utf8
 from kafka_sink.records.binary_column import BinaryColumn, Bytes
 
 _SHORT: Final = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
@@ -31,7 +30,7 @@ def escaped(array: pa.Array, absent: Absent, path: str) -> BinaryColumn:
     if not len(used):
         return column
     if int(used.max()) >= _ASCII:
-        _check_utf8(array, absent, path)
+        refuse_other_than_utf8(array, absent, path, "cast the column to binary, which becomes base64")
     found = [code for code in (92, 34) if (used == code).any()]
     if int(used.min()) < _FIRST_PLAIN:
         found += np.unique(used[used < _FIRST_PLAIN]).tolist()
@@ -54,25 +53,3 @@ def _used(column: BinaryColumn) -> Bytes:
     if not len(column):
         return column.data[:0]
     return column.data[int(column.starts.min()) : int((column.starts + column.lengths).max())]
-
-
-def _check_utf8(array: pa.Array, absent: Absent, path: str) -> None:
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        _refuse_other_bytes(array, absent, path)
-
-
-def _refuse_other_bytes(array: pa.Array, absent: Absent, path: str) -> None:
-    wrong = [row for row in range(len(array)) if (absent is None or not absent[row]) and not _is_utf8(array[row])]
-    if wrong:
-        problem = f"has bytes in column '{path}' that are no UTF-8; cast the column to binary, which becomes base64"
-        raise RowSerializationError.about(wrong, lambda _: problem, path)
-
-
-def _is_utf8(value: pa.Scalar) -> bool:
-    try:
-        value.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
