@@ -70,8 +70,8 @@ def consume(
     """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
     A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
-    printed as {"base64": "…"}. With --format the value is printed as JSON: Avro by its schema in the registry, JSON as
-    it is, with or without the header of a registry.
+    printed as {"base64": "…"}. With --format the value is printed as JSON: Avro and
+    Protobuf by its schema in the registry, JSON as it is, with or without the header of a registry.
     """
     client = registry_options.client_of(registry)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)

@@ -17,11 +17,11 @@ import click
 
 from kafka_sink.cli import options, output, registry_options
 from kafka_sink.cli.json_records import from_json_line
-from kafka_sink.cli.typed_values import avro_writer
+from kafka_sink.cli.typed_values import value_writer
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ApiError, KafkaTimeoutError, RecordTooLargeError, SerializationError
-from kafka_sink.formats.column_format import AVRO
+from kafka_sink.formats.column_format import AVRO, PROTOBUF
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
@@ -108,12 +108,15 @@ class Tally:
 @click.argument("topic")
 @click.option("--raw", is_flag=True, help="Send every line as a value without a key; the default is JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--format", "value_format", type=click.Choice([AVRO]), help="Write values in this format.")
+@click.option("--format", "value_format", type=click.Choice([AVRO, PROTOBUF]), help="Write values in this format.")
 @click.option(
     "--value-schema",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
     help="Schema of the values, which is registered. Default: the latest one of the subject TOPIC-value.",
+)
+@click.option(
+    "--value-message", metavar="NAME", help="Message of the schema, with --format protobuf. Default: the first one."
 )
 @registry_options.registry
 @options.connection
@@ -125,6 +128,7 @@ def produce(
     as_json: bool,
     value_format: str | None,
     value_schema: str | None,
+    value_message: str | None,
     registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
@@ -133,8 +137,8 @@ def produce(
     """Send each line of stdin to TOPIC as a record, and report the offsets.
 
     A line is {"key": "k", "value": "v", "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}, of
-    which only the value is required. Use {"base64": "…"} for bytes that are not text. With --format avro the value is
-    JSON of any kind, as consume prints it, and is written by a schema of the registry. The exit code is 1 if any record
+    which only the value is required. Use {"base64": "…"} for bytes that are not text. With --format the value is JSON
+    of any kind, as consume prints it, and is written by a schema of the registry. The exit code is 1 if any record
     was not acknowledged. No further lines are read after a record has timed out (--timeout, unless
     -X delivery.timeout.ms is given).
     """
@@ -142,7 +146,9 @@ def produce(
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
     client = registry_options.client_of(registry)
     if (value_format is None) != (client is None) or (value_schema is not None and value_format is None):
-        raise click.UsageError("--format avro and --registry belong together, and --value-schema needs both.")
+        raise click.UsageError("--format and --registry belong together, and --value-schema needs both.")
+    if value_message is not None and value_format != PROTOBUF:
+        raise click.UsageError("--value-message needs --format protobuf.")
     if raw and value_format is not None:
         raise click.UsageError("--raw and --format exclude each other.")
     config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
@@ -152,7 +158,9 @@ def produce(
     reader: LineReader = partial(ProducerRecord, topic)
     if not raw:
         lines = ((number, line) for number, line in lines if line.strip())
-        write = None if client is None else avro_writer(client, topic, value_schema)
+        write = None
+        if client is not None and value_format is not None:
+            write = value_writer(value_format, client, topic, value_schema, value_message)
         reader = partial(from_json_line, topic, value=write)
     with KafkaProducer(config) as producer:
         sending = _Sending(producer, tally, int(config["delivery.timeout.ms"]))

@@ -7,34 +7,35 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kafka_sink.cli import avro_json
+from kafka_sink.cli import avro_json, protobuf_values
 from kafka_sink.cli.json_records import Read, Shown, bytes_text, json_text
+from kafka_sink.cli.value_schemas import VALUE, value_schema
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.column_format import AVRO
-from kafka_sink.formats.encoders import record_name
+from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.subjects import split_wire, subject_name, wire_header
-
-_VALUE = "value"
+from kafka_sink.registry.subjects import split_wire, wire_header
 
 
 def shown(form: str | None, column: str, registry: RegistryClient | None) -> Shown:
     """What makes JSON of the keys or values, called *column*, in the format *form*; None: text or base64.
 
-    :raises ConfigError: if Avro is asked for without a registry, or its package is not installed.
+    :raises ConfigError: if the format needs a registry and there is none, or if its package is not installed.
     """
     if form is None:
         return bytes_text
-    if form != AVRO:
+    if form == JSON:
         return lambda payload: "null" if payload is None else _json_of(payload, column)
     if registry is None:
-        raise ConfigError("Avro is read by the schemas of a registry; give --registry URL")
+        raise ConfigError(f"{form.capitalize()} is read by the schemas of a registry; give --registry URL")
+    return protobuf_values.shown(column, registry) if form == PROTOBUF else _shown_avro(column, registry)
+
+
+def _shown_avro(column: str, registry: RegistryClient) -> Shown:
     fastavro = _fastavro()
 
     @cache
@@ -69,24 +70,24 @@ def _json_of(payload: bytes, column: str) -> str:
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def avro_writer(registry: RegistryClient, topic: str, schema_file: str | None) -> Read:
-    """What makes Avro payloads of JSON values for *topic*: by the schema in the file, which is registered or looked up
-    as the options say, or by the latest one of the subject.
+def value_writer(form: str, registry: RegistryClient, topic: str, schema_file: str | None, message: str | None) -> Read:
+    """What makes payloads in the format *form* of JSON values for *topic*: by the schema in the file, which is
+    registered or looked up as the options say, or by the latest one of the subject. *message* is one of Protobuf.
 
-    :raises ConfigError: if the schema is invalid, or the package of Avro is not installed.
+    :raises ConfigError: if the schema is invalid, or a package of the format is not installed.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
+    if form == PROTOBUF:
+        return protobuf_values.writer(registry, topic, schema_file, message)
+    return _avro_writer(registry, topic, schema_file)
+
+
+def _avro_writer(registry: RegistryClient, topic: str, schema_file: str | None) -> Read:
     fastavro = _fastavro()
-    if schema_file is None:
-        latest = registry.latest(subject_name(registry.config.value_strategy, _VALUE, topic, None))
-        schema_id, text = latest.schema_id, latest.schema
-    else:
-        text = Path(schema_file).read_text(encoding="utf-8")
-        subject = subject_name(registry.config.value_strategy, _VALUE, topic, record_name(AVRO, text))
-        ask: Callable[[str, str], int] = registry.register if registry.config.auto_register else registry.id_of
-        schema_id = ask(subject, text)
-    kind, parsed = parse_schema(text), fastavro.parse_schema(json.loads(text))
-    header = wire_header(schema_id)
+    given = None if schema_file is None else ColumnFormat(VALUE, AVRO, Path(schema_file).read_text(encoding="utf-8"))
+    found = value_schema(registry, topic, AVRO, given)
+    kind, parsed = parse_schema(found.schema), fastavro.parse_schema(json.loads(found.schema))
+    header = wire_header(found.schema_id)
 
     def encoded(value: Any, field: str) -> bytes | None:
         if value is None:

@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_sink.formats.protobuf.schema import Schema
+
 AVRO: Final = "avro"
 JSON: Final = "json"
+PROTOBUF: Final = "protobuf"
 
 #: The names of all formats, as the options ``key.format`` and ``value.format`` have them.
-FORMATS: Final = (AVRO, JSON)
+FORMATS: Final = (AVRO, JSON, PROTOBUF)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
-    The schema of JSON is empty where nobody is told of one.
+    The schema of JSON is empty where nobody is told of one. *messages* are those that the schema of Protobuf declares.
     """
 
     column: str
     name: str
     schema: str
     prefix: bytes = b""
+    messages: Schema | None = None
 
 
 class ColumnEncoder(Protocol):

@@ -1,4 +1,4 @@
-"""A schema registry in memory on loopback, for development and tests: the REST API that clients of Avro use.
+"""A schema registry in memory on loopback, for development and tests: the REST API that clients use.
 
 One thread answers requests, one after the other, each on a connection of its own. Nothing is kept after :meth:`close`.
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore
+from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore, serialized
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
@@ -34,7 +34,7 @@ _Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
 def _schema_of(body: Body) -> Schema:
     text, kind = body.get("schema"), body.get("schemaType", AVRO)
     if kind not in TYPES or body.get("references") or not isinstance(text, str):
-        raise RefusalError(422, 42201, f"Invalid schema: only {' and '.join(TYPES)} without references are kept here")
+        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(TYPES)} without references are kept here")
     return Schema(kind, text)
 
 
@@ -88,12 +88,14 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
 
 def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[int, Any]:
     """HTTP's status and the JSON that *store* answers to a request."""
-    path = urlsplit(target).path.rstrip("/") or "/"
+    parts = urlsplit(target)
+    path = parts.path.rstrip("/") or "/"
     try:
         for each, pattern, action in _ROUTES:
             found = pattern.fullmatch(path)
             if found is not None and each == method:
-                return 200, action(store, found, _object(body))
+                answered = action(store, found, _object(body))
+                return 200, serialized(answered) if "format=serialized" in parts.query else answered
         raise RefusalError(404, 404, "HTTP 404 Not Found")
     except RefusalError as error:
         return error.status, {"error_code": error.code, "message": str(error)}

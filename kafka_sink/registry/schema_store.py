@@ -17,12 +17,15 @@ from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
 from kafka_sink.formats.json.compatibility import problems as json_problems
+from kafka_sink.formats.protobuf.compatibility import problems as protobuf_problems
+from kafka_sink.formats.protobuf.parsing import file_descriptor, parse_file
 
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
+PROTOBUF: Final = "PROTOBUF"
 
 #: The types of schemas, as registries name them.
-TYPES: Final = (AVRO, JSON)
+TYPES: Final = (AVRO, JSON, PROTOBUF)
 
 LEVELS: Final = (
     "BACKWARD",
@@ -56,11 +59,14 @@ class Schema:
         return {"schema": self.text} if self.kind == AVRO else {"schemaType": self.kind, "schema": self.text}
 
     def canonical(self) -> str:
-        """The same text for the same JSON of the same type.
+        """The same text for the same JSON, or the same descriptor of Protobuf, of the same type.
 
         :raises RefusalError: if it is no schema.
         """
         try:
+            if self.kind == PROTOBUF:
+                parse_file(self.text)
+                return f"{self.kind} {file_descriptor(self.text, is_named=False)}"
             (parse_schema if self.kind == AVRO else parse_json_schema)(self.text)
             return f"{self.kind} {json.dumps(json.loads(self.text), separators=(',', ':'))}"
         except (FormatError, ValueError) as error:
@@ -186,6 +192,13 @@ class SchemaStore:
         return self._subjects[subject]
 
 
+def serialized(answered: Any) -> Any:
+    """*answered*, with a schema of Protobuf as its descriptor in base64, for clients that do not parse text."""
+    if not isinstance(answered, dict) or answered.get("schemaType") != PROTOBUF:
+        return answered
+    return {**answered, "schema": file_descriptor(answered["schema"])}
+
+
 def _shown(subject: str, number: int, version: _Version) -> dict[str, Any]:
     return {"subject": subject, "version": number, "id": version.schema_id, **version.schema.shown()}
 
@@ -204,6 +217,8 @@ def _reasons(level: str, new: Schema, earlier: Sequence[_Version]) -> Iterator[s
 
 
 def _problems(reader: Schema, writer: Schema) -> Iterator[str]:
+    if reader.kind == PROTOBUF:
+        return protobuf_problems(parse_file(reader.text), parse_file(writer.text))
     if reader.kind == AVRO:
         return problems(parse_schema(reader.text), parse_schema(writer.text))
     return json_problems(parse_json_schema(reader.text), parse_json_schema(writer.text))

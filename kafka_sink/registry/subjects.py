@@ -1,8 +1,11 @@
-"""Names of subjects, and the header of Confluent's wire format."""
+"""Names of subjects, and what stands before a payload in Confluent's wire format."""
 
 from __future__ import annotations
 
-from kafka_sink.common.errors import ConfigError, SerializationError
+from collections.abc import Sequence
+
+from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
+from kafka_sink.records.varint import encode_varint, read_varint
 from kafka_sink.registry.config import SubjectNameStrategy
 
 _MAGIC = b"\x00"
@@ -41,6 +44,37 @@ def split_wire(payload: bytes) -> tuple[int, bytes]:
             "the payload does not begin with 0 and the id of a schema: it was written without a schema registry"
         )
     return int.from_bytes(payload[1:_HEADER_BYTES], "big"), payload[_HEADER_BYTES:]
+
+
+def message_position(position: Sequence[int]) -> bytes:
+    """What stands between the header and a payload of Protobuf: where the message stands in its schema, the index of
+    each message that contains it first. The first message of a schema is a single 0.
+
+    Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format.
+    """
+    if tuple(position) == (0,):
+        return b"\x00"
+    return encode_varint(len(position)) + b"".join(map(encode_varint, position))
+
+
+def split_position(data: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The position of the message that *data* begins with, and what follows it.
+
+    :raises SerializationError: if it does not begin with one.
+    """
+    try:
+        count, at = read_varint(data, 0)
+        if not count:
+            return (0,), data[at:]
+        found = []
+        for _ in range(count):
+            index, at = read_varint(data, at)
+            found.append(index)
+    except CorruptRecordError:
+        found = []
+    if not found or min(found) < 0:
+        raise SerializationError("the payload has no position of a message behind the id of its schema")
+    return tuple(found), data[at:]
 
 
 def wire_header(schema_id: int) -> bytes:

@@ -20,7 +20,7 @@ from kafka_sink.preflight.steps import split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.driver.column_formats import schema_text
+from kafka_sink.spark.driver.column_formats import registered_schema
 from kafka_sink.spark.options import EXACTLY_ONCE, KAFKA_PREFIX, SinkOptions, parse_options
 from kafka_sink.spark.task.worker_process import worker_process
 
@@ -92,16 +92,15 @@ def _registry(options: SinkOptions) -> RegistryTarget | None:
     if not config.urls:
         return None
     strategies = {"key": config.key_strategy, "value": config.value_strategy}
-    wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
     subjects = [
         SubjectTarget(
-            subject_name(strategies[column], column, options.topic, None),
-            column,
-            name.upper(),
-            None if given is None else schema_text(f"{column}.schema", given),
+            subject_name(strategies[each.column], each.column, options.topic, None),
+            each.column,
+            each.name.upper(),
+            None if each.schema is None else registered_schema(each),
         )
-        for column, (name, given) in wanted.items()
-        if name is not None and options.topic is not None and strategies[column] == SubjectNameStrategy.TOPIC
+        for each in options.wanted_formats
+        if options.topic is not None and strategies[each.column] == SubjectNameStrategy.TOPIC
     ]
     return RegistryTarget(options.registry_properties, tuple(subjects))
 

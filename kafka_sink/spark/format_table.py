@@ -1,7 +1,7 @@
 """Writes the table of types into a page: ``python -m kafka_sink.spark.format_table docs/formats.md``.
 
 Run manually when a type changes; a test checks that the page is up to date. What the table says is tried: each type is
-derived, matched with each type of Avro, and an example is written as JSON.
+derived, matched with each type of Avro and of Protobuf, and an example is written as JSON.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from kafka_sink.common.files import between_marks
-from kafka_sink.formats.column_format import AVRO, JSON, ColumnFormat
-from kafka_sink.formats.encoders import derived_schema, encoder_of
+from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.encoders import derived_format, encoder_of
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
 from kafka_sink.spark.arrow_types import arrow_type
 
 BEGIN = "<!-- types: begin -->"
@@ -35,6 +36,7 @@ _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
     (t.FloatType(), 0.5),
     (t.DoubleType(), 1e10),
     (t.DecimalType(10, 2), Decimal("1.50")),
+    (t.DecimalType(20, 0), Decimal(1)),
     (t.StringType(), "a"),
     (t.BinaryType(), b"a"),
     (t.DateType(), date(2026, 1, 31)),
@@ -77,23 +79,69 @@ _AVRO: Final[tuple[Any, ...]] = (
 )
 
 
+#: The types that a field of a given message may have, and their names if they are no scalars.
+_PROTOBUF: Final = (
+    *((each, "") for each in ("bool", "int32", "sint32", "sfixed32", "uint32", "fixed32")),
+    *((each, "") for each in ("int64", "sint64", "sfixed64", "uint64", "fixed64")),
+    *((each, "") for each in ("float", "double", "string", "bytes")),
+    ("enum", "e"),
+    ("message", TIMESTAMP),
+    ("message", DURATION),
+)
+
+
 def type_table() -> str:
-    """The table in Markdown: Spark's type, Avro's derived type, the other types that a given schema may have, and a
-    value in JSON with its type in the JSON Schema.
+    """The table in Markdown: Spark's type; Avro's and Protobuf's derived type, each with the other types that a given
+    schema may have; and a value in JSON with its type in the JSON Schema.
     """
-    lines = ["| Spark | Avro, derived | a given Avro schema may also have | JSON | JSON Schema |", "| --- " * 5 + "|"]
+    of_avro = ("Avro, derived", "a given Avro schema may also have")
+    of_protobuf = ("Protobuf, derived", "a given message may also have")
+    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON Schema")
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
         arrow = arrow_type(kind, "value")
-        derived = json.loads(derived_schema(AVRO, arrow, "value"))
+        derived = json.loads(derived_format(AVRO, arrow, "value").schema)
         others = ", ".join(_shown(each) for each in _AVRO if _shown(each) != _shown(derived) and _fits(each, arrow))
-        lines.append(f"| `{kind.simpleString()}` | {_shown(derived)} | {others} | {_in_json(arrow, example)} |")
+        cells = (f"`{kind.simpleString()}`", _shown(derived), others, _in_protobuf(arrow), _in_json(arrow, example))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _in_protobuf(arrow: pa.DataType) -> str:
+    """The derived type of a field, and the others that a given message may have."""
+    row = pa.struct([pa.field("a", arrow)])
+    try:
+        text = derived_format(PROTOBUF, row, "value").schema
+        declared = next(line for line in text.splitlines() if line.endswith(" a = 1;") and line.startswith("  "))
+        derived = declared.removesuffix(" a = 1;").removeprefix("  ").removeprefix("optional ")
+        derived = "message" if pa.types.is_struct(arrow) else derived
+    except FormatError:
+        derived = ""
+    others = [
+        name or kind
+        for kind, name in _PROTOBUF
+        if (name or kind) != derived and _is_field(Field("a", 1, kind, Presence.EXPLICIT, name), row)
+    ]
+    shown = (
+        "any" if len(others) == len(_PROTOBUF) else ", ".join(f"`{'enum' if each == 'e' else each}`" for each in others)
+    )
+    return f"{f'`{derived}`' if derived else '–'} | {shown}"
+
+
+def _is_field(field: Field, row: pa.DataType) -> bool:
+    known = {name: Message(name, ()) for name in (TIMESTAMP, DURATION)}
+    schema = Schema("M", (0,), {"M": Message("M", (field,)), **known}, {"e": Enum("e", (("A", 0),))})
+    try:
+        encoder_of(ColumnFormat("value", PROTOBUF, "", messages=schema), row)
+    except FormatError:
+        return False
+    return True
 
 
 def _in_json(arrow: pa.DataType, example: Any) -> str:
     """The *example* as JSON, and the type in the JSON Schema."""
     try:
-        declared = json.loads(derived_schema(JSON, arrow, "value"))
+        declared = json.loads(derived_format(JSON, arrow, "value").schema)
         form = ColumnFormat("value", JSON, "")
         (payload,) = encoder_of(form, arrow).encode(pa.array([example], arrow)).to_pylist()
     except FormatError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
-from kafka_sink.formats.column_format import FORMATS, JSON, ColumnFormat
+from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
@@ -135,6 +135,18 @@ _A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRow
 
 
 @dataclass(frozen=True)
+class WantedFormat:
+    """What the options say about a column that is written in the format *name*: a given *schema*, and the *message* of
+    Protobuf in it.
+    """
+
+    column: str
+    name: str
+    schema: str | None
+    message: str | None
+
+
+@dataclass(frozen=True)
 class SinkOptions:
     """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
 
@@ -179,8 +191,15 @@ class SinkOptions:
         "key.schema",
         c.STRING,
         None,
-        "with key.format: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        "with key.format: the schema, or a file with it on the driver; default: derived from the column",
         validator=c.Validator("a schema", bool),
+    )
+    key_message: str | None = c.key(
+        "key.message",
+        c.STRING,
+        None,
+        "with key.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
+        validator=c.Validator("the name of a message", bool),
     )
     value_format: str | None = c.key(
         "value.format",
@@ -193,8 +212,15 @@ class SinkOptions:
         "value.schema",
         c.STRING,
         None,
-        "with value.format: the schema as JSON, or a file with it on the driver; default: derived from the column",
+        "with value.format: the schema, or a file with it on the driver; default: derived from the column",
         validator=c.Validator("a schema", bool),
+    )
+    value_message: str | None = c.key(
+        "value.message",
+        c.STRING,
+        None,
+        "with value.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
+        validator=c.Validator("the name of a message", bool),
     )
     on_bad_row: str | None = c.key(
         "onBadRow",
@@ -293,10 +319,20 @@ class SinkOptions:
     checkpoint_location: str | None = None
 
     @property
+    def wanted_formats(self) -> tuple[WantedFormat, ...]:
+        """The formats of the columns that are written in one."""
+        given = (
+            ("key", self.key_format, self.key_schema, self.key_message),
+            ("value", self.value_format, self.value_schema, self.value_message),
+        )
+        return tuple(
+            WantedFormat(column, name, schema, message) for column, name, schema, message in given if name is not None
+        )
+
+    @property
     def formatted(self) -> frozenset[str]:
         """The columns that are written in a format."""
-        named = {"key": self.key_format, "value": self.value_format}
-        return frozenset(column for column, name in named.items() if name is not None)
+        return frozenset(each.column for each in self.wanted_formats)
 
     @property
     def transaction_timeout_ms(self) -> int | None:
@@ -408,25 +444,43 @@ def _check_topic(options: SinkOptions) -> None:
 
 
 def _check_formats(options: SinkOptions) -> None:
-    """:raises ConfigError: if a schema is given for a column without a format."""
-    given = (
-        ("key", options.key_format, options.key_schema),
-        ("value", options.value_format, options.value_schema),
-    )
-    for column, name, schema in given:
-        if schema is not None and name is None:
-            raise ConfigError(f"option {column}.schema has no effect without {column}.format; set both, or remove it")
+    """:raises ConfigError: if options of a format have no effect."""
+    for column, given in (
+        ("key", {"schema": options.key_schema, "message": options.key_message}),
+        ("value", {"schema": options.value_schema, "message": options.value_message}),
+    ):
+        unused = [f"{column}.{name}" for name, value in given.items() if value is not None]
+        if unused and column not in options.formatted:
+            raise ConfigError(f"option {unused[0]} has no effect without {column}.format; set both, or remove it")
     registry, _ = registry_configs(options.registry_properties)
-    for column, name, schema in given:
-        if schema is not None and name == JSON and not registry.urls:
-            raise ConfigError(
-                f"option {column}.schema has no effect with {column}.format=json and without schema.registry.url: JSON "
-                "is written without a schema; remove it"
-            )
+    for wanted in options.wanted_formats:
+        _check_format(wanted, registry)
     if options.registry_properties and not options.formatted:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
     if registry.use_latest and (options.key_schema or options.value_schema):
         raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
+
+
+def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
+    """:raises ConfigError: if options of a column that has a format have no effect."""
+    column = wanted.column
+    if wanted.schema is not None and wanted.name == JSON and not registry.urls:
+        raise ConfigError(
+            f"option {column}.schema has no effect with {column}.format=json and without schema.registry.url: JSON "
+            "is written without a schema; remove it"
+        )
+    if wanted.message is None:
+        return
+    if wanted.name != PROTOBUF:
+        raise ConfigError(
+            f"option {column}.message has no effect with {column}.format={wanted.name}: only schemas of Protobuf have "
+            "messages; remove it"
+        )
+    if wanted.schema is None and not registry.use_latest:
+        raise ConfigError(
+            f"option {column}.message has no effect without {column}.schema or use.latest.version=true: a derived "
+            "schema has one message; remove it, or give a schema"
+        )
 
 
 def _check_bad_rows(options: SinkOptions) -> None:

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 OURS = {"kafka_sink", "pyspark_kafkalite", "tests"}
 #: Known to type checkers only.
 TYPES = {"_typeshed"}
+#: Which of the packages that share a name is meant.
+SHARED = {"google": ["protobuf"]}
 #: Needed and not imported: PySpark refuses its functions with Arrow without it.
 NOT_IMPORTED = {"pandas"}
 #: Only pytest itself imports its plugin.
@@ -60,13 +62,13 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
         file = path.relative_to(ROOT).as_posix()
         for module in imports(path):
             if file != PLUGIN or module != "pytest":
-                yield from ((file, normal(package)) for package in packages.get(module, [module]))
+                yield from ((file, normal(package)) for package in SHARED.get(module, packages.get(module, [module])))
 
 
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("avro", "keystores", "msk", "kerberos", "ui")),
+        ("kafka_sink", ("avro", "protobuf", "keystores", "msk", "kerberos", "ui")),
         ("pyspark_kafkalite", ()),
         ("scripts", ()),
         ("spark_jobs", ("demo",)),

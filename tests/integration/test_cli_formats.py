@@ -1,4 +1,4 @@
-"""Avro and JSON on the command line, with a registry; confluent-kafka is the other client."""
+"""Avro, JSON and Protobuf on the command line, with a registry; confluent-kafka is the other client."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import message_factory
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.cli.main import run
+from kafka_sink.formats.protobuf.descriptors import pool_of
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic
 
@@ -107,6 +110,65 @@ def test_avro_of_other_clients_is_printed_and_written(shell: Shell, tmp_path: Pa
     assert AvroDeserializer(shell.client)(latest, CONTEXT) == ORDER
 
 
+ORDERS = """
+syntax = "proto3";
+package shop;
+message Key { int64 id = 1; }
+message Order {
+  message Line { string sku = 1; }
+  int64 id = 1;
+  optional string note = 2;
+  repeated Line lines = 3;
+  bytes raw = 4;
+  double weight = 5;
+}
+"""
+
+
+def protobuf_class(name: str) -> Any:
+    return message_factory.GetMessageClass(pool_of(ORDERS).FindMessageTypeByName(name))
+
+
+@pytest.mark.behaviour("Schema registry", "consume prints the Protobuf of other clients; produce writes what they read")
+def test_protobuf_of_other_clients_is_printed_and_written(shell: Shell, tmp_path: Path) -> None:
+    kind, line = protobuf_class("shop.Order"), protobuf_class("shop.Order.Line")
+    order = kind(id=7, note="ü", lines=[line(sku="a")], raw=b"\xff", weight=float("inf"))
+    theirs = ProtobufSerializer(kind, shell.client)(order, CONTEXT)
+    nested = ProtobufSerializer(line, shell.client)(line(sku="b"), CONTEXT)
+    shell.send(theirs, None, nested)
+    shown = {"id": "7", "note": "ü", "lines": [{"sku": "a"}], "raw": "/w==", "weight": "Infinity"}
+    asked = ["--format", "protobuf", "--registry", shell.url]
+    assert shell.consume(*asked) == [shown, None, {"sku": "b"}]
+    of_order = ["--value-message", "Order"]
+    shell("produce", TOPIC, *asked, *of_order, stdin=json.dumps({"key": "k", "value": shown}).encode())
+    (tmp_path / "orders.proto").write_text(ORDERS)
+    given = ["--value-schema", str(tmp_path / "orders.proto"), "--value-message", "shop.Order.Line"]
+    shell("produce", TOPIC, *asked, *given, stdin=b'{"value": {"sku": "b"}}')
+    _, _, _, latest, registered = (each.value for each in read_topic(shell.servers, TOPIC))
+    assert latest == theirs
+    assert registered == nested
+    assert ProtobufDeserializer(kind, {}, shell.client)(latest, CONTEXT) == order
+    told = shell("produce", TOPIC, *asked, *of_order, stdin=b'{"value": {"id": "x"}}\n{"value": {"di": 1}}', code=1)
+    assert "line 1: field value: " in told
+    assert 'has no field named "di"' in told
+
+
+def test_what_is_no_protobuf_names_the_record(shell: Shell) -> None:
+    schema_id = shell.client.register_schema("s", Schema(ORDERS, "PROTOBUF"))
+    header = b"\0" + schema_id.to_bytes(4, "big")
+    for payload, expected in (
+        (b"plain", "it was written without a schema registry"),
+        (header, "the payload has no position of a message behind the id of its schema"),
+        (header + b"\x02\x08", f"is of a message that schema {schema_id} does not have: (4,)"),
+        (header + b"\x00\xff", f"orders-0 at offset 3: the value is no Protobuf of schema {schema_id}"),
+    ):
+        shell.send(payload)
+        offset = len(read_topic(shell.servers, TOPIC)) - 1
+        told = shell("consume", TOPIC, "--format", "protobuf", "--registry", shell.url, "--offset", str(offset), code=1)
+        assert expected in told
+    assert "give --registry URL" in shell("consume", TOPIC, "--format", "protobuf", code=2)
+
+
 def test_json_is_printed_with_all_its_digits(shell: Shell) -> None:
     theirs = JSONSerializer('{"title": "T", "type": "object"}', shell.client)({"a": [1, "ü"]}, CONTEXT)
     exact = b'{"a":\n0.12345678901234567890123}'
@@ -154,15 +216,23 @@ def test_lines_that_do_not_fit_are_reported_with_the_path(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--format", "avro"], ["--value-schema", __file__], ["--raw", "--format", "avro"]]
+    "arguments",
+    [
+        ["--format", "avro"],
+        ["--value-schema", __file__],
+        ["--raw", "--format", "avro"],
+        ["--value-message", "M", "--format", "avro"],
+    ],
 )
 def test_options_that_do_not_fit_are_refused(shell: Shell, arguments: list[str]) -> None:
-    more = ["--registry", shell.url] if "--raw" in arguments else []
+    expected = {"--raw": "exclude each other", "--value-message": "needs --format protobuf"}
+    more = ["--registry", shell.url] if arguments[0] in expected else []
     told = shell("produce", TOPIC, *arguments, *more, code=2)
-    assert ("exclude each other" if more else "belong together") in told
+    assert expected.get(arguments[0], "belong together") in told
 
 
-def test_missing_package_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fastavro", None)
-    told = shell("consume", TOPIC, "--format", "avro", "--registry", shell.url, code=2)
-    assert "pip install 'kafkalite[avro]'" in told
+@pytest.mark.parametrize(("form", "package"), [("avro", "fastavro"), ("protobuf", "grpc_tools")])
+def test_missing_package_is_named(form: str, package: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    told = shell("consume", TOPIC, "--format", form, "--registry", shell.url, code=2)
+    assert f"pip install 'kafkalite[{form}]'" in told

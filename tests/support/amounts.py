@@ -194,7 +194,12 @@ AVRO_BATCHES = _amount(
     20_000,
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
-
+PROTOBUF_BATCHES = _amount(
+    "KAFKALITE_PROTOBUF_BATCHES",
+    80,
+    100_000,
+    "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
+)
 JSON_FRAMES = _amount(
     "KAFKALITE_JSON_FRAMES",
     6,

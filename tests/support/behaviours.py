@@ -34,6 +34,7 @@ PARTS: Final = (
     "Compression",
     "Avro",
     "JSON",
+    "Protobuf",
     "Schema registry",
     "Dead letters",
     "BufferPool",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import DataType, StructType
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.formats.column_format import JSON, ColumnFormat
-from kafka_sink.registry.subjects import wire_header
+from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat
+from kafka_sink.registry.subjects import message_position, wire_header
 from kafka_sink.spark.driver.registration import Registration, registration_of
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.options import SinkOptions, WantedFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: What a schema in an option begins with; anything else but a primitive type's name is the name of a file.
 _BEGINNINGS: Final = ("{", "[", '"')
 
-#: A schema is a few kilobytes; a file of this size is another one.
-_MAX_SCHEMA_BYTES: Final = 1 << 20
+#: A schema is a few kilobytes, and more with all that it imports; a larger file is another one.
+_MAX_SCHEMA_BYTES: Final = 8 << 20
 
 
 def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
@@ -34,39 +34,40 @@ def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
     registry = registration_of(options)
-    wanted = {"key": (options.key_format, options.key_schema), "value": (options.value_format, options.value_schema)}
     formats = [
-        _format_of(column, name, _arrow_type(schema[column].dataType, column), given, registry)
-        for column, (name, given) in wanted.items()
-        if name is not None
+        _format_of(each, _arrow_type(schema[each.column].dataType, each.column), registry)
+        for each in options.wanted_formats
     ]
     # The tasks do not ask the registry, so they get nothing of what is needed to ask it.
     return replace(options, formats=tuple(formats), registry_properties={})
 
 
-def _format_of(
-    column: str, name: str, kind: pa.DataType, given: str | None, registry: Registration | None
-) -> ColumnFormat:
+def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
     # Only writes with a format load Arrow in this process.
-    from kafka_sink.formats.encoders import check_given, derived_schema, encoder_of
+    from kafka_sink.formats.encoders import derived_format, encoder_of, given_format
 
+    column, name = wanted.column, wanted.name
     latest = None if registry is None else registry.latest(column, name)
     if latest is not None:
-        text = latest.schema
-    elif given is not None:
-        text = schema_text(f"{column}.schema", given)
-    else:
+        ready = given_format(name, latest.schema, kind, column, wanted.message)
+    elif wanted.schema is not None:
+        ready = given_format(name, schema_text(wanted), kind, column, wanted.message)
+    elif name == JSON and registry is None:
         # JSON needs no schema to be written or read.
-        text = "" if name == JSON and registry is None else derived_schema(name, kind, column)
-    if latest is not None or given is not None:
-        check_given(name, text, kind, column)
-    ready = ColumnFormat(column, name, text)
+        ready = ColumnFormat(column, name, "")
+    else:
+        ready = derived_format(name, kind, column)
     # Refuses what the tasks could not write.
     encoder_of(ready, kind)
     if registry is None:
         return ready
     schema_id = registry.id_of(ready) if latest is None else latest.schema_id
-    return replace(ready, prefix=wire_header(schema_id))
+    return replace(ready, prefix=wire_header(schema_id) + _position(ready))
+
+
+def _position(form: ColumnFormat) -> bytes:
+    """Where the message stands in the schema: Protobuf's payloads have it after the id."""
+    return b"" if form.messages is None else message_position(form.messages.position)
 
 
 def _arrow_type(kind: DataType, column: str) -> pa.DataType:
@@ -75,27 +76,51 @@ def _arrow_type(kind: DataType, column: str) -> pa.DataType:
     return arrow_type(kind, column)
 
 
-def schema_text(option: str, given: str) -> str:
-    """The schema that *given* is, or that the file of this name holds.
+def registered_schema(wanted: WantedFormat) -> str:
+    """The schema that the option is, as a registry gets it.
+
+    :raises ConfigError: as :func:`schema_text` does, and if the schema cannot be registered.
+    """
+    text = schema_text(wanted)
+    if wanted.name != PROTOBUF:
+        return text
+    from kafka_sink.formats.protobuf.parsing import registered_text
+
+    return registered_text(text, wanted.message)
+
+
+def schema_text(wanted: WantedFormat) -> str:
+    """The schema that the option is, or that the file of this name holds. Text of Protobuf has braces, and names of
+    files have none.
 
     :raises ConfigError: if the file cannot be read.
     """
     from kafka_sink.formats.avro.schema import PRIMITIVES
 
-    if given.startswith(_BEGINNINGS) or given in PRIMITIVES:
+    given, is_protobuf = wanted.schema or "", wanted.name == PROTOBUF
+    is_itself = "{" in given if is_protobuf else given.startswith(_BEGINNINGS) or given in PRIMITIVES
+    if is_itself:
         return given
     path = Path(given.removeprefix("file:"))
     try:
         size = path.stat().st_size
         if size > _MAX_SCHEMA_BYTES:
             raise ConfigError(
-                f"option {option}: the file {given} has {size} bytes, and a schema at most {_MAX_SCHEMA_BYTES}; name "
-                "the file of the schema"
+                f"option {wanted.column}.schema: the file {given} has {size} bytes, and a schema at most "
+                f"{_MAX_SCHEMA_BYTES}; name the file of the schema"
             )
-        return path.read_text(encoding="utf-8")
+        return _read_protobuf(path) if is_protobuf else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        itself = "the schema itself" if is_protobuf else "the schema itself as JSON"
         raise ConfigError(
-            f"option {option}: the file {given} cannot be read on the driver ({reason}); name the file of a "
-            "schema, or give the schema itself as JSON"
+            f"option {wanted.column}.schema: the file {given} cannot be read on the driver ({reason}); name the file "
+            f"of a schema, or give {itself}"
         ) from None
+
+
+def _read_protobuf(path: Path) -> str:
+    # Only writes by such a file load its compiler.
+    from kafka_sink.formats.protobuf.descriptors import read_schema
+
+    return read_schema(path)

@@ -60,19 +60,19 @@ class Registration:
             column.
         """
         # Only writes with a registry load the formats here.
-        from kafka_sink.formats.encoders import record_name
+        from kafka_sink.formats.encoders import record_name, registered_schema
 
-        record = record_name(form.name, form.schema)
+        record = record_name(form)
         subject = subject_name(self._strategy(form.column), form.column, self.topic, record)
         if (subject, form.schema) not in self._ids:
-            self._ids[subject, form.schema] = self._ask(form, subject)
+            self._ids[subject, form.schema] = self._ask(form, registered_schema(form), subject)
         return self._ids[subject, form.schema]
 
     def _strategy(self, column: str) -> str:
         return self.config.key_strategy if column == "key" else self.config.value_strategy
 
-    def _ask(self, form: ColumnFormat, subject: str) -> int:
-        column, schema, kind = form.column, form.schema, form.name.upper()
+    def _ask(self, form: ColumnFormat, schema: str, subject: str) -> int:
+        column, kind = form.column, form.name.upper()
         try:
             if self.config.auto_register:
                 return self.client.register(subject, schema, kind)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kafka_sink.formats.avro.compatibility import problems
 from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.protobuf.compatibility import problems as protobuf_problems
+from kafka_sink.formats.protobuf.parsing import parse_file
 from kafka_sink.registry.embedded_registry import answer
 from kafka_sink.registry.schema_store import LEVELS, Schema, SchemaStore
 
@@ -167,4 +171,56 @@ def test_json_schemas_are_kept_with_their_type_and_compared() -> None:
     assert "the type is AVRO, and was JSON" in ask(store, "POST", path, schema=A)[1]["message"]
     assert ask(store, "POST", path, schema="[]", schemaType="JSON")[0] == 422
     assert ask(store, "POST", path, schema='syntax = "proto3";', schemaType="PROTOBUF")[0] == 422
-    assert ask(store, "GET", "/schemas/types") == (200, ["AVRO", "JSON"])
+    assert ask(store, "GET", "/schemas/types") == (200, ["AVRO", "JSON", "PROTOBUF"])
+
+
+def messages(*fields: str, more: str = "") -> str:
+    declared = " ".join(f"{each};" for each in fields)
+    return f'syntax = "proto2"; package p; enum E {{ A = 0; }} message N {{}} message M {{ {declared} }} {more}'
+
+
+def test_protobuf_is_kept_as_text_and_answered_as_descriptor_too() -> None:
+    store = SchemaStore()
+    path, text = "/subjects/p/versions", messages("optional int32 a = 1")
+    assert ask(store, "POST", path, schema=text, schemaType="PROTOBUF") == (200, {"id": 1})
+    assert ask(store, "GET", "/schemas/ids/1") == (200, {"schemaType": "PROTOBUF", "schema": text})
+    (status, serialized) = ask(store, "GET", "/schemas/ids/1?format=serialized")
+    file = FileDescriptorProto.FromString(base64.b64decode(serialized["schema"]))
+    assert (status, [each.name for each in file.message_type]) == (200, ["N", "M"])
+    # The same schema, by another file name and as a descriptor, is no other version.
+    file.name = "other.proto"
+    again = base64.b64encode(file.SerializeToString()).decode()
+    assert ask(store, "POST", path, schema=again, schemaType="PROTOBUF") == (200, {"id": 1})
+    assert ask(store, "GET", f"{path}/1?format=serialized")[1]["schema"] == serialized["schema"]
+    refused = ask(store, "POST", path, schema="message M {", schemaType="PROTOBUF")
+    assert (refused[0], "Invalid schema: the Protobuf schema is invalid" in refused[1]["message"]) == (422, True)
+
+
+_A = "optional int32 a = 1"
+CHANGES = [
+    ([_A], [_A, "optional string b = 2"], None),
+    ([_A, "optional string b = 2"], [_A], None),
+    ([_A, "map<string, N> b = 2"], [_A], None),
+    ([_A], ["optional uint64 a = 1"], None),
+    ([_A], ["optional E a = 1"], None),
+    ([_A], ["optional int32 other = 1"], None),
+    (["optional string a = 1"], ["repeated bytes a = 1"], None),
+    ([_A], ["optional string a = 1"], "FIELD_KIND_CHANGED: the field at path '#/p.M/1' is string, which does not read"),
+    ([_A], ["optional sint32 a = 1"], "FIELD_KIND_CHANGED"),
+    (["optional N a = 1"], ["optional M a = 1"], "FIELD_KIND_CHANGED"),
+    ([_A], ["repeated int32 a = 1"], "FIELD_LABEL_CHANGED: the field at path '#/p.M/1' is repeated int32, and was"),
+    ([_A], [_A, "required int32 b = 2"], "REQUIRED_FIELD_ADDED: the field 'b' at path '#/p.M/2'"),
+    ([_A, "required int32 b = 2"], [_A], "REQUIRED_FIELD_REMOVED: the required field 'b'"),
+    ([_A], ["required int32 a = 1"], "REQUIRED_FIELD_CHANGED"),
+    (["oneof o { int32 a = 1; int32 b = 2; }"], [_A], "ONEOF_FIELD_REMOVED: the field 'b' of a oneof"),
+    (["optional N a = 1", "message X {}"], ["optional N a = 1"], "MESSAGE_REMOVED: the message at path '#/p.M.X'"),
+]
+
+
+@pytest.mark.behaviour("Schema registry", "A Protobuf schema in which a number stands for something else is refused")
+@pytest.mark.parametrize(("before", "after", "expected"), CHANGES)
+def test_numbers_of_protobuf_keep_their_types(before: list[str], after: list[str], expected: str | None) -> None:
+    reader, writer = (parse_file(messages(*fields)) for fields in (after, before))
+    found = list(protobuf_problems(reader, writer))
+    assert len(found) == (expected is not None)
+    assert (expected or "") in "".join(found)

@@ -15,4 +15,4 @@ PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
 def test_page_shows_the_types_as_they_are() -> None:
     shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
     assert shown.strip() == type_table().strip(), "run: python -m kafka_sink.spark.format_table docs/formats.md"
-    assert "| `bigint` | `long` | `float`, `double` | `1` | `integer` |" in shown
+    assert "| `bigint` | `long` | `float`, `double` | `int64` | " in shown

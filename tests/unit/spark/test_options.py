@@ -162,7 +162,7 @@ def test_a_broken_address_is_refused_before_any_task() -> None:
 
 
 def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
-    assert len(pickle.dumps(parse_options(REQUIRED))) < 700
+    assert len(pickle.dumps(parse_options(REQUIRED))) < 750
 
 
 def test_extra_columns_are_errors() -> None:

@@ -1,0 +1,1 @@
+"""Protobuf payloads from Arrow columns, as Google's libraries serialize messages, without a loop over rows."""

@@ -1,0 +1,282 @@
+"""Finds for each column the field of a message and the writer; what does not fit is refused before any row.
+
+Called on the driver, and once per task. Columns and fields match by their names. As in spark-protobuf a field without a
+column is left out if it is not required, and a column without a field is an error.
+
+Source: apache/spark ``ProtobufSerializer.scala``; https://protobuf.dev/programming-guides/encoding/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.common.config import nearest
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.compounds import (
+    FieldWriter,
+    GroupWriter,
+    MapWriter,
+    MessageFields,
+    MessageWriter,
+    NothingWriter,
+    Oneof,
+    PackedWriter,
+    RepeatedWriter,
+    RequiredWriter,
+    SingularWriter,
+    WrapperWriter,
+)
+from kafka_sink.formats.protobuf.leaves import (
+    BooleanWriter,
+    BytesWriter,
+    DecimalWriter,
+    EnumWriter,
+    FloatWriter,
+    IntegerWriter,
+    Value,
+)
+from kafka_sink.formats.protobuf.moments import MomentWriter
+from kafka_sink.formats.protobuf.schema import (
+    BOOL,
+    DOUBLE,
+    DURATION,
+    ENUM,
+    FLOAT,
+    GROUP,
+    MESSAGE,
+    TIMESTAMP,
+    WRAPPERS,
+    Field,
+    Message,
+    Presence,
+    Schema,
+)
+from kafka_sink.formats.protobuf.wire import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    LENGTH_DELIMITED,
+    START_GROUP,
+    VARINT,
+    tag_of,
+)
+
+_STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
+    pa.int8(): np.int8,
+    pa.int16(): np.int16,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+}
+#: The wire type of each type of integers, and the numbers that it has.
+_INTEGERS: Final[Mapping[str, tuple[int, int, int]]] = {
+    "int32": (VARINT, -(1 << 31), (1 << 31) - 1),
+    "sint32": (VARINT, -(1 << 31), (1 << 31) - 1),
+    "sfixed32": (FIXED32, -(1 << 31), (1 << 31) - 1),
+    "uint32": (VARINT, 0, (1 << 32) - 1),
+    "fixed32": (FIXED32, 0, (1 << 32) - 1),
+    "int64": (VARINT, -(1 << 63), (1 << 63) - 1),
+    "sint64": (VARINT, -(1 << 63), (1 << 63) - 1),
+    "sfixed64": (FIXED64, -(1 << 63), (1 << 63) - 1),
+    "uint64": (VARINT, 0, (1 << 64) - 1),
+    "fixed64": (FIXED64, 0, (1 << 64) - 1),
+}
+_OTHER_WIRE_TYPES: Final[Mapping[str, int]] = {
+    BOOL: VARINT,
+    ENUM: VARINT,
+    FLOAT: FIXED32,
+    DOUBLE: FIXED64,
+    GROUP: START_GROUP,
+}
+_PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# The years 1 to 9999.
+_FIRST_SECOND: Final = -62_135_596_800
+_LAST_SECOND: Final = 253_402_300_799
+_LONGEST: Final = 315_576_000_000
+
+_CAST: Final = "cast the column, or change the schema"
+
+
+def fields_of_rows(schema: Schema, kind: pa.DataType, path: str) -> MessageFields:
+    """The writers of column *path*, whose rows have the type *kind*, as the root of *schema*.
+
+    :raises FormatError: if the column cannot be written so; the text names the column and both types.
+    """
+    return _Matching(schema).fields(schema.messages[schema.root], kind, path)
+
+
+class _Matching:
+    """The writers of the columns that meet one schema. A message may contain itself as deep as the column does."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def fields(self, message: Message, kind: pa.DataType, path: str) -> MessageFields:
+        """:raises FormatError: if a struct of the type *kind* cannot be written as *message*."""
+        if not pa.types.is_struct(kind):
+            raise FormatError(
+                f"column '{path}' is {kind}, which cannot be written as the schema's {message}; make it a struct: "
+                "struct('*')"
+            )
+        names = [field.name for field in kind]
+        _check_names(names, message, path)
+        columns, writers = [], []
+        for field in message.fields:
+            place = f"{path}.{field.name}"
+            if field.name in names:
+                columns.append(names.index(field.name))
+                writers.append(self._field_writer(field, kind[names.index(field.name)].type, place))
+            elif field.presence is Presence.REQUIRED:
+                raise FormatError(
+                    f"column '{place}' is missing: the schema's field '{field.name}' is required; add the column, or "
+                    "make the field optional"
+                )
+        return MessageFields(path, tuple(columns), tuple(writers), _oneofs(message, names))
+
+    def _field_writer(self, field: Field, kind: pa.DataType, path: str) -> FieldWriter:
+        if pa.types.is_null(kind) and field.presence is not Presence.REQUIRED:
+            return NothingWriter()
+        entry = self._schema.messages.get(field.type_name)
+        if entry is not None and entry.is_map_entry:
+            return self._map_writer(field, entry, kind, path)
+        if field.presence in (Presence.REPEATED, Presence.PACKED):
+            if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+                raise _mismatch(field, kind, path, "make it an array: array(…)")
+            items = self._value(field, kind.value_type, f"{path}[]")
+            if field.presence is Presence.PACKED:
+                return PackedWriter(path, tag_of(field.number, LENGTH_DELIMITED), items)
+            return RepeatedWriter(path, _tag(field), items)
+        value = self._value(field, kind, path)
+        if field.presence is Presence.REQUIRED:
+            return RequiredWriter(path, _tag(field), value)
+        return SingularWriter(_tag(field), value, field.presence is Presence.IMPLICIT)
+
+    def _map_writer(self, field: Field, entry: Message, kind: pa.DataType, path: str) -> FieldWriter:
+        if not pa.types.is_map(kind):
+            raise _mismatch(field, kind, path, "make it a map")
+        key, value = entry.fields
+        return MapWriter(
+            path,
+            _tag(field),
+            _tag(key),
+            self._value(key, kind.key_type, f"{path}{{key}}"),
+            _tag(value),
+            self._value(value, kind.item_type, f"{path}{{}}"),
+        )
+
+    def _value(self, field: Field, kind: pa.DataType, path: str) -> Value:
+        """The writer of what is not null."""
+        if field.kind == ENUM and (_is_text(kind) or kind in _STORED):
+            return EnumWriter(path, self._schema.enums[field.type_name].numbers, _is_text(kind))
+        if field.kind == GROUP:
+            return GroupWriter(self._inside(field, kind, path), tag_of(field.number, END_GROUP))
+        if field.kind == MESSAGE:
+            found = _well_known(field, kind, path)
+            return MessageWriter(self._inside(field, kind, path)) if found is None else found
+        return _scalar(field, kind, path)
+
+    def _inside(self, field: Field, kind: pa.DataType, path: str) -> MessageFields:
+        if not pa.types.is_struct(kind):
+            raise _mismatch(field, kind, path, _CAST)
+        return self.fields(self._schema.messages[field.type_name], kind, path)
+
+
+def _well_known(field: Field, kind: pa.DataType, path: str) -> Value | None:
+    """The writer of a message from a column without parts; None if there is none."""
+    if field.type_name == TIMESTAMP and pa.types.is_timestamp(kind) and kind.tz is not None:
+        allowed = "google.protobuf.Timestamp takes the years 1 to 9999"
+        return MomentWriter(path, _PER_SECOND[kind.unit], _FIRST_SECOND, _LAST_SECOND, allowed, is_signed=False)
+    if field.type_name == DURATION and pa.types.is_duration(kind):
+        allowed = "google.protobuf.Duration takes 10,000 years"
+        return MomentWriter(path, _PER_SECOND[kind.unit], -_LONGEST, _LONGEST, allowed, is_signed=True)
+    if field.type_name in WRAPPERS and not pa.types.is_struct(kind):
+        inside = Field("value", 1, WRAPPERS[field.type_name], Presence.IMPLICIT)
+        return WrapperWriter(_wire_type(inside), _scalar(inside, kind, path))
+    return None
+
+
+def _scalar(field: Field, kind: pa.DataType, path: str) -> Value:
+    if field.kind in _INTEGERS:
+        return _integer(field, kind, path)
+    match field.kind:
+        case "bool" if pa.types.is_boolean(kind):
+            return BooleanWriter()
+        case "float" if pa.types.is_float32(kind):
+            return FloatWriter(np.float32, np.float32)
+        case "double" if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+            return FloatWriter(np.float32 if pa.types.is_float32(kind) else np.float64, np.float64)
+        case "string" if _is_text(kind):
+            return BytesWriter(path, is_text=True)
+        case "bytes" if _is_text(kind) or _is_bytes(kind):
+            return BytesWriter(path, is_text=False)
+    raise _mismatch(field, kind, path, _CAST)
+
+
+def _integer(field: Field, kind: pa.DataType, path: str) -> Value:
+    wire_type, low, high = _INTEGERS[field.kind]
+    is_zigzag = field.kind in ("sint32", "sint64")
+    if pa.types.is_decimal128(kind) and kind.scale == 0 and high == (1 << 64) - 1:
+        return DecimalWriter(path, field.kind, wire_type)
+    if pa.types.is_date32(kind) and high == (1 << 31) - 1:
+        return IntegerWriter(path, field.kind, np.int32, wire_type, is_zigzag)
+    stored = _STORED.get(kind)
+    if stored is None:
+        raise _mismatch(field, kind, path, _CAST)
+    held = np.iinfo(stored)  # type: ignore[type-var]
+    if low == -(1 << 31) and held.max > high:
+        # What a bigint has that is no int would be found in a row only.
+        raise _mismatch(field, kind, path, "cast the column to int, or make the field int64")
+    bounds = None if low <= held.min and held.max <= high else (low, high)
+    return IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
+
+
+def _check_names(names: list[str], message: Message, path: str) -> None:
+    """:raises FormatError: if two columns have the same name, or a column has no field."""
+    known = [field.name for field in message.fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
+        if name not in known:
+            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
+            raise FormatError(
+                f"column '{path}.{name}' has no field in the schema's {message}{meant or nearest(name, known)}; rename "
+                "or drop it, or add it to the schema"
+            )
+
+
+def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
+    """The oneofs of which several fields have a column."""
+    found: dict[str, list[str]] = {}
+    for field in message.fields:
+        if field.oneof is not None and field.name in names:
+            found.setdefault(field.oneof, []).append(field.name)
+    return tuple(
+        Oneof(name, tuple(names.index(each) for each in members), tuple(members))
+        for name, members in found.items()
+        if len(members) > 1
+    )
+
+
+def _tag(field: Field) -> bytes:
+    return tag_of(field.number, _wire_type(field))
+
+
+def _wire_type(field: Field) -> int:
+    if field.kind in _INTEGERS:
+        return _INTEGERS[field.kind][0]
+    return _OTHER_WIRE_TYPES.get(field.kind, LENGTH_DELIMITED)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _mismatch(field: Field, kind: pa.DataType, path: str, remedy: str) -> FormatError:
+    return FormatError(f"column '{path}' is {kind}, which cannot be written as the schema's {field}; {remedy}")

@@ -1,0 +1,165 @@
+"""Resolves the text of a schema into messages as data.
+
+Called on the driver, by the command line and by the registry in memory; tasks never need it. The text is that of a
+``.proto`` file, or base64 of a FileDescriptorProto, as registries have it, or of a FileDescriptorSet. What is a
+``.proto`` file is compiled by protoc, which the package grpcio-tools contains, in a process of its own.
+
+Source: https://protobuf.dev/programming-guides/proto3/, google/protobuf/descriptor.proto.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any
+
+from kafka_sink.common.config import nearest
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.descriptors import (
+    descriptors,
+    has_own_set,
+    is_well_known,
+    kind_name,
+    other_imports,
+    pool_of,
+)
+from kafka_sink.formats.protobuf.schema import Enum, Field, Message, Presence, Schema
+
+
+def parse_schema(text: str, message: str | None = None) -> Schema:
+    """The schema of *text* with the root *message*, a full name or its last part; by default the first message.
+
+    :raises FormatError: if it is no valid schema, if it does not have the message, or if a package is missing.
+    """
+    found = _Resolved()
+    root, position = _root(text, message)
+    found.add(pool_of(text).FindMessageTypeByName(root))
+    return Schema(root, position, found.messages, found.enums)
+
+
+def parse_file(text: str) -> Schema:
+    """As :func:`parse_schema`, with all messages and enums of the file, whether the root needs them or not."""
+    found = _Resolved()
+    known = message_names(text)
+    for name, _ in known:
+        found.add(pool_of(text).FindMessageTypeByName(name))
+    root, position = _root(text, None)
+    return Schema(root, position, found.messages, found.enums)
+
+
+def file_descriptor(text: str, *, is_named: bool = True) -> str:
+    """The file that *text* is, as base64 of its FileDescriptorProto; with *is_named* false, the same for equal files of
+    any name.
+
+    :raises FormatError: if it is no valid schema, or if a package is missing.
+    """
+    file = copy.copy(descriptors(text).file[-1])
+    if not is_named:
+        file.ClearField("name")
+    return base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii")
+
+
+def registered_text(text: str, message: str | None = None) -> str:
+    """*text* as it is registered: of a set, the file that declares the root.
+
+    :raises FormatError: as :func:`parse_schema` does, and if the file imports others than ``google/protobuf/…``.
+    """
+    if not has_own_set(text):
+        return text
+    root, _ = _root(text, message)
+    name = pool_of(text).FindMessageTypeByName(root).file.name
+    if others := other_imports(text, name):
+        raise FormatError(
+            f"the Protobuf schema imports {', '.join(others)}, and schemas with references are not registered; put all "
+            "messages into one file"
+        )
+    declared = next(each for each in descriptors(text).file if each.name == name)
+    return base64.b64encode(declared.SerializeToString()).decode("ascii")
+
+
+def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The full names of the messages of *text*, each before those that it contains, with their positions.
+
+    :raises FormatError: if it is no valid schema, or if a package is missing.
+    """
+    files = descriptors(text).file
+    # The last file is the one that was compiled. A set may have several, and what they import.
+    others = [each for each in files[:-1] if not is_well_known(each.name)] if has_own_set(text) else []
+    return [each for file in (files[-1], *others) for each in _named(file.message_type, file.package, ())]
+
+
+def _named(messages: Any, scope: str, position: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+    found: list[tuple[str, tuple[int, ...]]] = []
+    # The entries of maps are messages that nobody has written, and are not counted.
+    for index, each in enumerate(each for each in messages if not each.options.map_entry):
+        name = f"{scope}.{each.name}" if scope else each.name
+        found += [(name, (*position, index)), *_named(each.nested_type, name, (*position, index))]
+    return found
+
+
+def _root(text: str, message: str | None) -> tuple[str, tuple[int, ...]]:
+    """The full name and the position of *message*, or of the first one."""
+    known = message_names(text)
+    if not known:
+        raise FormatError("the Protobuf schema declares no message")
+    if message is None:
+        return known[0]
+    names = [name for name, _ in known]
+    matching = [each for each in known if each[0] == message] or [
+        each for each in known if each[0].endswith(f".{message}")
+    ]
+    if not matching:
+        raise FormatError(
+            f"the Protobuf schema has no message '{message}'{nearest(message, names)}; it has {', '.join(names)}"
+        )
+    if len(matching) > 1:
+        raise FormatError(
+            f"the Protobuf schema has several messages '{message}': {', '.join(name for name, _ in matching)}; name "
+            "one of them in full"
+        )
+    return matching[0]
+
+
+class _Resolved:
+    """The messages and enums that a message needs."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Message] = {}
+        self.enums: dict[str, Enum] = {}
+
+    def add(self, descriptor: Any) -> None:
+        """Add a message, and all that it contains."""
+        waiting = [descriptor]
+        while waiting:
+            each = waiting.pop()
+            if each.full_name in self.messages:
+                continue
+            fields = sorted(each.fields, key=lambda field: field.number)
+            self.messages[each.full_name] = Message(
+                each.full_name, tuple(_field(field) for field in fields), each.GetOptions().map_entry
+            )
+            waiting += [field.message_type for field in fields if field.message_type is not None]
+            for enum in (field.enum_type for field in fields if field.enum_type is not None):
+                numbers = tuple((value.name, value.number) for value in enum.values)
+                self.enums[enum.full_name] = Enum(enum.full_name, numbers)
+
+
+def _field(field: Any) -> Field:
+    inner, oneof = field.message_type or field.enum_type, field.containing_oneof
+    return Field(
+        field.name,
+        field.number,
+        kind_name(field.type),
+        _presence(field),
+        "" if inner is None else inner.full_name,
+        # proto3 has a oneof for each optional field, which contains nothing else.
+        None if oneof is None or len(oneof.fields) == 1 else oneof.name,
+    )
+
+
+def _presence(field: Any) -> Presence:
+    if field.is_repeated:
+        return Presence.PACKED if field.is_packed else Presence.REPEATED
+    if field.is_required:
+        return Presence.REQUIRED
+    return Presence.EXPLICIT if field.has_presence else Presence.IMPLICIT
