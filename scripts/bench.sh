@@ -6,6 +6,7 @@
 #   scripts/bench.sh records   KafkaProducer.send compared with kafka-python, aiokafka and confluent-kafka
 #   scripts/bench.sh avro      rows encoded to Avro compared with fastavro, without a broker
 #   scripts/bench.sh json      rows written as JSON compared with json.dumps, without a broker
+#   scripts/bench.sh protobuf  rows encoded to Protobuf compared with Google's library and ptars, without a broker
 #   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
 #   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
@@ -135,6 +136,10 @@ case "$command" in
     json)
         ensure_venv bench
         python -m tests.bench.bench_json "$@"
+        ;;
+    protobuf)
+        ensure_venv bench
+        python -m tests.bench.bench_protobuf "$@"
         ;;
     stream)
         prepare
