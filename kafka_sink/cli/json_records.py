@@ -55,8 +55,27 @@ def to_json_line(record: ConsumedRecord, key: Shown = bytes_text, value: Shown =
     return ("{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}\n").encode("utf-8")
 
 
-def from_json_line(topic: str, line: bytes, value: Read | None = None) -> ProducerRecord:
-    """The record that *line* describes, for *topic*; *value* makes bytes of its value, by default of text or base64.
+def bytes_from_json(value: Any, field: str) -> bytes | None:
+    """The bytes of a text, or of base64.
+
+    :raises SerializationError: if *value* is neither; the text names the *field*.
+    """
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if isinstance(value, dict) and list(value) == [_BASE64] and isinstance(value[_BASE64], str):
+            return base64.b64decode(value[_BASE64], validate=True)
+    except ValueError as error:
+        raise SerializationError(f"field {field}: {error}") from None
+    raise SerializationError(f'field {field}: expected text, null or {{"{_BASE64}": "…"}}')
+
+
+def from_json_line(
+    topic: str, line: bytes, key: Read = bytes_from_json, value: Read = bytes_from_json
+) -> ProducerRecord:
+    """The record that *line* describes, for *topic*; *key* and *value* make bytes of its key and value.
 
     :raises SerializationError: if the line is not JSON or not an object, or if a field is unknown or has the wrong
         type.
@@ -75,8 +94,8 @@ def from_json_line(topic: str, line: bytes, value: Read | None = None) -> Produc
         raise SerializationError("field value is missing; use null for a record without a value")
     return ProducerRecord(
         topic,
-        (value or bytes_from_json)(fields.get("value"), "value"),
-        key=bytes_from_json(fields.get("key"), "key"),
+        value(fields["value"], "value"),
+        key=key(fields.get("key"), "key"),
         partition=_int_from_json(fields.get("partition"), "partition", bits=31),
         timestamp=_int_from_json(fields.get("timestamp"), "timestamp", bits=63),
         headers=_headers_from_json(fields.get("headers")),
@@ -91,23 +110,6 @@ def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return {_BASE64: base64.b64encode(data).decode("ascii")}
-
-
-def bytes_from_json(value: Any, field: str) -> bytes | None:
-    """The bytes of a text, or of base64.
-
-    :raises SerializationError: if *value* is neither; the text names the *field*.
-    """
-    if value is None:
-        return None
-    try:
-        if isinstance(value, str):
-            return value.encode("utf-8")
-        if isinstance(value, dict) and list(value) == [_BASE64] and isinstance(value[_BASE64], str):
-            return base64.b64decode(value[_BASE64], validate=True)
-    except ValueError as error:
-        raise SerializationError(f"field {field}: {error}") from None
-    raise SerializationError(f'field {field}: expected text, null or {{"{_BASE64}": "…"}}')
 
 
 def _int_from_json(value: Any, field: str, bits: int) -> int | None:

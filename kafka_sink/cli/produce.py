@@ -11,13 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import IO, Any, Final
 
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.json_records import from_json_line
-from kafka_sink.cli.typed_values import value_writer
+from kafka_sink.cli.json_records import Read, bytes_from_json, from_json_line
+from kafka_sink.cli.typed_values import payload_writer
+from kafka_sink.cli.value_schemas import KEY, VALUE, TypedColumn
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ApiError, KafkaTimeoutError, RecordTooLargeError, SerializationError
@@ -25,6 +27,7 @@ from kafka_sink.formats.column_format import AVRO, PROTOBUF
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.registry.client import RegistryClient
 
 #: Larger than any record that a broker accepts; limits the memory for a file without line feeds.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -112,12 +115,20 @@ class Tally:
 @click.option(
     "--value-schema",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Schema of the values, which is registered. Default: the latest one of the subject TOPIC-value.",
 )
 @click.option(
     "--value-message", metavar="NAME", help="Message of the schema, with --format protobuf. Default: the first one."
 )
+@click.option("--key-format", type=click.Choice([AVRO, PROTOBUF]), help="Write keys in this format.")
+@click.option(
+    "--key-schema",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Schema of the keys, which is registered. Default: the latest one of the subject TOPIC-key.",
+)
+@click.option("--key-message", metavar="NAME", help="The same as --value-message, for keys.")
 @registry_options.registry
 @options.connection
 @click.pass_context
@@ -127,8 +138,11 @@ def produce(
     raw: bool,
     as_json: bool,
     value_format: str | None,
-    value_schema: str | None,
+    value_schema: Path | None,
     value_message: str | None,
+    key_format: str | None,
+    key_schema: Path | None,
+    key_message: str | None,
     registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
@@ -138,19 +152,19 @@ def produce(
 
     A line is {"key": "k", "value": "v", "headers": [["name", "value"]], "partition": 0, "timestamp": 1700000000000}, of
     which only the value is required. Use {"base64": "…"} for bytes that are not text. With --format the value is JSON
-    of any kind, as consume prints it, and is written by a schema of the registry. The exit code is 1 if any record
-    was not acknowledged. No further lines are read after a record has timed out (--timeout, unless
-    -X delivery.timeout.ms is given).
+    of any kind, as consume prints it, and is written by a schema of the registry; with --key-format so is the key. The
+    exit code is 1 if any record was not acknowledged. No further lines are read after a record has timed out
+    (--timeout, unless -X delivery.timeout.ms is given).
     """
     if "transactional.id" in properties:
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
     client = registry_options.client_of(registry)
-    if (value_format is None) != (client is None) or (value_schema is not None and value_format is None):
-        raise click.UsageError("--format and --registry belong together, and --value-schema needs both.")
-    if value_message is not None and value_format != PROTOBUF:
-        raise click.UsageError("--value-message needs --format protobuf.")
-    if raw and value_format is not None:
-        raise click.UsageError("--raw and --format exclude each other.")
+    if raw and (key_format or value_format):
+        raise click.UsageError("--raw excludes --format and --key-format.")
+    if client is not None and not (key_format or value_format):
+        raise click.UsageError("--registry needs --format or --key-format.")
+    read_key = _reader(client, topic, KEY, key_format, key_schema, key_message)
+    read_value = _reader(client, topic, VALUE, value_format, value_schema, value_message)
     config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
     config = {**_time_outs(config, timeout_ms), **config}
     tally = Tally()
@@ -158,10 +172,7 @@ def produce(
     reader: LineReader = partial(ProducerRecord, topic)
     if not raw:
         lines = ((number, line) for number, line in lines if line.strip())
-        write = None
-        if client is not None and value_format is not None:
-            write = value_writer(value_format, client, topic, value_schema, value_message)
-        reader = partial(from_json_line, topic, value=write)
+        reader = partial(from_json_line, topic, key=read_key, value=read_value)
     with KafkaProducer(config) as producer:
         sending = _Sending(producer, tally, int(config["delivery.timeout.ms"]))
         completed = sending.send_lines(lines, reader)
@@ -170,6 +181,27 @@ def produce(
         raise click.Abort
     if tally.failed:
         context.exit(1)
+
+
+def _reader(
+    client: RegistryClient | None,
+    topic: str,
+    column: str,
+    form: str | None,
+    schema_file: Path | None,
+    message: str | None,
+) -> Read:
+    """What makes payloads of the *column* of a line: as they are, or in the format *form*."""
+    option = "--format" if column == VALUE else f"--{column}-format"
+    if schema_file is not None and form is None:
+        raise click.UsageError(f"--{column}-schema needs {option} and --registry.")
+    if message is not None and form != PROTOBUF:
+        raise click.UsageError(f"--{column}-message needs {option} {PROTOBUF}.")
+    if form is None:
+        return bytes_from_json
+    if client is None:
+        raise click.UsageError(f"{option} needs --registry.")
+    return payload_writer(client, TypedColumn(topic, column, form, schema_file, message))
 
 
 def _time_outs(config: dict[str, Any], timeout_ms: int) -> dict[str, Any]:

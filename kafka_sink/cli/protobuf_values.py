@@ -9,11 +9,10 @@ Source: https://protobuf.dev/programming-guides/json/.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kafka_sink.cli.json_records import Read, Shown
-from kafka_sink.cli.value_schemas import VALUE, value_schema
+from kafka_sink.cli.value_schemas import TypedColumn, registered
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
 from kafka_sink.formats.protobuf.descriptors import check_installed, pool_of, read_schema
@@ -66,19 +65,18 @@ def _as_json(text: str, name: str, data: bytes, problem: str) -> str:
     return found
 
 
-def writer(registry: RegistryClient, topic: str, schema_file: str | None, message: str | None) -> Read:
-    """What makes Protobuf payloads of JSON values for *topic*, as :func:`kafka_sink.cli.typed_values.value_writer`
-    says; *message* is one of the schema, by default the first.
+def writer(registry: RegistryClient, written: TypedColumn) -> Read:
+    """What makes Protobuf payloads of JSON, as :func:`kafka_sink.cli.typed_values.payload_writer` says.
 
     :raises FormatError: if the schema is invalid or lacks the message, or if a package is missing.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
     given = None
-    if schema_file is not None:
-        text = read_schema(Path(schema_file))
-        given = ColumnFormat(VALUE, PROTOBUF, text, messages=parse_schema(text, message))
-    found = value_schema(registry, topic, PROTOBUF, given)
-    schema = parse_schema(found.schema, message)
+    if written.schema_file is not None:
+        text = read_schema(written.schema_file)
+        given = ColumnFormat(written.column, PROTOBUF, text, messages=parse_schema(text, written.message))
+    found = registered(registry, written, given)
+    schema = parse_schema(found.schema, written.message)
     header = wire_header(found.schema_id) + message_position(schema.position)
 
     def encoded(value: Any, field: str) -> bytes | None:

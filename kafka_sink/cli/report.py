@@ -38,8 +38,9 @@ _BAD: Final = "bold red"
 def report(file: Path, last: int, target: Path | None) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
 
-    Rows per second are those of the tasks and the commit together. Bad rows are dead letters, or were dropped. A gap in the numbers of micro-batches is shown:
-    these batches are not in the file, because they were skipped or the file was replaced.
+    Rows per second are those of the tasks and the commit together. Bad rows are dead letters, or were dropped. A gap in
+    the numbers of micro-batches is shown: these batches are not in the file, because they were skipped or the file was
+    replaced.
     """
     if target is not None and target.suffix not in _SUFFIXES:
         raise click.UsageError(f"--output {target}: expected a name that ends with {' or '.join(_SUFFIXES)}.")

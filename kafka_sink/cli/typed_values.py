@@ -8,12 +8,11 @@ from __future__ import annotations
 import io
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kafka_sink.cli import avro_json, protobuf_values
 from kafka_sink.cli.json_records import Read, Shown, bytes_text, json_text
-from kafka_sink.cli.value_schemas import VALUE, value_schema
+from kafka_sink.cli.value_schemas import TypedColumn, registered
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
@@ -70,22 +69,20 @@ def _json_of(payload: bytes, column: str) -> str:
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def value_writer(form: str, registry: RegistryClient, topic: str, schema_file: str | None, message: str | None) -> Read:
-    """What makes payloads in the format *form* of JSON values for *topic*: by the schema in the file, which is
-    registered or looked up as the options say, or by the latest one of the subject. *message* is one of Protobuf.
+def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
+    """What makes payloads of JSON, by the schema in the file, which is registered or looked up as the options say, or
+    by the latest one of the subject.
 
     :raises ConfigError: if the schema is invalid, or a package of the format is not installed.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
-    if form == PROTOBUF:
-        return protobuf_values.writer(registry, topic, schema_file, message)
-    return _avro_writer(registry, topic, schema_file)
+    return protobuf_values.writer(registry, written) if written.form == PROTOBUF else _avro_writer(registry, written)
 
 
-def _avro_writer(registry: RegistryClient, topic: str, schema_file: str | None) -> Read:
-    fastavro = _fastavro()
-    given = None if schema_file is None else ColumnFormat(VALUE, AVRO, Path(schema_file).read_text(encoding="utf-8"))
-    found = value_schema(registry, topic, AVRO, given)
+def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
+    fastavro, file = _fastavro(), written.schema_file
+    given = None if file is None else ColumnFormat(written.column, AVRO, file.read_text(encoding="utf-8"))
+    found = registered(registry, written, given)
     kind, parsed = parse_schema(found.schema), fastavro.parse_schema(json.loads(found.schema))
     header = wire_header(found.schema_id)
 

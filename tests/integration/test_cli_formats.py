@@ -169,6 +169,29 @@ def test_what_is_no_protobuf_names_the_record(shell: Shell) -> None:
     assert "give --registry URL" in shell("consume", TOPIC, "--format", "protobuf", code=2)
 
 
+@pytest.mark.behaviour("Schema registry", "produce writes Avro keys, by a schema of their own")
+def test_avro_keys_are_written_by_their_own_schema(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "key.avsc").write_text('{"type": "record", "name": "Id", "fields": [{"name": "id", "type": "long"}]}')
+    avro = ["produce", TOPIC, "--key-format", "avro", "--registry", shell.url]
+    shell(*avro, "--key-schema", str(tmp_path / "key.avsc"), stdin=b'{"key": {"id": 7}, "value": "plain"}')
+    shell(*avro, stdin=b'{"key": {"id": 7}, "value": null}\n{"key": null, "value": "no key"}')
+    first, second, third = read_topic(shell.servers, TOPIC)
+    assert (first.key, first.value, second.value, third.key) == (second.key, b"plain", None, None)
+    assert AvroDeserializer(shell.client)(first.key, SerializationContext(TOPIC, MessageField.KEY)) == {"id": 7}
+    assert shell.client.get_subjects() == [f"{TOPIC}-key"]
+    assert "line 1: field key.no: the schema has no such field" in shell(
+        *avro, stdin=b'{"key": {"no": 7}, "value": "v"}', code=1
+    )
+    (tmp_path / "key.proto").write_text(ORDERS)
+    protobuf = ["--key-format", "protobuf", "--key-schema", str(tmp_path / "key.proto"), "--key-message", "Key"]
+    shell.client.set_compatibility(f"{TOPIC}-key", "NONE")
+    shell("produce", TOPIC, *protobuf, "--registry", shell.url, stdin=b'{"key": {"id": "7"}, "value": "v"}')
+    key = read_topic(shell.servers, TOPIC)[-1].key
+    assert key == ProtobufSerializer(protobuf_class("shop.Key"), shell.client)(
+        protobuf_class("shop.Key")(id=7), SerializationContext(TOPIC, MessageField.KEY)
+    )
+
+
 def test_json_is_printed_with_all_its_digits(shell: Shell) -> None:
     theirs = JSONSerializer('{"title": "T", "type": "object"}', shell.client)({"a": [1, "ü"]}, CONTEXT)
     exact = b'{"a":\n0.12345678901234567890123}'
@@ -216,19 +239,19 @@ def test_lines_that_do_not_fit_are_reported_with_the_path(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["--format", "avro"],
-        ["--value-schema", __file__],
-        ["--raw", "--format", "avro"],
-        ["--value-message", "M", "--format", "avro"],
+        (["--format", "avro"], "--format needs --registry"),
+        (["--key-format", "avro"], "--key-format needs --registry"),
+        (["--value-schema", __file__], "--value-schema needs --format and --registry"),
+        (["--key-schema", __file__], "--key-schema needs --key-format and --registry"),
+        (["--value-message", "M", "--format", "avro"], "--value-message needs --format protobuf"),
+        (["--registry", "http://127.0.0.1:1"], "--registry needs --format or --key-format"),
+        (["--raw", "--key-format", "avro", "--registry", "http://127.0.0.1:1"], "--raw excludes"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(shell: Shell, arguments: list[str]) -> None:
-    expected = {"--raw": "exclude each other", "--value-message": "needs --format protobuf"}
-    more = ["--registry", shell.url] if arguments[0] in expected else []
-    told = shell("produce", TOPIC, *arguments, *more, code=2)
-    assert expected.get(arguments[0], "belong together") in told
+def test_options_that_do_not_fit_are_refused(shell: Shell, arguments: list[str], said: str) -> None:
+    assert said in shell("produce", TOPIC, *arguments, code=2)
 
 
 @pytest.mark.parametrize(("form", "package"), [("avro", "fastavro"), ("protobuf", "grpc_tools")])
