@@ -7,7 +7,6 @@ in memory; the comparison takes about the same amount again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,11 +37,6 @@ class Fingerprint:
         self._records.append(hash((key, value)))
         self._keys.append(_NO_KEY if key is None else hash(key))
         self._partitions.append(partition)
-
-    def add_all(self, keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> None:
-        """Add a record for each pair."""
-        for key, value in zip(keys, values, strict=True):
-            self.add(key, value)
 
     @property
     def records(self) -> Hashes:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.json_records import Shown, to_json_line
+from kafka_sink.cli.json_records import Shown, to_json_line, undecodable
 from kafka_sink.cli.typed_values import shown
 from kafka_sink.client.admin import LATEST as LATEST_OFFSET
 from kafka_sink.client.admin import AdminClient, AdminConfig
@@ -103,8 +103,7 @@ def _line(record: ConsumedRecord, key: Shown, value: Shown) -> bytes:
     try:
         return to_json_line(record, key, value)
     except SerializationError as error:
-        place = f"{record.topic}-{record.partition} at offset {record.offset}"
-        raise SerializationError(f"{place}: {error}") from None
+        raise undecodable(record, error) from None
 
 
 def _start(from_beginning: bool, offset: int | None, follow: bool) -> str | int:

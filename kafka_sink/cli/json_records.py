@@ -112,6 +112,11 @@ def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:
         return {_BASE64: base64.b64encode(data).decode("ascii")}
 
 
+def undecodable(record: ConsumedRecord, error: SerializationError) -> SerializationError:
+    """*error* with the place of *record*, whose key or value is not in its format."""
+    return SerializationError(f"{record.topic}-{record.partition} at offset {record.offset}: {error}")
+
+
 def _int_from_json(value: Any, field: str, bits: int) -> int | None:
     if value is None:
         return None

@@ -1,7 +1,7 @@
 """``kafkalite verify``: checks whether a topic has the rows of some files, each once and with the order of each key.
 
 Runs on the main thread. It only reads committed records and belongs to no consumer group, so it changes nothing in the
-cluster.
+cluster. It asks a registry for schemas only.
 """
 
 from __future__ import annotations
@@ -10,25 +10,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from kafka_sink.cli import options, output
+from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli.comparable import Comparable
 from kafka_sink.cli.comparison import Fingerprint, Verdict, compare
+from kafka_sink.cli.expected_rows import FILE_FORMATS, ExpectedRows
+from kafka_sink.cli.json_records import undecodable
 from kafka_sink.cli.main import EXIT_FAILURE
+from kafka_sink.cli.value_schemas import KEY, VALUE
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.consumer.config import READ_COMMITTED
 from kafka_sink.consumer.log_reader import LogReader
-
-_FORMATS: Final = ("parquet", "csv", "json", "orc")
-_SUFFIXES: Final = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".orc": "orc"}
-
-_ROWS_AT_A_TIME: Final = 16_384
+from kafka_sink.formats.column_format import FORMATS
 
 Offsets = dict[int, tuple[int, int]]
 
@@ -67,9 +64,7 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
     required=True,
     help="File, or folder of files, with the expected rows; may be repeated.",
 )
-@click.option(
-    "--format", "file_format", type=click.Choice(_FORMATS), help="Format of the files. Default: from their names."
-)
+@click.option("--file-format", type=click.Choice(FILE_FORMATS), help="Format of the files. Default: from their names.")
 @click.option("--value", "value_column", default="value", show_default=True, help="Column with the values.")
 @click.option("--key", "key_column", help="Column with the keys. Default: the column key, if there is one.")
 @click.option(
@@ -97,7 +92,15 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
     is_flag=True,
     help="Ignore the order of the records of a key, which is not defined between tasks that write at the same time.",
 )
+@click.option(
+    "--format",
+    "value_format",
+    type=click.Choice(FORMATS),
+    help="Compare what the values mean, which are in this format, instead of their bytes.",
+)
+@click.option("--key-format", type=click.Choice(FORMATS), help="The same for the keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@registry_options.registry
 @options.connection
 def verify(
     topic: str,
@@ -109,7 +112,10 @@ def verify(
     since: int | None,
     until: int | None,
     no_order: bool,
+    value_format: str | None,
+    key_format: str | None,
     as_json: bool,
+    registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -117,19 +123,23 @@ def verify(
     """Compare the committed records of TOPIC with the rows of files; the exit code is 1 if they differ.
 
     The expected order of the rows of a key is the order of the file names, and of the rows in each file. A million rows
-    take about 200 MB of memory, whatever their size.
+    take about 200 MB of memory, whatever their size. With --format, the files have payloads as bytes (of JSON also as
+    text) or the values themselves, such as structs or what consume prints. Ids of schemas, the order of fields and
+    fields that are null make no difference then.
     """
     if ranges and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since/--until exclude each other.")
+    client = registry_options.client_of(registry)
+    keys, values = Comparable(key_format, KEY, client), Comparable(value_format, VALUE, client)
     expected = Fingerprint()
-    for keys, values in _rows(paths, file_format, key_column, value_column):
-        expected.add_all(keys, values)
+    for key, value in ExpectedRows(file_format, key_column, value_column, keys, values).read(paths):
+        expected.add(key, value)
     common = {"client.id": "kafkalite-verify", "default.api.timeout.ms": timeout_ms, **properties}
     if not ranges:
         with AdminClient(bootstrap_servers, common) as admin:
             ranges = _all_offsets(admin, topic, since, until)
     reading = {"bootstrap.servers": bootstrap_servers, "isolation.level": READ_COMMITTED, **common}
-    written = _fingerprint(reading, topic, ranges)
+    written = _fingerprint(reading, topic, ranges, keys, values)
     verdict = compare(expected, written)
     is_equal = verdict.has_the_same_records and (no_order or verdict.is_in_order)
     if as_json:
@@ -139,7 +149,9 @@ def verify(
     return 0 if is_equal else EXIT_FAILURE
 
 
-def _fingerprint(reading: dict[str, Any], topic: str, ranges: Offsets) -> Fingerprint:
+def _fingerprint(
+    reading: dict[str, Any], topic: str, ranges: Offsets, keys: Comparable, values: Comparable
+) -> Fingerprint:
     """The fingerprint of the records of *topic* in *ranges*, read with the properties *reading*."""
     written = Fingerprint()
     with LogReader(reading) as reader:
@@ -149,7 +161,10 @@ def _fingerprint(reading: dict[str, Any], topic: str, ranges: Offsets) -> Finger
             for record in reader.read(topic, [partition], start=first):
                 if record.offset >= end:
                     break
-                written.add(record.key, record.value, partition)
+                try:
+                    written.add(keys.of_payload(record.key), values.of_payload(record.value), partition)
+                except SerializationError as error:
+                    raise undecodable(record, error) from None
     return written
 
 
@@ -172,59 +187,3 @@ def _lines(verdict: Verdict, no_order: bool) -> Iterator[tuple[str, str]]:
         yield "keys", f"{verdict.keys:,}, with the right records {verdict.keys_judged:,}"
         yield "out of order", f"{verdict.keys_out_of_order:,}"
         yield "in several partitions", f"{verdict.keys_in_several_partitions:,}"
-
-
-# --- the rows that are expected ---------------------------------------------------------------------------------------
-
-
-def _rows(
-    paths: tuple[Path, ...], file_format: str | None, key_column: str | None, value_column: str
-) -> Iterator[tuple[list[bytes | None], list[bytes | None]]]:
-    """Keys and values in batches of some thousand rows, in the order of the file names.
-
-    :raises ConfigError: if a file has an unknown format, or a column is missing or is neither text nor bytes.
-    """
-    for file in (file for path in paths for file in _files(path)):
-        kind = file_format or _SUFFIXES.get(file.suffix)
-        if kind is None:
-            raise ConfigError(f"cannot tell the format of {file} from its name; give --format {'|'.join(_FORMATS)}")
-        rows = ds.dataset(file, format=kind)
-        names = rows.schema.names
-        key = key_column or ("key" if "key" in names else None)
-        for name in (key, value_column):
-            if name is not None and name not in names:
-                raise ConfigError(
-                    f"{file} has no column {name!r}; give --key or --value with one of {', '.join(names)}"
-                )
-        columns = [value_column] if key is None else [value_column, key]
-        for batch in rows.to_batches(
-            columns=columns, batch_size=_ROWS_AT_A_TIME, batch_readahead=1, fragment_readahead=1
-        ):
-            values = _bytes_of(batch.column(value_column), value_column)
-            yield ([None] * len(values) if key is None else _bytes_of(batch.column(key), key)), values
-
-
-def _files(path: Path) -> list[Path]:
-    """*path*, or the files in a folder, without the additional files of Spark and Hadoop (_SUCCESS, .part-….crc)."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
-    if not found:
-        raise ConfigError(f"--against {path}: the folder contains no files")
-    return found
-
-
-def _bytes_of(column: pa.Array, name: str) -> list[bytes | None]:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_integer(column.type):
-        # CSV has no types: text that consists of digits is read as a number.
-        column = pc.cast(column, pa.string())
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-            return list(column.to_pylist())
-        raise ConfigError(
-            f"column {name!r} is {column.type}, expected text or bytes, as in the records; write the files with the "
-            "columns that go to the sink"
-        )
-    return list(pc.cast(column, pa.large_binary()).to_pylist())

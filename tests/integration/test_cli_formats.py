@@ -11,6 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -70,16 +72,21 @@ class Shell:
         self.servers, self.url = cluster.bootstrap_servers, registry.url
         self.client = SchemaRegistryClient({"url": registry.url})
 
-    def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> str:
-        """What is printed; if *code* is not 0, what it complains about."""
+    def __call__(self, *arguments: str, stdin: bytes = b"", code: int = 0, told: str | None = None) -> str:
+        """What is printed; if *code* is not 0, what it complains about (*told*: ``out`` or ``err``)."""
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capsys.readouterr()
         assert run([*arguments, "--bootstrap-server", self.servers]) == code
         printed = self._capsys.readouterr()
-        return str(printed.err if code else printed.out)
+        return str(getattr(printed, told or ("err" if code else "out")))
 
     def consume(self, *arguments: str) -> list[Any]:
         return [json.loads(line)["value"] for line in self("consume", TOPIC, *arguments).splitlines()]
+
+    def differences(self, file: Path, *arguments: str, code: int = 0) -> tuple[int, int]:
+        """How many records are missing in the topic, and how many are extra, compared with *file*."""
+        found = json.loads(self("verify", TOPIC, "--against", str(file), "--json", *arguments, code=code, told="out"))
+        return found["missing"], found["extra"]
 
     def send(self, *values: bytes | None) -> None:
         with KafkaProducer({"bootstrap.servers": self.servers}) as producer:
@@ -139,6 +146,8 @@ def test_protobuf_of_other_clients_is_printed_and_written(shell: Shell, tmp_path
     shown = {"id": "7", "note": "ü", "lines": [{"sku": "a"}], "raw": "/w==", "weight": "Infinity"}
     asked = ["--format", "protobuf", "--registry", shell.url]
     assert shell.consume(*asked) == [shown, None, {"sku": "b"}]
+    (tmp_path / "lines.jsonl").write_text(shell("consume", TOPIC, *asked))
+    assert shell.differences(tmp_path / "lines.jsonl", *asked) == (0, 0)
     of_order = ["--value-message", "Order"]
     shell("produce", TOPIC, *asked, *of_order, stdin=json.dumps({"key": "k", "value": shown}).encode())
     (tmp_path / "orders.proto").write_text(ORDERS)
@@ -190,6 +199,54 @@ def test_avro_keys_are_written_by_their_own_schema(shell: Shell, tmp_path: Path)
     assert key == ProtobufSerializer(protobuf_class("shop.Key"), shell.client)(
         protobuf_class("shop.Key")(id=7), SerializationContext(TOPIC, MessageField.KEY)
     )
+
+
+_ORDER: dict[str, Any] = json.loads(SCHEMA)
+REORDERED = json.dumps({**_ORDER, "doc": "again", "fields": _ORDER["fields"][::-1]})
+
+
+def avro(shell: Shell, schema: str, ids: range) -> list[bytes]:
+    """The payloads of orders, with the id of *schema*."""
+    serialize = AvroSerializer(shell.client, schema)
+    return [serialize({**ORDER, "id": each}, CONTEXT) or b"" for each in ids]
+
+
+@pytest.mark.behaviour("kafkalite verify", "Decoded values are equal whatever the ids of schemas and order of fields")
+def test_verify_compares_what_avro_means(shell: Shell, tmp_path: Path) -> None:
+    shell.client.set_compatibility(f"{TOPIC}-value", "NONE")
+    shell.send(*avro(shell, SCHEMA, range(3)), None)
+    others = [*avro(shell, REORDERED, range(3)), None]
+    payloads, structs, lines = (tmp_path / name for name in ("payloads.parquet", "structs.parquet", "lines.jsonl"))
+    pq.write_table(pa.table({"value": pa.array(others, pa.binary())}), payloads)
+    pq.write_table(pa.table({"value": pa.array([{**ORDER, "id": each} for each in range(3)] + [None])}), structs)
+    typed = ["--format", "avro", "--registry", shell.url]
+    lines.write_text(shell("consume", TOPIC, *typed))
+    assert [shell.differences(file, *typed) for file in (payloads, structs, lines)] == [(0, 0)] * 3
+    assert shell.differences(payloads, code=1) == (3, 3)
+    shell.send(*avro(shell, SCHEMA, range(7, 8)))
+    assert shell.differences(payloads, *typed, code=1) == (0, 1)
+    shell.send(b"plain")
+    assert f"{TOPIC}-0 at offset 5: the payload does not begin with" in shell(
+        "verify", TOPIC, "--against", str(payloads), *typed, code=1
+    )
+    pq.write_table(pa.table({"value": pa.array([others[0], b"plain"])}), payloads)
+    assert "payloads.parquet, row 1 (from 0): the payload does not begin" in shell(
+        "verify", TOPIC, "--against", str(payloads), *typed, code=1
+    )
+
+
+def test_verify_compares_keys_and_json_by_meaning(shell: Shell, tmp_path: Path) -> None:
+    theirs = JSONSerializer('{"title": "T", "type": "object"}', shell.client)({"b": 1.0, "a": {"c": None}}, CONTEXT)
+    with KafkaProducer({"bootstrap.servers": shell.servers}) as producer:
+        producer.send(ProducerRecord(TOPIC, theirs, key=b'{"id": 1, "at": "2026-01-31T13:00:00.50+01:00"}'))
+    file = tmp_path / "rows.jsonl"
+    row = {"key": {"at": "2026-01-31T12:00:00.5Z", "id": 1}, "value": '{"a": {}, "b": 1}'}
+    file.write_text(json.dumps(row))
+    both = ["--format", "json", "--key-format", "json"]
+    assert shell.differences(file, *both) == (0, 0)
+    file.write_text(json.dumps({**row, "key": {"at": "2026-01-31T12:00:00.5Z", "id": 2}}))
+    assert shell.differences(file, *both, code=1) == (1, 1)
+    assert "expected text, null or" in shell("verify", TOPIC, "--against", str(file), "--format", "json", code=1)
 
 
 def test_json_is_printed_with_all_its_digits(shell: Shell) -> None:
