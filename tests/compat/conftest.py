@@ -10,10 +10,11 @@ import pytest
 from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
 
 if TYPE_CHECKING:
+    from tests.compat.identity_kafka import IdentityKafka
     from tests.compat.kafka_cluster import KafkaCluster
 
 
-# Both end with the last test of this folder: an idle Kafka takes a fiftieth of a processor.
+# They end with the last test of this folder: an idle Kafka takes a fiftieth of a processor.
 @pytest.fixture(scope="package")
 def real_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     with running_kafka(tmp_path_factory.mktemp("kafka")) as running:
@@ -26,4 +27,13 @@ def kafka_of_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCl
 
     skip_without_kafka()
     with running_cluster(tmp_path_factory.mktemp("kafka-cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def identity_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityKafka]:
+    from tests.compat.identity_kafka import running_identity_kafka
+
+    skip_without_kafka()
+    with running_identity_kafka(tmp_path_factory.mktemp("identities")) as running:
         yield running

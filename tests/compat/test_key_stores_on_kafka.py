@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
+from tests.compat.java_producer import write_with_java
+from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import only_long
 from tests.support.key_stores import KINDS, KeytoolStores, requires_keytool
 from tests.support.readback import read_topic
@@ -119,6 +122,27 @@ def test_producer_and_kafka_use_stores_of_keytool(kind: str, store_kafka: StoreK
         KafkaProducer(store_kafka.properties(kind, identity="")) as nobody,
     ):
         nobody.send(ProducerRecord(topic, b"unproven")).get(60_000)
+
+
+@requires_kafka("4.3", "the options of its performance tool")
+@pytest.mark.behaviour("TLS", "Java's client and librdkafka read the stores of keytool that docs/security.md says")
+@pytest.mark.parametrize(("client", "kind"), [("Java", "JKS"), ("Java", "PKCS12"), ("librdkafka", "PKCS12")])
+def test_other_clients_use_stores_of_keytool(client: str, kind: str, store_kafka: StoreKafka, tmp_path: Path) -> None:
+    topic = f"{client}-{kind}"
+    store_kafka.create_topic(topic)
+    if client == "Java":
+        write_with_java(store_kafka.properties(kind), topic, tmp_path / "client.properties", RECORDS)
+    else:
+        own = {
+            "ssl.keystore.location": str(store_kafka.stores.path("alice", kind)),
+            "ssl.keystore.password": PASSWORD,
+            "ssl.ca.location": str(store_kafka.stores.authority),
+        }
+        producer = Producer({"bootstrap.servers": store_kafka.kafka.address(kind), "security.protocol": "SSL", **own})
+        for number in range(RECORDS):
+            producer.produce(topic, b"%d" % number)
+        assert producer.flush(30) == 0
+    assert len(read_topic(store_kafka.kafka.bootstrap_servers, topic)) == RECORDS
 
 
 @pytest.mark.behaviour("TLS", "Spark tasks write to a real Kafka with stores of keytool, JKS and PKCS12")

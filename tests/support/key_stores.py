@@ -34,6 +34,11 @@ class KeytoolStores:
     def path(self, name: str, kind: str) -> Path:
         return self.directory / f"{name}.{kind}"
 
+    @property
+    def authority(self) -> Path:
+        """The authority's certificate as PEM."""
+        return self.directory / "authority.pem"
+
     def make(self, identities: dict[str, str]) -> None:
         """Make an authority, and for each identity (its extensions by its name) a key with its certificate."""
         authority = self._store("authority", "PKCS12")
@@ -41,10 +46,11 @@ class KeytoolStores:
         keytool(
             "-genkeypair", "-alias", "authority", "-keyalg", "EC", "-dname", "CN=authority", *extensions, *authority
         )
-        pem = self.directory / "authority.pem"
-        keytool("-exportcert", "-rfc", "-alias", "authority", "-file", pem, *authority)
+        keytool("-exportcert", "-rfc", "-alias", "authority", "-file", self.authority, *authority)
         for kind in KINDS:
-            keytool("-importcert", "-noprompt", "-alias", "authority", "-file", pem, *self._store("trust", kind))
+            keytool(
+                "-importcert", "-noprompt", "-alias", "authority", "-file", self.authority, *self._store("trust", kind)
+            )
         for name, extension in identities.items():
             shutil.copy(self.path("authority", "PKCS12"), self.path(name, "PKCS12"))
             store = self._store(name, "PKCS12")

@@ -14,7 +14,13 @@ from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[2]
 #: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own.
-_SHARED = ("SecureServer", "spark: SparkSession", "real_kafka: RealKafka", "kafka_of_three")
+_SHARED = (
+    "SecureServer",
+    "spark: SparkSession",
+    "real_kafka: RealKafka",
+    "kafka_of_three",
+    "identity_kafka: IdentityKafka",
+)
 #: Folders whose files take long; the last file to end should be a short one.
 _LONG = ("tests/spark", "tests/compat", "tests/sim", "tests/bench", "tests/exactly_once", "tests/integration")
 

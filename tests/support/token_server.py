@@ -99,6 +99,7 @@ def token_server(issuer: Issuer, keystore: Path | None = None) -> Iterator[Token
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             with contextlib.suppress(OSError):
                 self.send_response(status)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 if status == 302:
                     self.send_header("Location", "https://elsewhere.test/")
