@@ -5,6 +5,7 @@ Runs on the main thread. The schemas of a registry are asked for once each.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from functools import cache
@@ -16,6 +17,7 @@ from kafka_sink.cli.value_schemas import TypedColumn, registered
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.errors import FormatError
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import split_wire, wire_header
 
@@ -32,6 +34,30 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
     if registry is None:
         raise ConfigError(f"{form.capitalize()} is read by the schemas of a registry; give --registry URL")
     return protobuf_values.shown(column, registry) if form == PROTOBUF else _shown_avro(column, registry)
+
+
+def shown_by_schema(registry: RegistryClient) -> Shown:
+    """What makes JSON of values of Avro and of Protobuf, as the types of their schemas say; of Protobuf, if its
+    packages are installed.
+
+    :raises ConfigError: if the package of Avro is not installed.
+    """
+    by_kind = {AVRO.upper(): shown(AVRO, VALUE, registry)}
+    # Who has no such schemas needs no such packages.
+    with contextlib.suppress(FormatError):
+        by_kind[PROTOBUF.upper()] = shown(PROTOBUF, VALUE, registry)
+    kind_of = cache(registry.kind)
+
+    def decoded(payload: bytes | None) -> str:
+        if payload is None:
+            return "null"
+        schema_id, _ = split_wire(payload)
+        kind = kind_of(schema_id)
+        if kind not in by_kind:
+            raise SerializationError(f"schema {schema_id} is {kind}, which is not decoded here")
+        return by_kind[kind](payload)
+
+    return decoded
 
 
 def _shown_avro(column: str, registry: RegistryClient) -> Shown:

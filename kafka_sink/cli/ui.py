@@ -13,8 +13,6 @@ import click
 from kafka_sink.cli import options, registry_options
 from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.common.requirements import RequirementError
-from kafka_sink.formats.column_format import AVRO
-from kafka_sink.registry.client import RegistryClient
 
 if TYPE_CHECKING:
     from kafka_sink.ui.server import PageServer
@@ -53,7 +51,7 @@ def ui(
     port: int,
     report: Path | None,
     opens: bool,
-    registry: RegistryClient | None,
+    registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
@@ -61,13 +59,14 @@ def ui(
     """Show topics, records, groups, transactions and streams in a browser, until SIGTERM or Ctrl-C.
 
     The pages are live and change nothing. They are served on 127.0.0.1 only, to everybody who is logged in on this
-    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro is
-    decoded with --registry.
+    machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro and
+    Protobuf are decoded with --registry.
     """
     # It brings the producer along, for which kafkalite broker, which takes its server from here, does not wait.
-    from kafka_sink.cli.typed_values import shown
+    from kafka_sink.cli.typed_values import shown_by_schema
 
-    decode = None if registry is None else shown(AVRO, "value", registry)
+    client = registry_options.client_of(registry)
+    decode = None if client is None else shown_by_schema(client)
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decode}
     server = page_server(bootstrap_servers, port, **more)
     with StopSignals() as stop, server:

@@ -105,6 +105,14 @@ class RegistryClient:
         """
         return _alone(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
+    def kind(self, schema_id: int) -> str:
+        """The type of the schema with this id, as registries name it.
+
+        :raises SchemaNotFoundError: if there is none.
+        :raises RegistryError: if the registry cannot be reached.
+        """
+        return str(self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType", AVRO))
+
     def incompatibilities(self, subject: str, schema: str, kind: str = AVRO) -> list[str]:
         """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
 

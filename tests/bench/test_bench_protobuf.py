@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.bench_protobuf import ENCODERS, WORKS, compare
+from tests.bench.bench_avro import WORKS
+from tests.bench.bench_protobuf import ENCODERS, compare
 
 
 @pytest.mark.parametrize("work", WORKS)

@@ -7,11 +7,12 @@ import http.client
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import fastavro
@@ -19,10 +20,12 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.cli import ui
 from kafka_sink.cli.main import run
-from kafka_sink.cli.typed_values import shown
+from kafka_sink.cli.typed_values import shown_by_schema
 from kafka_sink.client.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.requirements import RequirementError
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.registry.client import RegistryClient
@@ -114,8 +117,8 @@ def test_newest_records_are_shown_and_found_by_key(cluster: EmbeddedCluster, url
     assert "No key among these records contains “nobody”." in get(url, "/topics/records?key=nobody").words
 
 
-@pytest.mark.behaviour("Pages in the browser", "Avro is decoded by the schemas of a registry")
-def test_avro_is_decoded_by_the_schema_of_the_registry(cluster: EmbeddedCluster, url: str) -> None:
+@pytest.mark.behaviour("Pages in the browser", "Avro and Protobuf are decoded by the schemas of a registry")
+def test_values_are_decoded_by_the_schemas_of_the_registry(cluster: EmbeddedCluster, url: str) -> None:
     schema = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "double"}]}
     data = io.BytesIO()
     fastavro.schemaless_writer(data, schema, {"total": 7.5})
@@ -123,10 +126,33 @@ def test_avro_is_decoded_by_the_schema_of_the_registry(cluster: EmbeddedCluster,
     with EmbeddedRegistry() as registry:
         client = RegistryClient(*registry_configs({"schema.registry.url": registry.url}))
         number = client.register("avro-value", json.dumps(schema))
-        send(cluster, ProducerRecord("avro", b"\0" + number.to_bytes(4) + data.getvalue()))
-        with PageServer(cluster.bootstrap_servers, 0, decode=shown("avro", "value", client)) as server:
-            assert f'schema {number} {{"total": 7.5}}' in get(server.url, "/topics/avro").words
+        text = 'syntax = "proto3"; message Order { double total = 1; }'
+        other = client.register("protobuf-value", text, "PROTOBUF")
+        protobuf = b"\0" + other.to_bytes(4) + b"\0\x09" + struct.pack("<d", 8.5)
+        avro = b"\0" + number.to_bytes(4) + data.getvalue()
+        send(cluster, ProducerRecord("avro", avro), ProducerRecord("avro", protobuf))
+        with PageServer(cluster.bootstrap_servers, 0, decode=shown_by_schema(client)) as server:
+            words = get(server.url, "/topics/avro").words
+            assert f'schema {number} {{"total": 7.5}}' in words
+            assert f'schema {other} {{"total": 8.5}}' in words
     assert f"schema {number} 00 00 00 00" in get(url, "/topics/avro").words
+
+
+def test_pages_decode_by_the_registry_of_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def not_served(*_: Any, decode: Any, **__: Any) -> None:
+        given.append(decode)
+        raise RequirementError("not served here")
+
+    monkeypatch.setattr(ui, "page_server", not_served)
+    with EmbeddedRegistry() as registry:
+        client = RegistryClient(*registry_configs({"schema.registry.url": registry.url}))
+        number = client.register("value", '"long"')
+        assert run(["ui", "--registry", registry.url]) == run(["ui"]) != 0
+        decode, none = given
+        assert none is None
+        assert decode(b"\0" + number.to_bytes(4) + b"\x02") == "1"
 
 
 def test_groups_show_lag_and_sinks_their_batch(cluster: EmbeddedCluster, url: str) -> None:

@@ -1,5 +1,5 @@
-"""Columns written as Protobuf on a real Spark, in every guarantee, with a registry and without one: Google's library,
-confluent-kafka's deserializer and Spark's own from_protobuf read what was written.
+"""Columns written as Protobuf on a real Spark, in every guarantee, with a registry and without one: Google's library
+and confluent-kafka's deserializer read what was written.
 """
 
 from __future__ import annotations
