@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.formats.avro.encoder import AvroEncoder
 from tests.support.amounts import AVRO_BATCHES
+from tests.support.arrow_masks import with_hidden
 from tests.support.avro_shapes import Shape, by_fastavro, read_by_fastavro, records, shapes, with_own_names
 
 pytestmark = pytest.mark.behaviour("Avro", "Payloads are those of fastavro, byte by byte, for rows of random types")
@@ -59,9 +60,7 @@ def test_slices_are_encoded_like_copies(batch: tuple[Shape, list[Any]], data: st
 def test_values_under_null_rows_are_not_written(shape: Shape, data: st.DataObject) -> None:
     rows = data.draw(st.lists(shape.values, min_size=1, max_size=5))
     hidden = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-    plain = pa.array(rows, shape.arrow)
-    fields = [plain.field(index) for index in range(shape.arrow.num_fields)]
-    masked = pa.StructArray.from_arrays(fields, fields=list(shape.arrow), mask=pa.array(hidden))
+    masked = with_hidden(pa.array(rows, shape.arrow), hidden)
     nested = pa.StructArray.from_arrays([masked], fields=[pa.field("inner", shape.arrow)])
     schema = json.dumps(with_own_names({"type": "record", "name": "outer", "fields": [_nullable("inner", shape)]}))
     encoded = AvroEncoder(schema, nested.type, "value").encode(nested)

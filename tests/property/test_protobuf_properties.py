@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
 from kafka_sink.formats.protobuf.parsing import parse_schema
 from tests.support.amounts import PROTOBUF_BATCHES
+from tests.support.arrow_masks import with_hidden
 from tests.support.protobuf_shapes import Shape, by_google, declared, has_long_map, messages, written_again
 
 pytestmark = [
@@ -79,9 +80,7 @@ def test_slices_are_encoded_like_copies(batch: tuple[Shape, list[Any]], data: st
 def test_values_under_null_rows_are_not_written(shape: Shape, data: st.DataObject) -> None:
     rows = data.draw(st.lists(shape.values, min_size=1, max_size=5))
     hidden = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-    plain = pa.array(rows, shape.arrow)
-    fields = [plain.field(index) for index in range(shape.arrow.num_fields)]
-    masked = pa.StructArray.from_arrays(fields, fields=list(shape.arrow), mask=pa.array(hidden))
+    masked = with_hidden(pa.array(rows, shape.arrow), hidden)
     schema = declared(shape)
     kept = [None if gone else row for row, gone in zip(rows, hidden, strict=True)]
     encoded = encoder_of(schema, shape.arrow).encode(masked)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kafka_sink.formats.avro.schema import NAME
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.kinds import is_list
 
 #: The name of the outermost record.
 TOP_LEVEL_RECORD: Final = "topLevelRecord"
@@ -68,7 +69,7 @@ def _derive(kind: pa.DataType, name: str, namespace: str, path: str) -> Any:
             return declared
     if pa.types.is_decimal128(kind) and kind.scale >= 0:
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return {"type": "array", "items": _of_field(kind.value_field, name, namespace, f"{path}[]")}
     if pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):

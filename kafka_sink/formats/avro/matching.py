@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.avro.compounds import (
     AlwaysNullWriter,
@@ -54,6 +53,8 @@ from kafka_sink.formats.avro.schema import (
 )
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.fields import joined
+from kafka_sink.formats.kinds import is_bytes, is_list, is_text
+from kafka_sink.formats.names import check_names
 
 _INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,
@@ -104,18 +105,18 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
     match avro:
         case Record():
             return _record_writer(avro, kind, path)
-        case Array() if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        case Array() if is_list(kind):
             return ItemsWriter(writer_for(avro.items, kind.value_type, f"{path}[]"))
-        case Map() if pa.types.is_map(kind) and _is_text(kind.key_type):
+        case Map() if pa.types.is_map(kind) and is_text(kind.key_type):
             key = RequiredWriter(f"{path}{{key}}", BytesWriter(f"{path}{{key}}"))
             return ItemsWriter(EntriesWriter(key, writer_for(avro.values, kind.item_type, f"{path}{{}}")))
         case Decimal() if pa.types.is_decimal128(kind):
             if kind.scale > avro.scale:
                 raise _mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
             return DecimalWriter(path, avro)
-        case Fixed() if _is_bytes(kind):
+        case Fixed() if is_bytes(kind):
             return FixedWriter(path, avro.size)
-        case Enum() if _is_text(kind):
+        case Enum() if is_text(kind):
             return EnumWriter(path, avro.symbols)
         case Primitive():
             return _primitive_writer(avro, kind, path)
@@ -126,7 +127,7 @@ def _record_writer(avro: Record, kind: pa.DataType, path: str) -> Writer:
     if not pa.types.is_struct(kind):
         raise _mismatch(avro, kind, path, "make it a struct: struct('*')")
     names = [field.name for field in kind]
-    _check_names(names, avro, path)
+    check_names(names, [field.name for field in avro.fields], avro, path)
     columns, writers = [], []
     for field in avro.fields:
         place = f"{path}.{field.name}"
@@ -136,20 +137,6 @@ def _record_writer(avro: Record, kind: pa.DataType, path: str) -> Writer:
             _writer_without_column(field, place) if index is None else writer_for(field.type, kind[index].type, place)
         )
     return RecordWriter(tuple(columns), tuple(writers))
-
-
-def _check_names(names: list[str], avro: Record, path: str) -> None:
-    """:raises FormatError: if two columns have the same name, or a column has no field."""
-    known = [field.name for field in avro.fields]
-    for name in names:
-        if names.count(name) > 1:
-            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
-        if name not in known:
-            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
-            raise FormatError(
-                f"column '{path}.{name}' has no field in the schema's {avro}{meant or nearest(name, known)}; rename "
-                "or drop it, or add it to the schema"
-            )
 
 
 def _writer_without_column(field: Field, path: str) -> Writer:
@@ -186,9 +173,9 @@ def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
     match avro.name:
         case "boolean" if pa.types.is_boolean(kind):
             return BooleanWriter()
-        case "string" if _is_text(kind):
+        case "string" if is_text(kind):
             return BytesWriter(path)
-        case "bytes" if _is_text(kind) or _is_bytes(kind):
+        case "bytes" if is_text(kind) or is_bytes(kind):
             return BytesWriter(path)
         case "int" if pa.types.is_date32(kind) and avro.logical in (None, "date"):
             return NumberWriter(path, np.int32)
@@ -214,14 +201,6 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
         raise _mismatch(avro, kind, path, "cast the column, or change the schema")
     have, want = _PER_SECOND[kind.unit], _PER_SECOND[unit]
     return NumberWriter(path, stored, max(want // have, 1), max(have // want, 1))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _mismatch(avro: AvroType, kind: pa.DataType, path: str, remedy: str) -> FormatError:

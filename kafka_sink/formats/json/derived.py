@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafka_sink.formats.json.matching import writer_for
+from kafka_sink.formats.kinds import is_list
 
 #: The name of the outermost object, by which a registry may name its subject; Avro's has the same.
 TITLE: Final = "topLevelRecord"
@@ -57,7 +58,7 @@ def _derive(kind: pa.DataType) -> dict[str, Any]:
             "properties": {field.name: _derive(field.type) for field in kind},
             **({"required": required} if required else {}),
         }
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return {"type": "array", "items": _of_item(kind.value_field)}
     if pa.types.is_map(kind):
         return {"type": "object", "additionalProperties": _of_item(kind.item_field)}

@@ -24,6 +24,7 @@ from kafka_sink.formats.json.leaves import (
 from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter
 from kafka_sink.formats.json.tokens import Writer
 from kafka_sink.formats.json.zones import known_zone
+from kafka_sink.formats.kinds import is_list, is_text
 
 
 def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
@@ -33,7 +34,7 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
     """
     if pa.types.is_struct(kind):
         return _struct_writer(kind, path, is_strict)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         return ArrayWriter(writer_for(kind.value_type, f"{path}[]", is_strict=is_strict))
     if pa.types.is_map(kind):
         values = writer_for(kind.item_type, f"{path}{{}}", is_strict=is_strict)
@@ -48,7 +49,7 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
 
 def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer | None:
     is_of = pa.types
-    if is_of.is_string(kind) or is_of.is_large_string(kind):
+    if is_text(kind):
         return TextWriter(path)
     if is_of.is_integer(kind) or is_of.is_decimal128(kind):
         return NumberWriter()
@@ -73,7 +74,7 @@ def _struct_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer:
 
 
 def _key_writer(kind: pa.DataType, path: str) -> Writer:
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return TextWriter(path)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return QuotedWriter()

@@ -77,41 +77,27 @@ class RequiredWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatedWriter:
-    """A list, each item with its tag; a null list is an empty one."""
+class ListWriter:
+    """A list, each item with its tag; with *is_packed* behind one tag and the length of all items. A null list is an
+    empty one.
+    """
 
     path: str
     tag: bytes
     items: Value
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
-        return column_pieces(_encoded_items(array, absent, self._items))
-
-    def _items(self, items: pa.Array, unused: Absent) -> Sequence[Piece]:
-        refuse_nulls(items, unused, f"{self.path}[]", _NO_NULL)
-        return self.items.pieces(items, unused, self.tag, is_implicit=False)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedWriter:
-    """A list of numbers, behind one tag and the length of all items."""
-
-    path: str
-    tag: bytes
-    items: Value
+    is_packed: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         """See :class:`FieldWriter`."""
         items = _encoded_items(array, absent, self._items)
-        if not items.max_length:
-            return []
+        if not self.is_packed or not items.max_length:
+            return column_pieces(items)
         is_empty = None if items.min_length else items.lengths == 0
         return framed(self.tag, column_pieces(items), is_empty)
 
     def _items(self, items: pa.Array, unused: Absent) -> Sequence[Piece]:
         refuse_nulls(items, unused, f"{self.path}[]", _NO_NULL)
-        return self.items.pieces(items, unused, b"", is_implicit=False)
+        return self.items.pieces(items, unused, b"" if self.is_packed else self.tag, is_implicit=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.kinds import is_list
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     BYTES,
@@ -115,7 +116,7 @@ class _Derivation:
     def _field(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[Field, str]:
         """The field, and its type as the text has it."""
         kind = field.type
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if is_list(kind):
             name, of_items = self._type(kind.value_type, type_name, f"{path}[]")
             is_packed = name not in (STRING, BYTES, MESSAGE)
             presence = Presence.PACKED if is_packed else Presence.REPEATED
@@ -155,7 +156,7 @@ class _Derivation:
             self.imported.add(known)
             self.messages[known] = _seconds_and_nanos(known)
             return MESSAGE, known
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        if is_list(kind) or pa.types.is_map(kind):
             raise FormatError(
                 f"column '{path}' is {kind}, and Protobuf has no lists and maps within these; put it into a struct"
             )
@@ -170,7 +171,7 @@ def _seconds_and_nanos(name: str) -> Message:
 
 def _struct_in(kind: pa.DataType, path: str) -> tuple[pa.DataType | None, str]:
     """The struct that *kind*, its items or its values are, and the path of it."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if is_list(kind):
         kind, path = kind.value_type, f"{path}[]"
     elif pa.types.is_map(kind):
         kind, path = kind.item_type, f"{path}{{}}"

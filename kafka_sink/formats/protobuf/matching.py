@@ -14,18 +14,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.common.config import nearest
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.kinds import is_bytes, is_list, is_text
+from kafka_sink.formats.names import check_names
 from kafka_sink.formats.protobuf.compounds import (
     FieldWriter,
     GroupWriter,
+    ListWriter,
     MapWriter,
     MessageFields,
     MessageWriter,
     NothingWriter,
     Oneof,
-    PackedWriter,
-    RepeatedWriter,
     RequiredWriter,
     SingularWriter,
     WrapperWriter,
@@ -122,7 +122,7 @@ class _Matching:
                 "struct('*')"
             )
         names = [field.name for field in kind]
-        _check_names(names, message, path)
+        check_names(names, [field.name for field in message.fields], message, path)
         columns, writers = [], []
         for field in message.fields:
             place = f"{path}.{field.name}"
@@ -143,12 +143,11 @@ class _Matching:
         if entry is not None and entry.is_map_entry:
             return self._map_writer(field, entry, kind, path)
         if field.presence in (Presence.REPEATED, Presence.PACKED):
-            if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+            if not is_list(kind):
                 raise _mismatch(field, kind, path, "make it an array: array(…)")
-            items = self._value(field, kind.value_type, f"{path}[]")
-            if field.presence is Presence.PACKED:
-                return PackedWriter(path, tag_of(field.number, LENGTH_DELIMITED), items)
-            return RepeatedWriter(path, _tag(field), items)
+            is_packed = field.presence is Presence.PACKED
+            tag = tag_of(field.number, LENGTH_DELIMITED) if is_packed else _tag(field)
+            return ListWriter(path, tag, self._value(field, kind.value_type, f"{path}[]"), is_packed)
         value = self._value(field, kind, path)
         if field.presence is Presence.REQUIRED:
             return RequiredWriter(path, _tag(field), value)
@@ -169,8 +168,8 @@ class _Matching:
 
     def _value(self, field: Field, kind: pa.DataType, path: str) -> Value:
         """The writer of what is not null."""
-        if field.kind == ENUM and (_is_text(kind) or kind in _STORED):
-            return EnumWriter(path, self._schema.enums[field.type_name].numbers, _is_text(kind))
+        if field.kind == ENUM and (is_text(kind) or kind in _STORED):
+            return EnumWriter(path, self._schema.enums[field.type_name].numbers, is_text(kind))
         if field.kind == GROUP:
             return GroupWriter(self._inside(field, kind, path), tag_of(field.number, END_GROUP))
         if field.kind == MESSAGE:
@@ -208,9 +207,9 @@ def _scalar(field: Field, kind: pa.DataType, path: str) -> Value:
             return FloatWriter(np.float32, np.float32)
         case "double" if pa.types.is_float32(kind) or pa.types.is_float64(kind):
             return FloatWriter(np.float32 if pa.types.is_float32(kind) else np.float64, np.float64)
-        case "string" if _is_text(kind):
+        case "string" if is_text(kind):
             return BytesWriter(path, is_text=True)
-        case "bytes" if _is_text(kind) or _is_bytes(kind):
+        case "bytes" if is_text(kind) or is_bytes(kind):
             return BytesWriter(path, is_text=False)
     raise _mismatch(field, kind, path, _CAST)
 
@@ -231,20 +230,6 @@ def _integer(field: Field, kind: pa.DataType, path: str) -> Value:
         raise _mismatch(field, kind, path, "cast the column to int, or make the field int64")
     bounds = None if low <= held.min and held.max <= high else (low, high)
     return IntegerWriter(path, field.kind, stored, wire_type, is_zigzag, bounds)
-
-
-def _check_names(names: list[str], message: Message, path: str) -> None:
-    """:raises FormatError: if two columns have the same name, or a column has no field."""
-    known = [field.name for field in message.fields]
-    for name in names:
-        if names.count(name) > 1:
-            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
-        if name not in known:
-            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
-            raise FormatError(
-                f"column '{path}.{name}' has no field in the schema's {message}{meant or nearest(name, known)}; rename "
-                "or drop it, or add it to the schema"
-            )
 
 
 def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
@@ -268,14 +253,6 @@ def _wire_type(field: Field) -> int:
     if field.kind in _INTEGERS:
         return _INTEGERS[field.kind][0]
     return _OTHER_WIRE_TYPES.get(field.kind, LENGTH_DELIMITED)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _mismatch(field: Field, kind: pa.DataType, path: str, remedy: str) -> FormatError:
