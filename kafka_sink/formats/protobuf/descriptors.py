@@ -87,9 +87,11 @@ def descriptors(text: str) -> Any:
     if found is not None:
         return found
     library = _library()
+    from google.protobuf.message import DecodeError
+
     try:
         return library.FileDescriptorSet(file=[library.FileDescriptorProto.FromString(data)])
-    except Exception as error:
+    except DecodeError as error:
         raise FormatError(f"the Protobuf schema is base64 of no descriptor ({error})") from None
 
 
@@ -177,24 +179,19 @@ def _compiled(text: str, name: str, folder: Path | None) -> Any:
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as place:
         target = Path(place) / "set"
         (Path(place) / name).write_text(text, encoding="utf-8")
-        found = subprocess.run(
-            [
-                *(sys.executable, "-m", "grpc_tools.protoc", "-I."),
-                *([] if folder is None else [f"-I{folder.absolute()}"]),
-                *("--include_imports", f"--descriptor_set_out={target}", name),
-            ],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        if found.returncode or not target.exists():
-            said = " ".join(line for line in found.stderr.splitlines() if not _LOG_LINE.match(line))
+        command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
+        command += [] if folder is None else [f"-I{folder.absolute()}"]
+        command += ["--include_imports", f"--descriptor_set_out={target}", name]
+        try:
+            subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
+        except subprocess.TimeoutExpired:
+            raise FormatError(f"the Protobuf schema was not compiled within {_TIMEOUT_S} s; try again") from None
+        except subprocess.CalledProcessError as error:
+            said = " ".join(line for line in error.stderr.splitlines() if not _LOG_LINE.match(line))
             raise FormatError(
                 f"the Protobuf schema is invalid: {said[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, and "
                 "files beside a schema that is a file, and others need a descriptor set"
-            )
+            ) from None
         return library.FileDescriptorSet.FromString(target.read_bytes())
 
 

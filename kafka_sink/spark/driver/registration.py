@@ -62,11 +62,11 @@ class Registration:
         # Only writes with a registry load the formats here.
         from kafka_sink.formats.encoders import record_name, registered_schema
 
-        record = record_name(form)
+        record, schema = record_name(form), registered_schema(form)
         subject = subject_name(self._strategy(form.column), form.column, self.topic, record)
-        if (subject, form.schema) not in self._ids:
-            self._ids[subject, form.schema] = self._ask(form, registered_schema(form), subject)
-        return self._ids[subject, form.schema]
+        if (subject, schema) not in self._ids:
+            self._ids[subject, schema] = self._ask(form, schema, subject)
+        return self._ids[subject, schema]
 
     def _strategy(self, column: str) -> str:
         return self.config.key_strategy if column == "key" else self.config.value_strategy

@@ -70,6 +70,26 @@ def test_fields_match_by_name_and_others_are_left_out() -> None:
     assert second.ListFields() == []
 
 
+@pytest.mark.behaviour("Protobuf", "Without presence the default value is left out, and -0.0 is none")
+@pytest.mark.parametrize(
+    ("kind", "type_name", "values", "written"),
+    [
+        (pa.int32(), "int32", [0, 1, None], [b"", b"\x08\x01", b""]),
+        (pa.string(), "string", ["", "a", None], [b"", b"\x0a\x01a", b""]),
+        (pa.bool_(), "bool", [False, True, None], [b"", b"\x08\x01", b""]),
+        (pa.float64(), "double", [0.0, -0.0], [b"", b"\x09" + b"\0" * 7 + b"\x80"]),
+        (pa.float32(), "float", [0.0, -0.0], [b"", b"\x0d\0\0\0\x80"]),
+        (pa.float32(), "double", [0.0, -0.0], [b"", b"\x09" + b"\0" * 7 + b"\x80"]),
+    ],
+)
+def test_defaults_are_left_out_without_presence(
+    kind: pa.DataType, type_name: str, values: list[Any], written: list[bytes]
+) -> None:
+    schema = parse_schema(f'syntax = "proto3"; message M {{ {type_name} a = 1; }}')
+    rows = pa.array([{"a": value} for value in values], pa.struct([("a", kind)]))
+    assert ProtobufEncoder(schema, rows.type, "value").encode(rows).to_pylist() == written
+
+
 def test_no_rows_are_no_payloads() -> None:
     assert written([], string=pa.string(), strings=pa.list_(pa.string()), map=pa.map_(pa.string(), pa.int32())) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafka_sink.formats.column_format import PROTOBUF
+from kafka_sink.formats.encoders import derived_format, encoder_of, given_format
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import descriptors, read_schema
@@ -217,6 +220,20 @@ def test_descriptor_without_what_it_imports_is_refused() -> None:
     alone.dependency.append("other.proto")
     with pytest.raises(FormatError, match=r"imports other.proto, which is not there"):
         parse_schema(base64.b64encode(alone.SerializeToString()).decode())
+
+
+@pytest.mark.behaviour("Protobuf", "Tasks and derived schemas need no package")
+def test_tasks_and_derived_schemas_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = struct(("id", pa.int64()))
+    text = 'syntax = "proto3"; message M { optional int64 id = 1; }'
+    given = pickle.dumps(given_format(PROTOBUF, text, kind, "value"))
+    for module in [each for each in sys.modules if each.partition(".")[0] in ("google", "grpc_tools")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in ("google", "grpc_tools"):
+        monkeypatch.setitem(sys.modules, module, None)
+    rows = pa.array([{"id": 5}], kind)
+    for form in (pickle.loads(given), derived_format(PROTOBUF, kind, "value")):
+        assert encoder_of(form, kind).encode(rows).to_pylist() == [b"\x08\x05"]
 
 
 @pytest.mark.behaviour("Protobuf", "Without the extra a given schema is refused with what to install")
