@@ -42,10 +42,10 @@ def shown_by_schema(registry: RegistryClient) -> Shown:
 
     :raises ConfigError: if the package of Avro is not installed.
     """
-    by_kind = {AVRO.upper(): shown(AVRO, VALUE, registry)}
+    by_kind = {AVRO.upper(): shown(AVRO, "value", registry)}
     # Who has no such schemas needs no such packages.
     with contextlib.suppress(FormatError):
-        by_kind[PROTOBUF.upper()] = shown(PROTOBUF, VALUE, registry)
+        by_kind[PROTOBUF.upper()] = shown(PROTOBUF, "value", registry)
     kind_of = cache(registry.kind)
 
     def decoded(payload: bytes | None) -> str:
