@@ -3,10 +3,6 @@ tokens and tickets end meanwhile: nothing is missing, nothing is there twice."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +15,7 @@ from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import IDENTITY_MB, only_long
 from tests.support.kdc import requires_kerberos
 from tests.support.readback import read_topic
+from tests.support.spark_job import run_spark_job
 from tests.support.token_server import SECRET
 
 pytestmark = [
@@ -32,13 +29,6 @@ WRITE_S = 12
 TASKS, ROW_BYTES = 2, 1000
 
 SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-from kafka_sink import register
-
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-register(spark)
-given = json.load(open(sys.argv[1]))
 value = f"concat(cast(id as string), ' ', repeat('x', {given['row_bytes']}))"
 ids = spark.range(0, given["rows"], 1, given["tasks"])
 frame = ids.selectExpr(f"substring({value}, 1, {given['row_bytes']}) as value")
@@ -72,15 +62,9 @@ def test_each_way_carries_bulk_through_renewals(
         # Of each task.
         "rate": max(rows // WRITE_S // TASKS, 1),
     }
-    (tmp_path / "given.json").write_text(json.dumps(given))
     before = identity_kafka.noted(RENEWALS)[way]
     tokens, tickets = len(identity_kafka.idp.asked), 0 if identity_kafka.kdc is None else identity_kafka.kdc.logins()
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "given.json")],
-        capture_output=True, text=True, timeout=280, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_spark_job(SPARK_JOB, given, tmp_path, 280)
     assert PASSWORD not in done.stdout + done.stderr and SECRET not in done.stdout + done.stderr
     for topic in topics:
         counts = Counter(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +22,7 @@ from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
+from tests.support.spark_job import run_spark_job
 
 pytestmark = requires_kerberos
 
@@ -37,14 +34,8 @@ LIFETIME_S = 5
 LEAST_SESSIONS = 6
 
 SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-from kafka_sink import register
-
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-register(spark)
 frame = spark.range(1000).selectExpr("cast(id as string) as value").repartition(4)
-frame.write.format("kafkalite").mode("append").options(**json.load(open(sys.argv[1]))).save()
+frame.write.format("kafkalite").mode("append").options(**given).save()
 """
 
 
@@ -141,13 +132,7 @@ def test_executors_use_a_keytab(kerberos_kafka: KerberosKafka, tmp_path: Path) -
         recipe = recipe.replace(of_page, here)
     names: dict[str, Any] = {}
     exec(recipe, names)
-    (tmp_path / "options.json").write_text(json.dumps({**names["options"], "topic": "executors"}))
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
-        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_spark_job(SPARK_JOB, {**names["options"], "topic": "executors"}, tmp_path)
     assert len(read_topic(kerberos_kafka.kafka.bootstrap_servers, "executors")) == 1000
 
 

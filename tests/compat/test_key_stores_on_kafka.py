@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +19,7 @@ from tests.support.amounts import only_long
 from tests.support.key_stores import KINDS, KeytoolStores, requires_keytool
 from tests.support.readback import read_topic
 from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
+from tests.support.spark_job import run_spark_job
 
 pytestmark = [only_long, requires_keytool]
 
@@ -30,13 +27,6 @@ PASSWORD, KEY_PASSWORD = "st0re-s3cret", "k3y-s3cret"
 RECORDS = 1000
 
 SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-from kafka_sink import register
-
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-register(spark)
-given = json.load(open(sys.argv[1]))
 frame = spark.range(given["records"]).selectExpr("cast(id as string) as value").repartition(4)
 for options in given["writes"]:
     frame.write.format("kafkalite").mode("append").options(**options).save()
@@ -154,13 +144,7 @@ def test_spark_tasks_use_stores_of_keytool(store_kafka: StoreKafka, tmp_path: Pa
         {"topic": topic, **{f"kafka.{name}": value for name, value in store_kafka.properties(kind).items()}}
         for kind, topic in topics.items()
     ]
-    (tmp_path / "given.json").write_text(json.dumps({"records": RECORDS, "writes": writes}))
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "given.json")],
-        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_spark_job(SPARK_JOB, {"records": RECORDS, "writes": writes}, tmp_path)
     assert PASSWORD not in done.stdout + done.stderr and KEY_PASSWORD not in done.stdout + done.stderr
     for topic in topics.values():
         values = [int(message.value or b"") for message in read_topic(store_kafka.kafka.bootstrap_servers, topic)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import time
@@ -26,6 +24,7 @@ from tests.support.certificates import Authority
 from tests.support.readback import read_topic
 from tests.support.real_kafka import RealKafka, run_kafka_tool, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
+from tests.support.spark_job import run_spark_job
 from tests.support.token_server import CLIENT, SECRET, Issuer, TokenServer, token_server
 
 pytestmark = requires_kafka("4.0", "the package of its callback handlers for tokens, without deprecated ones")
@@ -37,18 +36,11 @@ SESSION_MS = 3000
 LEAST_SESSIONS = 4
 
 SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-from kafka_sink import register
-
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-register(spark)
-options = json.load(open(sys.argv[1]))
 frame = spark.range(1000).selectExpr("cast(id as string) as value").repartition(4)
-frame.write.format("kafkalite").mode("append").options(**options).save()
+frame.write.format("kafkalite").mode("append").options(**given).save()
 try:
     changed = {"kafka.sasl.oauthbearer.client.credentials.client.secret": "Wr0ng"}
-    frame.write.format("kafkalite").mode("append").options(**{**options, **changed}).save()
+    frame.write.format("kafkalite").mode("append").options(**{**given, **changed}).save()
 except Exception as error:
     print(error)
 """
@@ -212,14 +204,8 @@ def test_executors_get_tokens_by_a_reference(oauth_kafka: OAuthKafka, tmp_path: 
         "sasl.oauthbearer.client.credentials.client.secret": f"${{file:{secrets}:client}}",
     }
     options = {f"kafka.{name}": value for name, value in properties.items()} | {"topic": "executors"}
-    (tmp_path / "options.json").write_text(json.dumps(options))
     before = len(oauth_kafka.idp.asked)
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
-        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_spark_job(SPARK_JOB, options, tmp_path)
     assert len(read_topic(oauth_kafka.kafka.bootstrap_servers, "executors")) == 1000
     assert len(oauth_kafka.idp.asked) > before
     assert "HTTP 401: invalid_client" in done.stdout

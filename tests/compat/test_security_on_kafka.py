@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +28,7 @@ from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
 from tests.support.securities import create_scram_user
 from tests.support.sessions import outlasting, renew_early
+from tests.support.spark_job import run_spark_job
 
 Figure = Callable[[str, object], None]
 AUTHORITY = Authority()
@@ -47,22 +44,14 @@ SCRAM = requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")
 NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT sends the password of alice unencrypted; use SASL_SSL to encrypt it"
 
 SPARK_JOB = """
-import json, sys
-from pyspark.sql import SparkSession
-from kafka_sink import register
-
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-register(spark)
-options = json.load(open(sys.argv[1]))
-
 def write(options):
     frame = spark.range(1000).selectExpr("cast(id as string) as value")
     frame.write.format("kafkalite").mode("append").options(**options).save()
 
-write(options)
-jaas = options["kafka.sasl.jaas.config"].partition("password=")[0] + 'password="Wr0ng";'
+write(given)
+jaas = given["kafka.sasl.jaas.config"].partition("password=")[0] + 'password="Wr0ng";'
 try:
-    write({**options, "kafka.sasl.jaas.config": jaas})
+    write({**given, "kafka.sasl.jaas.config": jaas})
 except Exception as error:
     if "the broker refused the authentication (SCRAM-SHA-512)" in str(error):
         print("wrong password refused")
@@ -196,13 +185,7 @@ def test_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: Secu
     truststore = tmp_path / "trust.pem"
     truststore.write_text(options.pop("kafka.ssl.truststore.certificates"))
     options |= {"kafka.ssl.truststore.location": str(truststore), "topic": "sink"}
-    (tmp_path / "options.json").write_text(json.dumps(options))
-    done = subprocess.run(
-        [sys.executable, "-c", SPARK_JOB, str(tmp_path / "options.json")],
-        capture_output=True, text=True, timeout=240, check=False, cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_spark_job(SPARK_JOB, options, tmp_path)
     assert len(read_topic(secure_kafka.kafka.bootstrap_servers, "sink")) == 1000
     assert "wrong password refused" in done.stdout
     assert SCRAM_PASSWORD not in done.stdout + done.stderr
