@@ -32,12 +32,12 @@ from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
-from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of
+from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import FAIL, SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
-from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit, merge_ranges
+from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.task.worker_process import worker_process
@@ -252,12 +252,7 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
 
     commits = _run(df, options, task, batch.counted)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
-    written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
-    try:
-        check_bad_rows(commits, options)
-    except TooManyBadRowsError:
-        sink.give_up(plan, written)
-        raise
+    written = transactions_to_commit(sink, plan, commits, options)
     sink.commit(plan, version, writer, written, records_empty=True)
     return _Result(commits, 1, written_ms)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records
-from tests.support import ways
-from tests.support.amounts import only_long
 from tests.support.readback import read_topic
-from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
+from tests.support.spark_version import HAS_DATA_SOURCES
+from tests.support.write_ways import DF_WRITE_EXACTLY_ONCE, STREAM, WRITE, WRITE_PARALLEL, Way, WriteJob, in_ways
 
 NewTopic = Callable[..., str]
 ROWS = 300
@@ -49,79 +47,6 @@ def orders(numbers: DataFrame) -> DataFrame:
     return numbers.select(f.col("id").alias("key"), value.alias("value"))
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a test writes to."""
-
-    cluster: Any
-    topic: str
-    folder: Path
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.cluster.bootstrap_servers, "topic": self.topic, **AVRO}
-
-
-def numbers_of(spark: SparkSession) -> DataFrame:
-    return spark.range(0, ROWS, numPartitions=3)
-
-
-def by_df_write(spark: SparkSession, target: Target) -> None:
-    orders(numbers_of(spark)).write.format("kafkalite").mode("append").options(**target.options).save()
-
-
-def by_write(spark: SparkSession, target: Target, **arguments: Any) -> None:
-    report = kafka_sink.write(orders(numbers_of(spark)), options=target.options, **arguments)
-    assert report.rows == ROWS
-
-
-def by_stream(spark: SparkSession, target: Target, options: Mapping[str, str], batch: Any = None) -> None:
-    source = target.folder / "source"
-    source.mkdir()
-    for part in range(2):
-        ids = range(part * ROWS // 2, (part + 1) * ROWS // 2)
-        (source / f"{part}.json").write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
-    frame = orders(spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source)))
-    stream = frame.writeStream.option("checkpointLocation", str(target.folder / "checkpoint"))
-    stream = (
-        stream.format("kafkalite").options(**target.options, **options) if batch is None else stream.foreachBatch(batch)
-    )
-    stream.trigger(availableNow=True).start().awaitTermination(120)
-
-
-def by_foreach_batch(spark: SparkSession, target: Target) -> None:
-    by_stream(spark, target, {}, kafka_sink.foreach_batch(options=target.options, app_id=target.topic))
-
-
-WAYS = [
-    pytest.param(by_df_write, marks=[requires_data_sources, pytest.mark.way(ways.DF_WRITE)], id="df.write"),
-    pytest.param(by_write, marks=[only_long, pytest.mark.way(ways.AT_LEAST_ONCE)], id="write"),
-    pytest.param(
-        lambda spark, target: by_write(spark, target, app_id=target.topic, version=0),
-        marks=pytest.mark.way(ways.ATOMIC),
-        id="write-atomic",
-    ),
-    pytest.param(
-        lambda spark, target: by_write(spark, target, app_id=target.topic, version=0, atomic=False),
-        marks=[only_long, pytest.mark.way(ways.PARALLEL)],
-        id="write-parallel",
-    ),
-    pytest.param(
-        lambda spark, target: by_stream(spark, target, {}),
-        marks=[only_long, requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)],
-        id="stream",
-    ),
-    pytest.param(
-        lambda spark, target: by_stream(
-            spark, target, {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": target.topic}
-        ),
-        marks=[requires_data_sources, pytest.mark.way(ways.EXACTLY_ONCE_STREAM)],
-        id="stream-exactly-once",
-    ),
-    pytest.param(by_foreach_batch, marks=pytest.mark.way(ways.FOREACH_BATCH), id="foreach_batch"),
-]
-
-
 def decoded(payload: bytes | None, schema: str) -> Any:
     if payload is None:
         return None
@@ -141,19 +66,20 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.behaviour("Avro", "Structs and primitive keys are written as Avro in every way to write, every row once")
-@pytest.mark.parametrize("write", WAYS)
+@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM))
 def test_rows_arrive_as_avro(
-    write: Callable[[SparkSession, Target], None],
+    write: Way,
     spark: SparkSession,
     cluster: Any,
     new_topic: NewTopic,
     tmp_path: Path,
 ) -> None:
-    target = Target(cluster, new_topic(3), tmp_path)
-    write(spark, target)
-    frame = orders(numbers_of(spark))
+    topic = new_topic(3)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **AVRO}
+    write(spark, WriteJob(orders, ROWS, options, topic, tmp_path))
+    frame = orders(spark.range(ROWS))
     schema = derive_schema(arrow_type(frame.schema["value"].dataType, "value"), "value")
-    messages = read_topic(cluster.bootstrap_servers, target.topic)
+    messages = read_topic(cluster.bootstrap_servers, topic)
     found = {decoded(each.key, '"long"'): decoded(each.value, schema) for each in messages}
     assert len(messages) == len(found) == ROWS
     # Spark hands out local times without a zone; as text both are the same moment.

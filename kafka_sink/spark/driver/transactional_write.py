@@ -22,13 +22,14 @@ from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
-from kafka_sink.spark.task.commit_message import TransactionalCommit
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_sink.exactly_once.model import OpenTransaction
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.exactly_once.plan import Plan
 
@@ -114,13 +115,8 @@ class TransactionalWrite:
             warn_of_skipped(self._name, version, commits[0].doubt)
             publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options.report_path)
             return
-        written = [commit.written for commit in commits if commit.written is not None]
         sink = sink_of(self._options, self._name)
-        try:
-            check_bad_rows(commits, self._options)
-        except TooManyBadRowsError:
-            sink.give_up(plan, written)
-            raise
+        written = transactions_to_commit(sink, plan, commits, self._options)
         sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         report = report_of(
@@ -146,6 +142,22 @@ class TransactionalWrite:
             sum(message is not None for message in messages),
             len(messages),
         )
+
+
+def transactions_to_commit(
+    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], options: SinkOptions
+) -> list[OpenTransaction]:
+    """The transactions of the tasks with these *commits*.
+
+    :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; the batch of *plan* was aborted.
+    """
+    written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
+    try:
+        check_bad_rows(commits, options)
+    except TooManyBadRowsError:
+        sink.give_up(plan, written)
+        raise
+    return written
 
 
 def numbers_of_a_query(options: SinkOptions) -> BatchNumbering:
