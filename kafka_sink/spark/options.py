@@ -425,6 +425,8 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
     lowered = name.lower()
     if lowered in _OF_SPARKS_SOURCE:
         return ConfigError(f"option {name} is for reading, and a sink can only write; remove it")
+    if lowered in _OF_THE_QUERY | _OF_ASYNC_PROGRESS:
+        return ConfigError(f"option {name} is for streams, and this is a batch write; remove it")
     if lowered == "path":
         return ConfigError(
             f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
