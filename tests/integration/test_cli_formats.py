@@ -142,10 +142,12 @@ def test_protobuf_of_other_clients_is_printed_and_written(shell: Shell, tmp_path
     order = kind(id=7, note="ü", lines=[line(sku="a")], raw=b"\xff", weight=float("inf"))
     theirs = ProtobufSerializer(kind, shell.client)(order, CONTEXT)
     nested = ProtobufSerializer(line, shell.client)(line(sku="b"), CONTEXT)
-    shell.send(theirs, None, nested)
+    empty = ProtobufSerializer(kind, shell.client)(kind(), CONTEXT)
+    shell.send(theirs, None, nested, empty)
     shown = {"id": "7", "note": "ü", "lines": [{"sku": "a"}], "raw": "/w==", "weight": "Infinity"}
     asked = ["--format", "protobuf", "--registry", shell.url]
-    assert shell.consume(*asked) == [shown, None, {"sku": "b"}]
+    defaults = {"id": "0", "lines": [], "raw": "", "weight": 0.0}
+    assert shell.consume(*asked) == [shown, None, {"sku": "b"}, defaults]
     (tmp_path / "lines.jsonl").write_text(shell("consume", TOPIC, *asked))
     assert shell.differences(tmp_path / "lines.jsonl", *asked) == (0, 0)
     of_order = ["--value-message", "Order"]
@@ -153,7 +155,7 @@ def test_protobuf_of_other_clients_is_printed_and_written(shell: Shell, tmp_path
     (tmp_path / "orders.proto").write_text(ORDERS)
     given = ["--value-schema", str(tmp_path / "orders.proto"), "--value-message", "shop.Order.Line"]
     shell("produce", TOPIC, *asked, *given, stdin=b'{"value": {"sku": "b"}}')
-    _, _, _, latest, registered = (each.value for each in read_topic(shell.servers, TOPIC))
+    *_, latest, registered = (each.value for each in read_topic(shell.servers, TOPIC))
     assert latest == theirs
     assert registered == nested
     assert ProtobufDeserializer(kind, {}, shell.client)(latest, CONTEXT) == order

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Where in a schema's JSON a registry found what it refuses.
 _POINTER: Final = re.compile(r"path '((?:/[^/']+)+)'")
+#: Which message and which number of a field one found what it refuses in.
+_FIELD_POINTER: Final = re.compile(r"path '#/([\w.]+)/(\d+)'")
 
 
 @dataclass
@@ -79,7 +81,7 @@ class Registration:
             return self.client.id_of(subject, schema, kind)
         except IncompatibleSchemaError as error:
             raise IncompatibleSchemaError(
-                f"column '{_column_of(str(error), column, schema)}': the registry refuses the schema of subject "
+                f"column '{_column_of(str(error), form)}': the registry refuses the schema of subject "
                 f"{subject} ({error}); change the column, or the subject's compatibility"
             ) from None
         except SchemaNotFoundError as error:
@@ -110,11 +112,18 @@ def registration_of(options: SinkOptions) -> Registration | None:
     return _registrations[key]
 
 
-def _column_of(refusal: str, column: str, schema: str) -> str:
+def _column_of(refusal: str, form: ColumnFormat) -> str:
     """The path of the column that a registry's refusal points to, as far as it can be followed."""
+    if form.messages is not None:
+        match = _FIELD_POINTER.search(refusal)
+        message = form.messages.messages[form.messages.root]
+        # Of a message within another one the registry does not say where it is used.
+        is_root = match is not None and message.name in (match[1], f"{message.name.rpartition('.')[0]}.{match[1]}")
+        names = [each.name for each in message.fields if match and is_root and each.number == int(match[2])]
+        return ".".join([form.column, *names])
     match = _POINTER.search(refusal)
-    place: Any = json.loads(schema) if match else None
-    path, before = column, ""
+    place: Any = json.loads(form.schema) if match else None
+    path, before = form.column, ""
     for step in match[1].split("/")[1:] if match else ():
         place = place.get(step) if isinstance(place, Mapping) else _item(place, step)
         if before == "fields" and isinstance(place, Mapping):

@@ -1,0 +1,33 @@
+"""What stands between the id of a schema and a payload of Protobuf; other clients are tried beside it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.registry.subjects import message_position, split_position
+
+
+@pytest.mark.behaviour("Schema registry", "The position of a message is written as confluent-kafka writes it, and read")
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [((0,), b"\x00"), ((1,), b"\x02\x02"), ((0, 0), b"\x04\x00\x00"), ((2, 100, 1), b"\x06\x04\xc8\x01\x02")],
+)
+def test_position_is_written_as_other_clients_write_it(position: tuple[int, ...], expected: bytes) -> None:
+    theirs = io.BytesIO()
+    ProtobufSerializer._encode_varints(theirs, list(position))
+    assert message_position(position) == expected == theirs.getvalue()
+    assert split_position(expected + b"rest") == (position, b"rest")
+
+
+def test_long_form_of_the_first_message_is_read() -> None:
+    assert split_position(b"\x02\x00rest") == ((0,), b"rest")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x04\x00", b"\x01", b"\x02\x01", b"\xff" * 6])
+def test_what_is_no_position_is_refused(data: bytes) -> None:
+    with pytest.raises(SerializationError, match="has no position of a message"):
+        split_position(data)
