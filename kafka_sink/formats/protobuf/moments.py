@@ -44,9 +44,11 @@ class MomentWriter:
         """See :class:`~kafka_sink.formats.protobuf.leaves.Value`; a message has no default value."""
         units: Int64s = numbers(array, np.int64)
         seconds, rest = np.divmod(units, self.per_second)
-        problem = f"but {self.allowed}; correct the row, or choose another type in the schema"
-        shown = array.cast(pa.int64())
-        refuse_rows((seconds < self.low) | (seconds > self.high), absent, shown, self.path, problem)
+        wrong = (seconds < self.low) | (seconds > self.high)
+        if wrong.any():
+            problem = f"but {self.allowed}; correct the row, or choose another type in the schema"
+            # Python has no dates for such values.
+            refuse_rows(wrong, absent, array.cast(pa.int64()), self.path, problem)
         if self.is_signed:
             is_split = (seconds < 0) & (rest != 0)
             seconds, rest = seconds + is_split, rest - is_split * self.per_second

@@ -1,25 +1,22 @@
-"""What stands between the id of a schema and a payload of Protobuf; other clients are tried beside it."""
+"""What stands between the id of a schema and a payload of Protobuf."""
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.registry.subjects import message_position, split_position
 
 
-@pytest.mark.behaviour("Schema registry", "The position of a message is written as confluent-kafka writes it, and read")
+@pytest.mark.behaviour(
+    "Schema registry", "A message's position has zig-zag numbers behind their count; the first is a 0"
+)
 @pytest.mark.parametrize(
     ("position", "expected"),
     [((0,), b"\x00"), ((1,), b"\x02\x02"), ((0, 0), b"\x04\x00\x00"), ((2, 100, 1), b"\x06\x04\xc8\x01\x02")],
 )
-def test_position_is_written_as_other_clients_write_it(position: tuple[int, ...], expected: bytes) -> None:
-    theirs = io.BytesIO()
-    ProtobufSerializer._encode_varints(theirs, list(position))
-    assert message_position(position) == expected == theirs.getvalue()
+def test_position_is_written_and_read(position: tuple[int, ...], expected: bytes) -> None:
+    assert message_position(position) == expected
     assert split_position(expected + b"rest") == (position, b"rest")
 
 
