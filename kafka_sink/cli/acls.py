@@ -184,6 +184,7 @@ def remove(yes: bool, **given: Any) -> None:
             click.echo("nothing to remove: no ACL matches")
             return
         _show(found)
+        _refuse_unknown(found)
         _ask(f"Remove {_counted(found)}?", yes=yes)
         removed = admin.delete_acls(found)
     click.echo(f"removed {_counted(removed)}")
@@ -193,6 +194,14 @@ def _described(admin: AdminClient, filters: Iterable[AclBindingFilter]) -> list[
     """Each ACL that one of *filters* selects, once, sorted by resource."""
     found = {acl for wanted in filters for acl in admin.describe_acls(wanted)}
     return sorted(found, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type, _row(acl)))
+
+
+def _refuse_unknown(found: Iterable[AclBinding]) -> None:
+    if any("UNKNOWN" in _row(acl)[2:5] or acl.pattern_type is PatternType.UNKNOWN for acl in found):
+        raise click.ClickException(
+            "an operation or a type of these ACLs is unknown to this version of kafkalite, so that it cannot name "
+            "them: remove them with kafka-acls, or select others."
+        )
 
 
 def _row(acl: AclBinding) -> tuple[str, ...]:

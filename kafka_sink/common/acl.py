@@ -63,6 +63,7 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class AclPermissionType(IntEnum):
@@ -79,7 +80,7 @@ SUPPORTED_OPERATIONS: Final = {
     ResourceType.TOPIC: tuple(map(AclOperation, (3, 4, 5, 6, 7, 8, 10, 11))),
     ResourceType.GROUP: tuple(map(AclOperation, (3, 6, 8, 10, 11))),
     ResourceType.CLUSTER: tuple(map(AclOperation, (5, 7, 8, 9, 10, 11, 12))),
-    ResourceType.TRANSACTIONAL_ID: tuple(map(AclOperation, (4, 8))),
+    ResourceType.TRANSACTIONAL_ID: tuple(map(AclOperation, (4, 8, 15))),
 }
 
 E = TypeVar("E", bound=IntEnum)
