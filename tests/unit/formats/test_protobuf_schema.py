@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.formats.column_format import PROTOBUF
-from kafka_sink.formats.encoders import derived_format, encoder_of, given_format
+from kafka_sink.formats.encoders import derived_format, encoder_of, given_format, registered_schema
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import descriptors, read_schema
-from kafka_sink.formats.protobuf.parsing import parse_schema, registered_text
+from kafka_sink.formats.protobuf.parsing import parse_schema
 from kafka_sink.formats.protobuf.schema import Message, Schema
 
 
@@ -202,10 +202,11 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
     described.write_bytes(base64.b64decode(text))
     assert parse_schema(read_schema(described)) == parse_schema(text)
     assert parse_schema(text, "Part").root == "p.Part"
-    with pytest.raises(FormatError, match=r"imports part.proto, and schemas with references are not registered"):
-        registered_text(text)
-    alone = descriptors(registered_text(text, "Part")).file
+    kind = struct(("n", pa.int32()))
+    alone = descriptors(registered_schema(given_format(PROTOBUF, text, kind, "key", "Part"))).file
     assert [each.name for each in alone] == ["part.proto"]
+    with pytest.raises(FormatError, match=r"column 'key': the Protobuf schema imports part.proto, and schemas with"):
+        registered_schema(given_format(PROTOBUF, text, kind, "key"))
     whole.write_text("not a descriptor")
     with pytest.raises(FormatError, match="is no descriptor set"):
         read_schema(whole.rename(tmp_path / "whole.bin"))
