@@ -1,4 +1,4 @@
-"""Columns written as Protobuf on a real Spark, in every guarantee, with a registry and without one: Google's library
+"""Columns written as Protobuf on a real Spark, in every way to write, with a registry and without one: Google's library
 and confluent-kafka's deserializer read what was written.
 """
 
@@ -27,7 +27,17 @@ from kafka_sink.registry.errors import IncompatibleSchemaError
 from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic
-from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
+from tests.support.spark_version import HAS_DATA_SOURCES
+from tests.support.write_ways import (
+    DF_WRITE_EXACTLY_ONCE,
+    FOREACH_BATCH,
+    STREAM,
+    WRITE,
+    WRITE_PARALLEL,
+    Way,
+    WriteJob,
+    in_ways,
+)
 
 NewTopic = Callable[..., str]
 ROWS = 120
@@ -117,29 +127,18 @@ def plain(row: Any) -> Any:
     return {name: each for name, each in {**found, "customer": row.customer}.items() if each not in (None, [])}
 
 
-@pytest.mark.behaviour("Protobuf", "Every row arrives, and is read by Google's library, in every guarantee")
-@pytest.mark.parametrize("guarantee", ["at-least-once", "atomic", pytest.param("stream", marks=requires_data_sources)])
-def test_rows_arrive_as_protobuf(guarantee: str, spark: SparkSession, target: Target, tmp_path: Path) -> None:
+@pytest.mark.behaviour("Protobuf", "Every row arrives once, and is read by Google's library, in every way to write")
+@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))
+def test_rows_arrive_as_protobuf(write: Way, spark: SparkSession, target: Target, tmp_path: Path) -> None:
+    write(spark, WriteJob(orders, ROWS, target.options(), target.topic, tmp_path))
     frame = orders(spark.range(ROWS))
-    if guarantee == "stream":
-        source = tmp_path / "source"
-        source.mkdir()
-        for part in range(2):
-            ids = range(part * ROWS // 2, (part + 1) * ROWS // 2)
-            (source / f"{part}.json").write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
-        read = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
-        stream = orders(read).writeStream.format("kafkalite").options(**target.options())
-        stream = stream.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=target.topic)
-        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        stream.start().awaitTermination(120)
-    else:
-        numbered = {"app_id": target.topic, "version": 0} if guarantee == "atomic" else {}
-        kafka_sink.write(frame, options=target.options(), **numbered)  # type: ignore[arg-type]
     texts = [derive_schema(arrow_type(frame.schema[each].dataType, each), each).text for each in ("key", "value")]
     key, value = (class_of(text, "topLevelRecord") for text in texts)
-    found = {key.FromString(each).id: None if row is None else value.FromString(row) for each, row in target.payloads()}
+    payloads = target.payloads()
+    found = {key.FromString(each).id: None if row is None else value.FromString(row) for each, row in payloads}
     expected = {row.key.id: row.value for row in frame.collect()}
     assert found.keys() == expected.keys()
+    assert len(payloads) == len(found)
     for number, row in expected.items():
         if row is None:
             assert found[number] is None
