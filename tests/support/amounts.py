@@ -197,7 +197,7 @@ AVRO_BATCHES = _amount(
 PROTOBUF_BATCHES = _amount(
     "KAFKALITE_PROTOBUF_BATCHES",
     80,
-    100_000,
+    20_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
 JSON_FRAMES = _amount(
