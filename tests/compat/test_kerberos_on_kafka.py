@@ -17,6 +17,7 @@ from kafka_sink.preflight.findings import Status
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
+from tests.compat.kafka_cluster import until
 from tests.support.kdc import BROKER, USER, Kdc, requires_kerberos, running_kdc
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
@@ -109,7 +110,7 @@ def test_ticket_cache_is_used(kerberos_kafka: KerberosKafka, tmp_path: Path, mon
     kerberos_kafka.kdc.kinit(cache)
     line = f'{MODULE} useTicketCache=true ticketCache="{cache}" serviceName="kafka";'
     with AdminClient(kerberos_kafka.address, kerberos_kafka.properties(sasl_jaas_config=line)) as admin:
-        assert "cached" in admin.list_topics()
+        until("the topic", lambda: "cached" in admin.list_topics())
     # Without a line, the cache of the process.
     kerberos_kafka.kdc.kinit(cache)
     monkeypatch.setenv("KRB5CCNAME", str(cache))
