@@ -70,6 +70,8 @@ COMPARISONS: Final = (
     Comparison("no key", "no key", rows=5_000_000),
     Comparison("skewed keys", "skewed", rows=5_000_000),
     Comparison("1,000 partitions", rows=5_000_000, partitions=1000),
+    Comparison("Avro, 5 columns", "5 columns", rows=5_000_000, options={"value.format": "avro"}),
+    Comparison("Avro, 40 columns", "40 columns", rows=1_000_000, options={"value.format": "avro"}),
 )
 
 

@@ -279,6 +279,15 @@ GOALS: Final = (
         )
     ),
     *(
+        Goal(
+            f"`df.write` of structs as {name}",
+            f"{_SPARK} and `to_avro`",
+            "≥ 1.2×",
+            _times(f"spark {name}", "kafka", 1.2),
+        )
+        for name in ("Avro, 5 columns", "Avro, 40 columns")
+    ),
+    *(
         Goal(name, _SPARK, "≥ 1.3×", _times(f"spark {name}", "kafka", 1.3))
         for name in ("1 kB values", "10 kB values", "headers", "no key", "skewed keys", "1,000 partitions")
     ),

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import array, col, concat, encode, lit, struct, when
+from pyspark.sql.functions import array, col, concat, encode, lit, struct, timestamp_micros, when
+from pyspark.sql.types import StructType
 
 from kafka_sink import write
 from kafka_sink.spark.versions import SPARK
@@ -84,6 +85,20 @@ def _headers() -> Column:
     return array(*header).alias("headers")
 
 
+def _struct(times: int) -> Column:
+    """A value of *times* the five columns of ``bench_avro``."""
+    columns = {
+        "id": col("id"),
+        "customer": concat(lit("customer-"), (col("id") % 1_000_000).cast("string")),
+        "price": col("id") * 0.25,
+        "quantity": (col("id") % 100).cast("int"),
+        "at": timestamp_micros(col("id")),
+    }
+    return struct(*(each.alias(f"{name}_{turn}") for turn in range(times) for name, each in columns.items())).alias(
+        "value"
+    )
+
+
 #: Of the numbers of most rows.
 _DIGITS: Final = 7
 _HEADERS: Final = (("source", "bench"), ("content-type", "text/plain"))
@@ -95,6 +110,8 @@ SHAPES: Final[Mapping[str, Callable[[], list[Column]]]] = {
     "10 kB": lambda: [_key(), _value(10_000)],
     "headers": lambda: [_key(), _value(100), _headers()],
     "no key": lambda: [_value(100)],
+    "5 columns": lambda: [_key(), _struct(1)],
+    "40 columns": lambda: [_key(), _struct(8)],
     "skewed": lambda: [when(col("id") % 10 < 8, lit("hot")).otherwise(_key()).alias("key"), _value(100)],
 }
 
@@ -109,6 +126,16 @@ def rows(spark: SparkSession, shape: str, count: int, tasks: int) -> DataFrame:
 def _write_format(name: str, data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
     writer = data.write.format(name).option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic)
     writer.options(**options).mode("append").save()
+
+
+def _write_kafka(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    """Spark's own sink writes structs as ``to_avro`` encodes them, and knows no options of formats."""
+    from pyspark.sql.avro.functions import to_avro
+
+    if isinstance(data.schema["value"].dataType, StructType):
+        data = data.withColumn("value", to_avro("value"))
+    own = {name: value for name, value in options.items() if name.startswith("kafka.")}
+    _write_format("kafka", data, topic, bootstrap_servers, own)
 
 
 def _write_kafkalite(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -176,13 +203,13 @@ def _properties(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _write_kafka_tuned(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
-    _write_format("kafka", data, topic, bootstrap_servers, {**KAFKA_TUNED, **options})
+    _write_kafka(data, topic, bootstrap_servers, {**KAFKA_TUNED, **options})
 
 
 Sink = Callable[[DataFrame, str, str, Mapping[str, str]], None]
 SINKS: Final[Mapping[str, Sink]] = {
     "kafkalite": _write_kafkalite,
-    "kafka": lambda *arguments: _write_format("kafka", *arguments),
+    "kafka": _write_kafka,
     "kafka-tuned": _write_kafka_tuned,
     "confluent": _write_confluent,
     "kafka-python": _write_kafka_python,
