@@ -67,7 +67,7 @@ class Write:
         if self.number is not None and before is not None and self.number <= before:
             return "written again" if self.number == before else "begins anew"
         missing = self.missing_since(before)
-        return f"{missing} before it are not in the file" if missing else ""
+        return f"{missing} before it missing from the file" if missing else ""
 
 
 def read_writes(file: Path, last: int) -> tuple[int, Sequence[Write]]:

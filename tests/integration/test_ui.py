@@ -200,7 +200,7 @@ def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> No
     assert "orders & more.jsonl 4 writes Rows/s 2,000 Acknowledged, p50 3 ms" in page.words
     assert re.findall(r'class="bad">([^<]+)<', page.body) == [
         "torn: its partitions have 999 rows",
-        "2 before it are not in the file",
+        "2 before it missing from the file",
     ]
     file.write_text("nonsense\n")
     assert "is no report of a write: 'nonsense'" in get(url, "/streams").words

@@ -36,7 +36,7 @@ def test_last_writes_are_shown_with_rates_and_gaps(file: Path, capsys: pytest.Ca
     assert [(*row[:4], *row[5:9]) for row in rows] == [
         (number, "1,000", "0", "2,000", "250", "250", "3", "40") for number in ("5", "6", "9")
     ]
-    assert " ".join(rows[2][9:]) == "2 before it are not in the file"
+    assert " ".join(rows[2][9:]) == "2 before it missing from the file"
 
 
 def test_skipped_writes_and_writes_without_number_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
