@@ -178,7 +178,10 @@ class Pages:
         def values() -> Values:
             count, writes = reports.read(chosen) if chosen else (0, ())
             before = [None, *(write.number for write in writes)]
-            rows = [(write, write.remark(number)) for write, number in zip(writes, before, strict=False)]
+            rows = [
+                (write, write.remark(number), write.is_torn or write.missing_since(number) > 0)
+                for write, number in zip(writes, before, strict=False)
+            ]
             return {"count": count, "rows": rows[::-1], "chart": shown.chart_of(writes)}
 
         return self._page("streams", values, path=str(reports.path), names=names, chosen=chosen)
