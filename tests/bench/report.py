@@ -377,19 +377,33 @@ def summary(found: Results) -> str:
     return table(found, [goal for goal in GOALS if goal.in_readme])
 
 
+class _Used(dict[str, Mapping[str, Any]]):
+    """Results, and the names of those that were looked up."""
+
+    def __init__(self, found: Results) -> None:
+        super().__init__(found)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        result = super().__getitem__(name)
+        self.names.add(name)
+        return result
+
+
 def _table_lines(found: Results, goals: Iterable[Goal]) -> Iterator[str]:
+    used = _Used(found)
     yield "| benchmark | compared with | goal | measured | |"
     yield "| --- | --- | --- | --- | --- |"
     for goal in goals:
         try:
-            text, met = goal.measured(found)
+            text, met = goal.measured(used)
             mark = "" if met is None else "✓" if met else "missed"
         except KeyError:
             text, mark = "not measured", ""
         yield f"| {goal.work} | {goal.against} | {goal.goal} | {text} | {mark} |"
     yield ""
     yield "A ratio is that of the medians. In parentheses: lowest and highest ratio of single runs, and the medians."
-    for line in sorted({_provenance(result) for result in found.values()}):
+    for line in sorted({_provenance(found[name]) for name in used.names}):
         yield ""
         yield line
 

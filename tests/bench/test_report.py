@@ -111,7 +111,10 @@ def test_report_compares_streams_and_small_writes_with_spark(tmp_path: Path) -> 
 def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
     rates = {"kafkalite": 2, "kafka-python": 1, "confluent-kafka": 3}
     found = saved(tmp_path, "records", {"records_per_s": rates, "runs": {name: [rate] for name, rate in rates.items()}})
-    assert f"commit {found['records']['commit']}" in table(found)
+    commit = f"commit {found['records']['commit']}"
+    assert commit in table(found)
+    # Another table has nothing of it.
+    assert commit not in table(found, [goal for goal in GOALS if goal.in_readme])
 
 
 def test_only_the_table_between_the_marks_is_replaced() -> None:
