@@ -138,19 +138,22 @@ is_ours() {
     [ -n "$started" ] && [ "$(started_at "$pid")" = "$started" ]
 }
 
-# free_ports COUNT: free ports below the system's ephemeral ports (from 32768 or 49152 on), because any client of this
-# machine could take one of those before its node starts.
+# free_ports COUNT [TAKEN …]: free ports other than TAKEN. They are below the system's ephemeral ports (from 32768 or 49152
+# on), because any client of this machine could take one of those before its node starts, and below those that tests
+# choose (tests/support/ports.py).
 free_ports() {
     "$PYTHON_BIN" -c '
 import random, socket, sys
-held = {}
+held, taken = {}, set(map(int, sys.argv[2:]))
 while len(held) < int(sys.argv[1]):
-    port = random.randrange(15000, 32000)
+    port = random.randrange(15000, 24000)
+    if port in taken:
+        continue
     try:
         held[port] = held.get(port) or socket.create_server(("127.0.0.1", port))
     except OSError:
         continue
-print(*held)' "$1"
+print(*held)' "$@"
 }
 
 require_free_ports() { # FIRST COUNT
@@ -204,6 +207,7 @@ show_failure() {
 
 start() {
     local nodes=1 port=9092 listeners="" properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
+    local listener taken=()
     while [ $# -gt 0 ]; do
         case "$1" in
             --version) VERSION=$2 && shift 2 ;;
@@ -226,7 +230,11 @@ start() {
         ! is_ours "$node" || die "Kafka is already running in $DIR; to stop it: scripts/kafka.sh stop --dir $DIR"
     done
     if [ "$port" != 0 ]; then require_free_ports "$port" "$nodes"; fi
-    read -r -a all <<<"$(free_ports $((2 * nodes)))"
+    for ((node = 0; node < nodes; node++)); do
+        taken+=($((port + node)))
+        for listener in $listeners; do taken+=($((${listener##*:} + node))); done
+    done
+    read -r -a all <<<"$(free_ports $((2 * nodes)) "${taken[@]}")"
     ports=("${all[@]:0:nodes}")
     controllers=("${all[@]:nodes}")
     for ((node = 1; node <= nodes; node++)); do

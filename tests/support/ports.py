@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import random
 import socket
 from typing import Final
 
 #: Systems give connections ports from 32768 on (Linux) or 49152 on (macOS). One of those that is free now could be any
-#: client's when the server starts.
-_FIRST: Final = 15_000
-_LAST: Final = 32_000
-# Not the one that tests seed.
-_random = random.SystemRandom()
+#: client's when the server starts. The ports below are those of scripts/kafka.sh.
+_FIRST: Final = 24_000
+#: Each process of a run has ports of its own, because a port is not taken until its server starts.
+_OF_A_PROCESS: Final = 800
+_PROCESSES: Final = 10
+
+
+def _own_ports() -> range:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PROCESSES
+    return range(_FIRST + worker * _OF_A_PROCESS, _FIRST + (worker + 1) * _OF_A_PROCESS)
+
+
+def _in_turn() -> itertools.cycle[int]:
+    """The ports from a random one on, so that two runs seldom try the same; not with the generator that tests seed."""
+    ports = _own_ports()
+    begin = random.SystemRandom().randrange(len(ports))
+    return itertools.cycle([*ports[begin:], *ports[:begin]])
+
+
+_ports: Final = _in_turn()
 
 
 def free_ports(count: int = 1) -> int:
-    """The first of *count* ports that follow each other, on which nobody listens now."""
+    """The first of *count* ports that follow each other, on which nobody listens now. Later calls return others."""
     while True:
-        first = _random.randrange(_FIRST, _LAST - count)
+        ports = [next(_ports) for _ in range(count)]
+        if ports[-1] - ports[0] != count - 1:
+            # They end and begin anew.
+            continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-            for port in range(first, first + count):
+            for port in ports:
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
+            return ports[0]
