@@ -188,7 +188,7 @@ class Choice:
         if self.principals == Principals() and not self.operations and self.roles == Roles():
             self._require_resource()
             return self.resources.filters()
-        return [filter_of(acl) for acl in self.acls()]
+        return [AclBindingFilter.of(acl) for acl in self.acls()]
 
     def _require_resource(self) -> None:
         if self.resources.is_empty:
@@ -217,16 +217,3 @@ class Choice:
                     )
                 found.append(Permission(operation, resource_type, name, pattern_type))
         return found
-
-
-def filter_of(acl: AclBinding) -> AclBindingFilter:
-    """What selects *acl*; with a pattern type for filters, all that only differ in their patterns."""
-    return AclBindingFilter(
-        principal=acl.principal,
-        operation=acl.operation,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        permission_type=acl.permission_type,
-        host=acl.host,
-    )

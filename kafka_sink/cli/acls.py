@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.acl_choice import Choice, Principals, Resources, Roles, filter_of
+from kafka_sink.cli.acl_choice import Choice, Principals, Resources, Roles
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, PatternType
@@ -159,7 +159,7 @@ def add(yes: bool, **given: Any) -> None:
     """Add ACLs, after a question. Those that exist already are left as they are."""
     wanted = _choice(given).acls()
     with _connect(**given) as admin:
-        existing = set(_described(admin, [filter_of(acl) for acl in wanted]))
+        existing = set(_described(admin, [AclBindingFilter.of(acl) for acl in wanted]))
         missing = [acl for acl in wanted if acl not in existing]
         if not missing:
             click.echo(f"nothing to add: {_counted(wanted)} existed already")

@@ -8,6 +8,7 @@ Source: DescribeAcls, CreateAcls, DeleteAcls (KIP-140, KIP-290).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from kafka_sink.common.acl import (
     AclBinding,
@@ -29,15 +30,7 @@ from kafka_sink.protocol.messages.describe_acls import (
 
 
 def describe_acls(wanted: AclBindingFilter) -> DescribeAclsRequest:
-    return DescribeAclsRequest(
-        resource_type_filter=wanted.resource_type,
-        resource_name_filter=wanted.resource_name,
-        pattern_type_filter=wanted.pattern_type,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission_type,
-    )
+    return DescribeAclsRequest(**_filter_fields(wanted))
 
 
 def described_acls(response: DescribeAclsResponse) -> list[AclBinding]:
@@ -63,24 +56,24 @@ def create_acls(acls: Iterable[AclBinding]) -> CreateAclsRequest:
 
 def delete_acls(acls: Iterable[AclBinding]) -> DeleteAclsRequest:
     """A request that deletes exactly these ACLs."""
-    return DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=acl.resource_type,
-                resource_name_filter=acl.resource_name,
-                pattern_type_filter=acl.pattern_type,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission_type,
-            )
-            for acl in acls
-        ]
-    )
+    return DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(AclBindingFilter.of(acl))) for acl in acls])
 
 
 def deleted_acl(match: DeleteAclsMatchingAcl) -> AclBinding:
     return _binding(match, match)
+
+
+def _filter_fields(wanted: AclBindingFilter) -> dict[str, Any]:
+    """The fields that DescribeAcls and DeleteAcls have for a filter."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }
 
 
 def _binding(

@@ -126,6 +126,19 @@ class AclBindingFilter:
     permission_type: AclPermissionType = AclPermissionType.ANY
     host: str | None = None
 
+    @classmethod
+    def of(cls, acl: AclBinding) -> AclBindingFilter:
+        """What selects *acl*; with a pattern type for filters, all that only differ in their patterns."""
+        return cls(
+            principal=acl.principal,
+            operation=acl.operation,
+            resource_type=acl.resource_type,
+            resource_name=acl.resource_name,
+            pattern_type=acl.pattern_type,
+            permission_type=acl.permission_type,
+            host=acl.host,
+        )
+
     def matches(self, acl: AclBinding) -> bool:
         """Whether the filter selects *acl*."""
         return (
