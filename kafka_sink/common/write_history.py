@@ -58,6 +58,10 @@ class Write:
         """The number of micro-batches between *before* and this one that the file does not have."""
         return 0 if self.number is None or before is None else max(self.number - before - 1, 0)
 
+    def is_marked(self, before: int | None) -> bool:
+        """Whether it is torn, or the file does not have all micro-batches between *before* and it."""
+        return self.is_torn or self.missing_since(before) > 0
+
     def remark(self, before: int | None) -> str:
         """What is unusual about the write, which follows the one with the number *before*; empty if nothing is."""
         if self.is_skipped:

@@ -179,7 +179,7 @@ class Pages:
             count, writes = reports.read(chosen) if chosen else (0, ())
             before = [None, *(write.number for write in writes)]
             rows = [
-                (write, write.remark(number), write.is_torn or write.missing_since(number) > 0)
+                (write, write.remark(number), write.is_marked(number))
                 for write, number in zip(writes, before, strict=False)
             ]
             return {"count": count, "rows": rows[::-1], "chart": shown.chart_of(writes)}

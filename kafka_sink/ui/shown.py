@@ -175,7 +175,7 @@ def chart_of(writes: Sequence[Write]) -> Chart:
     for number, write in enumerate(writes):
         unit = _CHART_HEIGHT / max(most_ms, 1)
         title = f"{'write' if write.number is None else f'batch {write.number}'}: {write.rows_per_s:,} rows/s"
-        is_bad = write.is_torn or write.missing_since(before) > 0
-        bars.append(Bar(number * each, each * 0.8, write.elapsed_ms * unit, write.commit_ms * unit, title, is_bad))
+        tasks, commit = write.elapsed_ms * unit, write.commit_ms * unit
+        bars.append(Bar(number * each, each * 0.8, tasks, commit, title, write.is_marked(before)))
         before = write.number
     return Chart(bars, most_ms)
