@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 
 from kafka_sink.cli.comparable import Comparable
 from kafka_sink.common.errors import ConfigError, SerializationError
+from kafka_sink.formats.kinds import is_text
 
 _JSON: Final = "json"
 #: The formats of files.
@@ -63,13 +64,13 @@ class ExpectedRows:
                 raise SerializationError(f"{file}, row {number} (from 0): {error}") from None
 
     def _of_lines(self, file: Path) -> Iterator[Pair]:
-        names: dict[str, Any] = {}
+        names: dict[str, None] = {}
         with file.open("rb") as lines:
             for line in lines:
                 if not line.strip():
                     continue
                 row = _object(line)
-                names.update(row)
+                names.update(dict.fromkeys(row))
                 yield self.keys.of_cell(row.get(self.key or _KEY)), self.values.of_cell(row.get(self.value))
         if names:
             self._check_columns(file, names)
@@ -125,7 +126,7 @@ def _cells(column: pa.Array, name: str, comparable: Comparable) -> Iterable[byte
     if pa.types.is_integer(column.type):
         # CSV has no types: text that consists of digits is read as a number.
         column = pc.cast(column, pa.string())
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not is_text(column.type):
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
             return list(column.to_pylist())
         raise ConfigError(

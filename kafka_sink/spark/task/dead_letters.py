@@ -22,6 +22,7 @@ from kafka_sink.common.errors import RowError, RowTooLargeError
 from kafka_sink.formats.column_format import JSON, ColumnFormat
 from kafka_sink.formats.encoders import encoder_of
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.kinds import is_text
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.bad_rows import TaskRows
@@ -151,8 +152,7 @@ def _reason(error: RowError) -> str:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
