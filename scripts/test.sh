@@ -110,14 +110,20 @@ compile_tests() {
 }
 
 prepare() {
-    local archiving compiling status=0
+    local archiving compiling
     archive_spark &
     archiving=$!
     compile_tests &
     compiling=$!
-    # Downloaded before the tests, so that no test times out during a download.
-    [ "${KAFKALITE_NO_KAFKA:-0}" != 0 ] || scripts/kafka.sh fetch || status=$?
     wait "$archiving" "$compiling"
+}
+
+# download_kafka: the tests run meanwhile; those that need a Kafka wait while this file exists
+# (tests/support/real_kafka.py).
+download_kafka() {
+    local status=0
+    scripts/kafka.sh fetch || status=$?
+    rm -f "$KAFKALITE_DOWNLOADING"
     return "$status"
 }
 
@@ -173,7 +179,15 @@ if [ -z "$folder" ] && [ ${#matrix[@]} = 0 ]; then
     checks=$!
 fi
 ensure_java
-step "jars and archives of their classes" prepare
+downloading=""
+if [ "${KAFKALITE_NO_KAFKA:-0}" = 0 ]; then
+    mkdir -p "$WORK"
+    export KAFKALITE_DOWNLOADING="$WORK/downloading.$$"
+    : >"$KAFKALITE_DOWNLOADING"
+    download_kafka >"$WORK/download.log" 2>&1 &
+    downloading=$!
+fi
+step "archive of Spark's classes" prepare
 
 if [ ${#matrix[@]} != 0 ]; then
     step "matrix" python -m pytest "${matrix[@]}" "$@"
@@ -186,6 +200,10 @@ case " $* " in *" tests/"*) folder="" ;; esac
 # the tests is defined in tests/support/scheduling.py.
 step "pytest" python -m pytest -n 5 --dist loadfile --no-loadscope-reorder ${pytest_options+"${pytest_options[@]}"} \
     ${folder:+"$folder"} "$@"
+if [ -n "$downloading" ] && ! wait "$downloading"; then
+    failed="${failed:+$failed, }Kafka's jars"
+    cat "$WORK/download.log"
+fi
 if [ -n "$checks" ]; then
     wait "$checks" || failed="${failed:+$failed, }static checks"
     cat "$WORK/checks.log"

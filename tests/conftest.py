@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support import amounts, figures, ways
-from tests.support.scheduling import longest_first, make_scheduler
+from tests.support.real_kafka import wait_for_download
+from tests.support.scheduling import longest_first, make_scheduler, needs_kafka
 
 # How long an example takes says more about the machine than about us.
 settings.register_profile("kafkalite", deadline=None)
@@ -75,6 +76,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties += [(ways.PROPERTY, marker.args[0]) for marker in item.iter_markers(ways.PROPERTY)]
     if hasattr(config, "workerinput"):
         longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Wait for the download of Kafka around the test, and not in it, so that the wait is not part of its time-out."""
+    if needs_kafka(item.nodeid.split("::", 1)[0]):
+        wait_for_download()
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

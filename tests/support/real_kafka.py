@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +23,20 @@ KAFKA_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 HAS_KAFKA = os.environ.get("KAFKALITE_NO_KAFKA", "") in ("", "0")
 START_TIMEOUT_S = 280
 TOOL_TIMEOUT_S = 120
+#: ``scripts/test.sh`` downloads Kafka while this file exists.
+_DOWNLOADING = os.environ.get("KAFKALITE_DOWNLOADING", "")
 
 
 def skip_without_kafka() -> None:
     """Skip the test that calls this, or needs the fixture that does, if the run has no Kafka."""
     if not HAS_KAFKA:
         pytest.skip("KAFKALITE_NO_KAFKA is set")
+
+
+def wait_for_download() -> None:
+    """Wait while ``scripts/test.sh`` downloads Kafka, which ends by itself, with Kafka or without."""
+    while _DOWNLOADING and Path(_DOWNLOADING).exists():
+        time.sleep(0.5)
 
 
 def run_script(*arguments: str, timeout_s: int, java_options: str = "") -> str:

@@ -32,6 +32,13 @@ def group(file: str) -> str:
     return next((shared for shared in _SHARED if shared in text), file)
 
 
+@cache
+def needs_kafka(file: str) -> bool:
+    """Whether tests of *file*, a path below the project's folder, may start a real Kafka or run its tools."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return file.startswith(("tests/compat/", "tests/matrix/")) or "real_kafka" in text
+
+
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """One unit of work for each group of files."""
 
