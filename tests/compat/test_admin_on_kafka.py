@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
+from tests.compat.kafka_cluster import until
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka
@@ -29,7 +29,8 @@ def test_a_topic_from_its_creation_to_its_end(admin: AdminClient) -> None:
     with pytest.raises(ApiError) as refused:
         admin.create_topic(name)
     assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-    assert name in admin.list_topics()
+    # The controller answers before the brokers know.
+    until("the topic", lambda: name in admin.list_topics())
     described = admin.describe_topics([name])[name]
     assert described.topic_id is not None
     assert [(info.partition, info.leader) for info in described.partitions] == [
@@ -39,10 +40,7 @@ def test_a_topic_from_its_creation_to_its_end(admin: AdminClient) -> None:
     for timestamp in (EARLIEST, LATEST, 0):
         assert admin.offsets(partitions, timestamp) == dict.fromkeys(partitions, 0)
     admin.delete_topics([name])
-    # Brokers learn of it from the controller a moment later.
-    deadline = time.monotonic() + 30
-    while name in admin.list_topics() and time.monotonic() < deadline:
-        pass
+    until("the end of the topic", lambda: name not in admin.list_topics())
     with pytest.raises(UnknownTopicOrPartitionError, match="does not exist"):
         admin.describe_topics([name])
 

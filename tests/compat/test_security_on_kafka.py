@@ -238,6 +238,7 @@ def test_check_finds_missing_permissions(secure_kafka: SecureKafka) -> None:
     )
     properties = secure_kafka.properties("SASL_PLAINTEXT")
     with AdminClient(at) as admin:
+        until("the topics", lambda: {"for-all", "for-bob"} <= {*admin.list_topics()})
         before = admin.list_topics(include_internal=True)
 
     def checked(sink: str, *topics: str) -> CheckReport:
