@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient as RdAdminClient
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
 from kafka_sink.consumer.log_reader import LogReader
+from tests.compat.kafka_cluster import until
 
 pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
 
@@ -155,5 +156,5 @@ def test_the_command_line_speaks_to_it(real_kafka: RealKafka, topic: str) -> Non
     assert [part["end_offset"] for part in described["partitions"]] == [2, 0]
     made = f"{topic}-made"
     kafkalite(real_kafka, "topics", "create", made, "--partitions", "3", "--config", "retention.ms=60000")
-    assert made in kafkalite(real_kafka, "topics", "list").splitlines()
+    until("the topic", lambda: made in kafkalite(real_kafka, "topics", "list").splitlines())
     kafkalite(real_kafka, "topics", "delete", made)

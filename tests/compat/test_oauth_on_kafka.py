@@ -18,6 +18,7 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
+from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import only_long
 from tests.support.certificates import Authority
@@ -77,6 +78,7 @@ class OAuthKafka:
     def create_topic(self, name: str) -> None:
         with AdminClient(self.kafka.bootstrap_servers) as admin:
             admin.create_topic(name, 1, 1)
+            until("the topic", lambda: name in admin.list_topics())
 
 
 @pytest.fixture(scope="module")
