@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kafka_sink.common.files import OWNER_ONLY
-from kafka_sink.common.threads import at_fork
+from kafka_sink.common.threads import at_fork, no_forks
 
 
 class FileLock:
@@ -28,14 +28,15 @@ class FileLock:
 
     def __init__(self, path: Path, *, shared: bool = False, wait: bool = False, create: bool = True) -> None:
         flags = os.O_RDWR | os.O_CREAT if create and not path.is_dir() else os.O_RDONLY
-        self._fd = os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)
+        with no_forks():
+            self._fd = os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)
+            at_fork(self, FileLock.release)
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, kind if wait else kind | fcntl.LOCK_NB)
         except BaseException:
-            os.close(self._fd)
+            self.release()
             raise
-        at_fork(self, FileLock.release)
 
     def is_at(self, path: Path) -> bool:
         """Whether *path* is still the locked file; it may have been moved since it was opened."""

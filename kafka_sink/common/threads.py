@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -55,6 +56,8 @@ class ProcessThreads:
         # Running threads with a callback for the interpreter's exit.
         self._told_of_exit: dict[threading.Thread, Callable[[], None]] = {}
         self._told_of_forks: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+        # Re-entrant: a signal handler may fork while its thread is in such a block.
+        self._forks = threading.RLock()
 
     def start(
         self, name: str, run: Callable[[], object], *, daemon: bool = True, at_exit: Callable[[], None] | None = None
@@ -83,8 +86,21 @@ class ProcessThreads:
         """See :func:`at_fork`."""
         self._told_of_forks[owner] = tell
 
+    def no_forks(self) -> AbstractContextManager[object]:
+        """See :func:`no_forks`."""
+        return self._forks
+
+    def before_fork(self) -> None:
+        """Called by a thread that is about to fork."""
+        self._forks.acquire()
+
+    def forked_in_parent(self) -> None:
+        """Called by the thread that has forked, or could not."""
+        self._forks.release()
+
     def forked(self) -> None:
         """Called in a forked child, where no thread but the current one exists."""
+        self._forks = threading.RLock()
         self._told_of_exit.clear()
         for owner, tell in list(self._told_of_forks.items()):
             try:
@@ -116,7 +132,9 @@ class ProcessThreads:
 _THREADS: Final = ProcessThreads(SYSTEM_CLOCK)
 atexit.register(_THREADS.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_THREADS.forked)
+    os.register_at_fork(
+        before=_THREADS.before_fork, after_in_parent=_THREADS.forked_in_parent, after_in_child=_THREADS.forked
+    )
 
 
 def start_thread(
@@ -141,3 +159,12 @@ def at_fork(owner: T, tell: Callable[[T], None]) -> None:
     This is cheaper for *owner* than reading the process id repeatedly.
     """
     _THREADS.at_fork(owner, tell)
+
+
+def no_forks() -> AbstractContextManager[object]:
+    """A block during which no other thread forks, for opening a file or socket and passing it to :func:`at_fork`.
+
+    A child forked between the two steps would keep its copy for as long as it lives. Forks wait for the block, so it
+    must not wait for anything itself.
+    """
+    return _THREADS.no_forks()

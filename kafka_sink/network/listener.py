@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 
-from kafka_sink.common.threads import at_fork
+from kafka_sink.common.threads import at_fork, no_forks
 from kafka_sink.network.resolver import SocketAddress, resolve
 from kafka_sink.network.transport import OS_DEFAULT_BUFFER, Socket, prepare_socket
 from kafka_sink.network.wakeup import Wakeup
@@ -46,7 +46,6 @@ class Listener:
         self._wakeup = Wakeup()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
-        # A forked child that kept its copy would leave clients waiting for answers after the parent has ended.
         at_fork(self, Listener.close)
 
     @property
@@ -68,16 +67,18 @@ class Listener:
 
         :raises OSError: if accept() fails (for example, too many open files); the connection stays pending.
         """
-        try:
-            accepted, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
+        with no_forks():
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return None
+            # A forked child that kept its copy would leave the client waiting for answers after the parent has ended.
+            at_fork(accepted, socket.socket.close)
         try:
             prepare_socket(accepted, self._send_buffer_bytes, OS_DEFAULT_BUFFER)
         except OSError:
             accepted.close()
             raise
-        at_fork(accepted, socket.socket.close)
         return accepted
 
     def wakeup(self) -> None:
@@ -99,7 +100,10 @@ def listening_socket(
     :raises OSError: if the address cannot be bound; the text contains the address.
     """
     address = resolve(host, port)[0]
-    listening = socket.socket(address.family, socket.SOCK_STREAM)
+    with no_forks():
+        listening = socket.socket(address.family, socket.SOCK_STREAM)
+        # A forked child that kept its copy would hold the port after the parent has closed it.
+        at_fork(listening, socket.socket.close)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer_bytes != OS_DEFAULT_BUFFER:

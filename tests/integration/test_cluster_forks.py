@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.common import threads
+from kafka_sink.network.listener import Listener
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 
@@ -99,3 +104,50 @@ def test_a_forked_child_can_run_a_cluster_of_its_own(tmp_path: Path) -> None:
     with forked(run_another) as said:
         assert said == "0"
     cluster.stop()
+
+
+@pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")
+@pytest.mark.parametrize("step", ["listens", "accepts", "locks"])
+def test_a_fork_waits_for_what_is_being_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str) -> None:
+    """The fork comes between a socket's or file's opening and the moment in which it is known to be closed."""
+    with contextlib.ExitStack() as closed:
+        listener = closed.enter_context(contextlib.closing(Listener("127.0.0.1", 0)))
+        client = closed.enter_context(socket.create_connection(("127.0.0.1", listener.port), 10))
+        opened, is_forked = threading.Event(), threading.Event()
+        register = threads.at_fork
+        made: list[Any] = []
+
+        def open_one() -> None:
+            match step:
+                case "listens":
+                    made.append(Listener("127.0.0.1", 0))
+                case "accepts":
+                    made.append(listener.accept())
+                case "locks":
+                    made.append(FileLock(tmp_path / "lock"))
+
+        def register_late(owner: object, tell: Callable[[Any], None]) -> None:
+            opened.set()
+            is_forked.wait(0.2)
+            register(owner, tell)
+
+        listener.wait(10_000)
+        for module in ("kafka_sink.network.listener", "kafka_sink.broker.file_lock"):
+            monkeypatch.setattr(f"{module}.at_fork", register_late)
+        opening = threads.start_thread("opens", open_one)
+        assert opened.wait(10)
+        with forked(lambda: ""):
+            is_forked.set()
+            opening.join(10)
+            (one,) = made
+            match step:
+                case "listens":
+                    port = one.port
+                    one.close()
+                    Listener("127.0.0.1", port).close()
+                case "accepts":
+                    one.close()
+                    assert client.recv(1) == b""
+                case "locks":
+                    one.release()
+                    FileLock(tmp_path / "lock").release()
