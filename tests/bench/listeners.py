@@ -54,8 +54,8 @@ def main() -> None:
         print("\n".join(arguments))
         return
     ports = json.loads((folder / _PORTS).read_text())
-    create_scram_user(rest[0])
     server = kafka_server(Keys(folder), rest[0], {each: ports[each.name] for each in SECURITIES})
+    create_scram_user(rest[0], server.client_properties(SASL_SSL))
     write_listeners(server, folder / LISTENERS)
 
 

@@ -196,8 +196,9 @@ def running_identity_kafka(directory: Path) -> Iterator[IdentityKafka]:
                 java_options=" ".join(java_options),
             )
         )
-        create_scram_user(kafka.bootstrap_servers, "alice", PASSWORD)
-        yield IdentityKafka(kafka, jmx_port, directory, idp, kdc)
+        served = IdentityKafka(kafka, jmx_port, directory, idp, kdc)
+        create_scram_user(kafka.bootstrap_servers, served.properties("scram512"), "alice", PASSWORD)
+        yield served
 
 
 def _pem(key: rsa.RSAPrivateKey) -> str:

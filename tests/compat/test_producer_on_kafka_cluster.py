@@ -136,7 +136,7 @@ def test_killed_leaders_lose_and_repeat_nothing(
             cluster.await_replicas(topic)
 
     if security.mechanism:
-        create_scram_user(cluster.bootstrap_servers)
+        create_scram_user(cluster.bootstrap_servers, cluster.server.client_properties(security))
     with make_producer(cluster, **cluster.server.client_properties(security)) as producer:
         load = OrderedLoad(producer, topic)
         send_through(kill_leaders, load)

@@ -69,7 +69,6 @@ class SecureKafka:
         properties = {
             "bootstrap.servers": self.kafka.address(protocol),
             "security.protocol": protocol,
-            "max.block.ms": LIMIT_MS,
         }
         if "SSL" in protocol:
             properties["ssl.truststore.certificates"] = AUTHORITY.pem
@@ -110,9 +109,10 @@ def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKaf
         "super.users=User:ANONYMOUS",
         listeners={name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")},
     ) as kafka:
+        secure = SecureKafka(kafka)
         if is_at_least("3.5"):
-            create_scram_user(kafka.bootstrap_servers, SCRAM_USER, SCRAM_PASSWORD)
-        yield SecureKafka(kafka)
+            create_scram_user(kafka.bootstrap_servers, secure.properties("SASL_SSL"), SCRAM_USER, SCRAM_PASSWORD)
+        yield secure
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.support.real_kafka import HAS_KAFKA, running_kafka
 from tests.support.securities import (
     CUT,
     PLAINTEXT,
+    SASL_SSL,
     SECURITIES,
     Keys,
     SecureServer,
@@ -75,8 +76,9 @@ def secure_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
     told = {**ports, CUT: front}
     at, served = ("--port", str(plaintext)), advertised({PLAINTEXT: plaintext, **told})
     with running_kafka(directory, *at, *kafka_arguments(keys, ports), served, *KAFKA_PROPERTIES) as running:
-        create_scram_user(running.bootstrap_servers)
-        yield kafka_server(keys, running.bootstrap_servers, told, {front: behind})
+        server = kafka_server(keys, running.bootstrap_servers, told, {front: behind})
+        create_scram_user(running.bootstrap_servers, server.client_properties(SASL_SSL))
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient as ForeignAdmin
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.config import parse
+from kafka_sink.common.errors import AuthenticationError
 from tests.support.certificates import Authority
 from tests.support.ports import free_ports
 from tests.support.secure_cluster import users
@@ -218,12 +217,28 @@ def kafka_server(
     return SecureServer(addresses, dict.fromkeys(addresses, plaintext), keys, fronts or {})
 
 
-def create_scram_user(plaintext: str, user: str = USER, password: str = PASSWORD) -> None:
-    """Has to come once after the first start of a real Kafka."""
+def create_scram_user(plaintext: str, login: Mapping[str, str], user: str = USER, password: str = PASSWORD) -> None:
+    """Has to come once after the first start of a real Kafka; *login* is what its clients connect with."""
     # The answer is lost when the client is.
-    admin = AdminClient({"bootstrap.servers": plaintext})
+    admin = ForeignAdmin({"bootstrap.servers": plaintext})
     # A request may have one credential of a user.
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         credential = ScramCredentialInfo(kind, _SCRAM_ITERATIONS)
         change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
         admin.alter_user_scram_credentials([change])[user].result(_WAIT_S)
+    # The controller answers before the brokers know the user, and each of them hears of it by itself.
+    for address in login["bootstrap.servers"].split(","):
+        _await_login(address, login)
+
+
+def _await_login(address: str, login: Mapping[str, str]) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            with AdminClient(address, login) as admin:
+                admin.cluster()
+            return
+        except AuthenticationError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
