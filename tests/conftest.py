@@ -3,6 +3,7 @@ signals are what they would be by themselves."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -71,6 +72,17 @@ def _spare_the_processor() -> None:
         os.environ.setdefault(variable, _SHORT_LIVED_JVM)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests stay until the run ends: no garbage collection of a test scans them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.user_properties += [(ways.PROPERTY, marker.args[0]) for marker in item.iter_markers(ways.PROPERTY)]
@@ -99,7 +111,9 @@ def _logging_as_it_was() -> Iterator[None]:
     handlers = list(root.handlers)
     yield
     for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+        # Setting it empties the caches of all loggers.
+        if logging.getLogger(name).level != level:
+            logging.getLogger(name).setLevel(level)
     root.handlers[:] = handlers
 
 

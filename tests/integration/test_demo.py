@@ -148,6 +148,7 @@ def test_flights_as_avro_are_read_back_equal() -> None:
         assert [found[name] for name in ("records expected", "missing", "twice", "extra")] == ["2,000", "0", "0", "0"]
 
 
+@only_long
 @pytest.mark.behaviour("Demo", "A job that fails says why in few lines")
 def test_a_job_that_fails_says_why_in_few_lines() -> None:
     code, printed = run_demo("--rows", "10", "--compression", "zip")

@@ -55,6 +55,7 @@ def test_a_million_rows_of_a_kilobyte_arrive_whole(
 
 
 @pytest.mark.behaviour("Security under load", "Memory stays flat over SASL_SSL")
+@pytest.mark.skipif(not SOAK_MB, reason="KAFKALITE_MATRIX_SOAK_MB is not set")
 @pytest.mark.timeout(300 + SOAK_MB // LEAST_MB_PER_S)
 def test_memory_stays_flat_over_sasl_ssl(kafka: SecureServer, figure: Figure, tmp_path: Path) -> None:
     config = tmp_path / "properties.json"

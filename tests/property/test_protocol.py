@@ -26,7 +26,7 @@ quick = settings(deadline=None, database=None, suppress_health_check=list(Health
 
 @pytest.mark.parametrize(("kind", "version"), message_versions())
 def test_what_is_written_is_read_back(kind: type[Struct], version: int) -> None:
-    @settings(quick, max_examples=8)
+    @settings(quick, max_examples=amounts.MESSAGE_EXAMPLES)
     @given(messages(kind, version))
     def round_trip(message: Any) -> None:
         written = b"".join(encode(message, version))

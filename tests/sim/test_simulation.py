@@ -58,7 +58,7 @@ def test_transactions_are_whole_or_not_there(seeds: range) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("options", [["--sim-runs", "4"], ["--sim-runs", "2", "--transactions"]], ids=" ".join)
+@pytest.mark.parametrize("options", [["--sim-runs", "2"], ["--sim-runs", "2", "--transactions"]], ids=" ".join)
 def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
     """Whatever hashes and addresses it has there."""
     command = [sys.executable, "-m", "tests.sim.run", *options, "--verbose"]

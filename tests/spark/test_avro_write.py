@@ -21,7 +21,16 @@ from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
-from tests.support.write_ways import DF_WRITE_EXACTLY_ONCE, STREAM, WRITE, WRITE_PARALLEL, Way, WriteJob, in_ways
+from tests.support.write_ways import (
+    DF_WRITE_EXACTLY_ONCE,
+    FOREACH_BATCH,
+    STREAM,
+    WRITE,
+    WRITE_PARALLEL,
+    Way,
+    WriteJob,
+    in_ways,
+)
 
 NewTopic = Callable[..., str]
 ROWS = 300
@@ -66,7 +75,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.behaviour("Avro", "Structs and primitive keys are written as Avro in every way to write, every row once")
-@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM))
+@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))
 def test_rows_arrive_as_avro(
     write: Way,
     spark: SparkSession,

@@ -99,7 +99,7 @@ def keys_in(target: Target, topic: str) -> list[int]:
 @pytest.mark.behaviour(
     "Dead letters", "In every way to write, bad rows are in the dead letter topic once, the others not"
 )
-@in_ways(long=(WRITE, STREAM))
+@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM))
 def test_bad_rows_are_dead_letters_in_every_way(write: Way, spark: SparkSession, target: Target) -> None:
     write(spark, target.job(deadLetterTopic=target.dead_letters))
     assert keys_in(target, target.topic) == [row for row in range(ROWS) if row not in BAD]

@@ -28,7 +28,7 @@ from tests.support.spark_version import HAS_DATA_SOURCES
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 240.0
-BATCHES = 6
+BATCHES = 4
 STREAM_JOB = "stream_to_kafka.py" if HAS_DATA_SOURCES else "foreach_batch_to_kafka.py"
 
 

@@ -38,7 +38,12 @@ SIMULATED_RUNS = _amount(
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
 LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 20_000, 500_000, "records under restarts and kills of a real cluster")
-RESTARTS = _amount("KAFKALITE_RESTARTS", 1, 3, "nodes of a real cluster of three that are restarted in turn under load")
+RESTARTS = _amount(
+    "KAFKALITE_RESTARTS",
+    1,
+    3,
+    "nodes of a real cluster of three that are restarted, or killed under transactions, in turn under load",
+)
 LEADER_MOVES = _amount("KAFKALITE_LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
 WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 3, 20, "how often a process that writes transactions is killed")
 LEADER_KILLS = _amount(
@@ -56,9 +61,9 @@ MATRIX = _amount(
 MATRIX_MB = _amount("KAFKALITE_MATRIX_MB", 2, 20, "MB that each cell of the matrix writes (--matrix: 100)")
 MATRIX_SOAK_MB = _amount(
     "KAFKALITE_MATRIX_SOAK_MB",
-    20,
+    0,
     2_000,
-    "MB written over SASL_SSL while the memory of the process is watched",
+    "MB written over SASL_SSL while the memory of the process is watched; from 1,000 on it says whether it grows",
 )
 FAULT_RECORDS = _amount(
     "KAFKALITE_FAULT_RECORDS",
@@ -77,7 +82,7 @@ PAUSES = _amount("KAFKALITE_PAUSES", "2x1.5", "8x3", "how often the broker pause
 REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 20_000, 100_000, "rows sent in little memory while batches expire")
 RECREATIONS = _amount("KAFKALITE_RECREATIONS", 10, 50, "how often a topic is deleted and made again")
 PAGE_TOPICS = _amount("KAFKALITE_PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
-INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 3, 20, "programs that Ctrl-C hits, with a with block and without")
+INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 2, 20, "programs that Ctrl-C hits, with a with block and without")
 INTERRUPT_POINTS = _amount(
     "KAFKALITE_INTERRUPT_POINTS",
     "some",
@@ -91,6 +96,9 @@ LITTLE_MEMORY = _amount(
     "5000x1,30,200",
     "20000x1,30,200",
     "records sent in large batches and little memory, x the numbers of partitions they go to",
+)
+MESSAGE_EXAMPLES = _amount(
+    "KAFKALITE_MESSAGE_EXAMPLES", 5, 50, "messages of each kind and version that are written and read back"
 )
 FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
 DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
@@ -118,7 +126,7 @@ HOSTILE_FRAMES = _amount(
 BROKER_KILLS = _amount("KAFKALITE_BROKER_KILLS", 3, 20, "kills of an embedded broker in the middle of what it does")
 HISTORY_SECONDS = _amount(
     "KAFKALITE_HISTORY_SECONDS",
-    6.0,
+    4.0,
     120.0,
     "seconds of trouble in which histories of clients are recorded and judged",
 )
