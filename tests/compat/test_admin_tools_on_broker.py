@@ -73,6 +73,7 @@ def test_leaders_are_elected_by_kafkas_tool(cluster: EmbeddedCluster) -> None:
         assert leader is not None and leader.id == preferred
 
 
+@only_long
 @pytest.mark.behaviour("Kafka's Java clients", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
 @pytest.mark.behaviour("ACLs", "kafka-acls adds, lists and removes ACLs, and shows what it may not do")
 def test_acls_by_kafkas_tool(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
+from tests.support.amounts import LONG
 from tests.support.differential import Broker, Table, differences, name_of
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
 from tests.support.real_kafka import RealKafka
@@ -122,7 +123,7 @@ def pair(real_kafka: RealKafka) -> Iterator[tuple[Broker, Broker]]:
             broker.close()
 
 
-def shared(ours: Broker, theirs: Broker) -> Table:
+def shared(ours: Broker, theirs: Broker) -> dict[int, range]:
     return {
         key: range(max(versions.start, theirs.versions[key].start), min(versions.stop, theirs.versions[key].stop))
         for key, versions in ours.versions.items()
@@ -140,7 +141,10 @@ def shared(ours: Broker, theirs: Broker) -> Table:
 def test_the_same_bytes_get_the_same_answers(pair: tuple[Broker, Broker], figure: Figure) -> None:
     ours, theirs = pair
     # Produce is told of from 0 on, which neither serves.
-    versions = {**shared(ours, theirs), 0: range(3, ours.versions[0].stop)}
+    versions: Table = {**shared(ours, theirs), 0: range(3, ours.versions[0].stop)}
+    if not LONG:
+        # Every second one, and the newest.
+        versions = {key: sorted({*each[::2], each[-1]}) for key, each in versions.items()}
     asked = 0
     for broker in pair:
         broker.create_topics(TOPICS)

@@ -191,6 +191,7 @@ def test_partitions_that_are_added_are_used_while_sending(cluster: KafkaCluster,
     assert found == list(range(sent))
 
 
+@only_long
 @pytest.mark.behaviour("Faults: a real cluster", "Fewer replicas in sync than min.insync.replicas are waited for")
 def test_too_few_replicas_in_sync_are_waited_for(cluster: KafkaCluster, figure: Figure) -> None:
     topic = f"strict-{uuid.uuid4().hex[:8]}"

@@ -22,6 +22,7 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import is_at_least, requires_kafka
+from tests.support.amounts import only_long
 from tests.support.certificates import Authority
 from tests.support.readback import read_topic
 from tests.support.real_kafka import RealKafka, running_kafka
@@ -121,7 +122,9 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.behaviour("Faults: security", "A producer stores everything on a real Kafka while it authenticates again")
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", pytest.param("SASL_SSL", marks=SCRAM)])
+@pytest.mark.parametrize(
+    "protocol", ["SSL", pytest.param("SASL_PLAINTEXT", marks=only_long), pytest.param("SASL_SSL", marks=SCRAM)]
+)
 def test_a_producer_stores_all_while_it_authenticates_again(
     secure_kafka: SecureKafka, protocol: str, sessions: list[int], caplog: pytest.LogCaptureFixture, figure: Figure
 ) -> None:
@@ -178,6 +181,7 @@ def test_clients_show_their_certificate(secure_kafka: SecureKafka, tmp_path: Pat
 @pytest.mark.behaviour(
     "Faults: security", "The sink writes over SASL_SSL to a real Kafka, and shows no password in Spark's output"
 )
+@only_long
 @SCRAM
 def test_sink_writes_over_tls_and_scram_and_shows_no_password(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     secure_kafka.create_topic("sink")

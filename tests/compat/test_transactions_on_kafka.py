@@ -86,8 +86,9 @@ class Target:
         pytest.param(("Kafka", 1), id="Kafka, version 1", marks=LOWERED),
         *(
             pytest.param((where, level), id=f"{where}, version {level}")
-            for where, level in (("embedded", 2), ("embedded", 1), ("embedded, 3 nodes", 2))
+            for where, level in (("embedded", 2), ("embedded", 1))
         ),
+        pytest.param(("embedded, 3 nodes", 2), id="embedded, 3 nodes, version 2", marks=amounts.only_long),
     ],
 )
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:

@@ -71,7 +71,7 @@ def test_drivers_that_end_at_one_point_lose_and_repeat_nothing(
 
 @pytest.mark.behaviour("Faults: exactly once", "The number of tasks may change between two runs of a batch")
 @pytest.mark.timeout(200 + 2 * TASKS)
-@pytest.mark.parametrize("protocol", _BOTH)
+@pytest.mark.parametrize("protocol", ["parallel", pytest.param("atomic", marks=amounts.only_long)])
 def test_task_count_may_change_between_runs_of_a_batch(broker: BrokerProcess, protocol: str, figure: Figure) -> None:
     lives = max(LIVES_AT_A_POINT, 1)
     verdict = run_in_process(broker.bootstrap_servers, protocol, lives, "--tasks", str(TASKS), "--seed", "3")
@@ -90,9 +90,9 @@ def test_driver_woken_before_its_decision_is_fenced(broker: BrokerProcess) -> No
 @pytest.mark.parametrize(
     ("control", "lives", "finds"),
     [
-        pytest.param("no-record", 6, "duplicates", id="no record of the decision"),
+        pytest.param("no-record", 6, "duplicates", id="no record of the decision", marks=amounts.only_long),
         pytest.param("plain-offsets", 0, "duplicates", id="a record that nothing fences"),
-        pytest.param("id-per-task", 6, "is_stuck", id="one id for each number of a task"),
+        pytest.param("id-per-task", 6, "is_stuck", id="one id for each number of a task", marks=amounts.only_long),
     ],
 )
 def test_lives_count_finds_a_protocol_with_a_part_left_out(

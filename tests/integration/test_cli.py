@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
+from tests.support.amounts import only_long
 
 KAFKALITE = (sys.executable, "-m", "kafka_sink.cli")
 LIMIT_S = 60
@@ -247,7 +248,9 @@ def test_a_broker_that_cannot_be_reached_is_named_with_the_cause(arguments: list
     assert "Is the broker running?" in result.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "silent"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, id="dead", marks=only_long), pytest.param(signal.SIGSTOP, id="silent")]
+)
 def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Signals) -> None:
     with broker() as gone:
         at = gone.bootstrap_servers
@@ -279,7 +282,9 @@ def test_the_time_out_bounds_produce_when_the_broker_goes_away(number: signal.Si
     assert at in err or number == signal.SIGSTOP
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, id="SIGINT", marks=only_long)]
+)
 def test_stopped_broker_exits_with_0_and_keeps_acknowledged_data(number: signal.Signals, tmp_path: Path) -> None:
     options = ("--data-dir", str(tmp_path / "data"))
     with broker(*options) as first:

@@ -14,10 +14,11 @@ import pytest
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError
 from tests.conftest import Figure
+from tests.support import amounts
 from tests.support.readback import read_topic
 
 TOPIC = "signals"
-_SECONDS = 1.0
+_SECONDS = amounts.SIGNAL_SECONDS
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``kafkalite verify`` as a person runs it, on topics that librdkafka wrote."""
+"""``kafkalite verify`` on topics that librdkafka wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.cli.main import EXIT_USAGE, run
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.conftest import Figure
 from tests.support import amounts
@@ -26,6 +27,9 @@ MEASURED_ROWS = amounts.VERIFY_ROWS
 KEYS = 40
 DAY_MS = 86_400_000
 THEN_MS = 1_750_000_000_000
+
+#: Topic, files and more arguments → exit code and what is printed with --json.
+Verify = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -65,60 +69,60 @@ def table(rows: range) -> pa.Table:
     return pa.table({"key": pa.array([f"key {row % KEYS}" for row in rows]), "value": values})
 
 
-def verify(at: str, topic: str, against: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "kafka_sink.cli", "verify", topic, "--against", str(against), "--json", *arguments]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env={**os.environ, BOOTSTRAP_SERVERS_VARIABLE: at},
-    )
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+@pytest.fixture
+def verify(at: str, capsys: pytest.CaptureFixture[str]) -> Verify:
+    def compare(topic: str, against: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = run(["verify", topic, "--against", str(against), "--json", "--bootstrap-server", at, *arguments])
+        printed = capsys.readouterr()
+        assert printed.out, printed.err
+        return code, json.loads(printed.out)
+
+    return compare
 
 
 @pytest.mark.behaviour("kafkalite verify", "Committed records are compared with a folder of Parquet files")
-def test_what_was_committed_equals_a_folder_of_parquet_files(at: str, topic: str, tmp_path: Path) -> None:
+def test_what_was_committed_equals_a_folder_of_parquet_files(
+    at: str, topic: str, tmp_path: Path, verify: Verify
+) -> None:
     for part in range(3):
         pq.write_table(table(range(part * ROWS // 2, (part + 1) * ROWS // 2)), tmp_path / f"part-{part}.parquet")
     (tmp_path / "_SUCCESS").touch()
     write(at, topic, range(ROWS), transactional_id=topic).commit_transaction(20)
     write(at, topic, range(50), transactional_id=topic).abort_transaction(20)
     write(at, topic, range(ROWS, 3 * ROWS // 2))
-    code, found = verify(at, topic, tmp_path)
+    code, found = verify(topic, tmp_path)
     assert (code, found["equal"], found["written"]) == (0, True, 3 * ROWS // 2)
     assert (found["keys"], found["keys_judged"]) == (KEYS, KEYS)
 
 
-def test_what_differs_is_counted(at: str, topic: str, tmp_path: Path) -> None:
+def test_what_differs_is_counted(at: str, topic: str, tmp_path: Path, verify: Verify) -> None:
     file = tmp_path / "rows.csv"
     pa.csv.write_csv(table(range(ROWS)), file)
     write(at, topic, iter([1, 0, *range(2, ROWS - 1), 5, ROWS + 1, 0 + KEYS]))
     write(at, topic, range(1))
-    code, found = verify(at, topic, file)
+    code, found = verify(topic, file)
     assert (code, found["equal"]) == (1, False)
     assert (found["missing"], found["missing_rows"], found["twice"], found["extra"]) == (1, [ROWS - 1], 3, 1)
 
 
-def test_order_within_a_key(at: str, topic: str, tmp_path: Path) -> None:
+def test_order_within_a_key(at: str, topic: str, tmp_path: Path, verify: Verify) -> None:
     pq.write_table(table(range(ROWS)), tmp_path / "rows.parquet")
     write(at, topic, iter([KEYS, *range(1, KEYS), 0, *range(KEYS + 1, ROWS)]))
-    code, found = verify(at, topic, tmp_path)
+    code, found = verify(topic, tmp_path)
     assert (code, found["missing"], found["twice"], found["keys_out_of_order"]) == (1, 0, 0, 1)
-    code, found = verify(at, topic, tmp_path, "--no-order")
+    code, found = verify(topic, tmp_path, "--no-order")
     assert (code, found["equal"]) == (0, True)
 
 
 @pytest.mark.behaviour("kafkalite verify", "Ranges of offsets and of time limit the comparison")
-def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path) -> None:
+def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path, verify: Verify) -> None:
     pq.write_table(table(range(100, 200)), tmp_path / "rows.parquet")
     topic = "one-partition"
     write(at, topic, range(300))
-    code, found = verify(at, topic, tmp_path, "--since", str(THEN_MS + 100), "--until", str(THEN_MS + 200))
+    code, found = verify(topic, tmp_path, "--since", str(THEN_MS + 100), "--until", str(THEN_MS + 200))
     assert (code, found["written"]) == (0, 100), found
-    code, found = verify(at, topic, tmp_path, "--offsets", "0:100-199")
+    code, found = verify(topic, tmp_path, "--offsets", "0:100-199")
     assert (code, found["written"]) == (0, 100), found
 
 
@@ -133,13 +137,13 @@ def test_ranges_of_offsets_and_of_time(at: str, tmp_path: Path) -> None:
         (["--offsets", "0:1-2", "--until", "5"], "exclude each other"),
     ],
 )
-def test_errors_say_what_to_do(at: str, tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_errors_say_what_to_do(
+    tmp_path: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "rows.parquet"
     pq.write_table(table(range(3)).append_column("number", pa.array([0.5, 1.5, 2.5])), file)
-    command = [sys.executable, "-m", "kafka_sink.cli", "verify", "t", "--against", str(file), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert says in done.stderr
+    assert run(["verify", "t", "--against", str(file), *arguments]) == EXIT_USAGE
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak of a process")

@@ -15,6 +15,7 @@ from tests.sim.simulation import Simulation
 from tests.sim.transaction_mutations import TRANSACTION_MUTATIONS
 from tests.sim.transaction_simulation import TransactionSimulation
 from tests.sim.world import ViolationError
+from tests.support.amounts import only_long
 
 pytestmark = pytest.mark.behaviour(
     "Faults: simulator",
@@ -58,7 +59,9 @@ def test_transactions_are_whole_or_not_there(seeds: range) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("options", [["--sim-runs", "2"], ["--sim-runs", "2", "--transactions"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [pytest.param(["--sim-runs", "4"], marks=only_long), ["--sim-runs", "2", "--transactions"]], ids=" ".join
+)
 def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
     """Whatever hashes and addresses it has there."""
     command = [sys.executable, "-m", "tests.sim.run", *options, "--verbose"]

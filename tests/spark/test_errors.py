@@ -166,10 +166,11 @@ GUILTY = "id = 10003"
         ([f"if({GUILTY}, repeat('x', 2000000), 'v') as value"], "needs up to"),
         (["'v' as value", f"timestamp_millis(if({GUILTY}, -1000, 1000)) as timestamp"], "has the timestamp -1000"),
         (["'v' as value", f"if({GUILTY}, 99, 0) as partition"], "names partition 99"),
-        (["'v' as value", f"if({GUILTY}, -7, 0) as partition"], "has partition -7"),
-        (
+        pytest.param(["'v' as value", f"if({GUILTY}, -7, 0) as partition"], "has partition -7", marks=only_long),
+        pytest.param(
             ["'v' as value", f"array(named_struct('key', if({GUILTY}, null, 'h'), 'value', X'00')) as headers"],
             "has a header (0) that has a null key",
+            marks=only_long,
         ),
     ],
 )

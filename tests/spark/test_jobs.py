@@ -111,6 +111,7 @@ def values(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
     return Counter(message.value for message in read_topic(broker.bootstrap_servers, topic))
 
 
+@only_long
 @pytest.mark.behaviour("Spark jobs", "spark-submit runs the batch job")
 @pytest.mark.way(ways.ATOMIC)
 def test_a_batch_of_csv_files(broker: BrokerProcess, topic: str, start: StartJob, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.spark.streaming.checkpoint_files import HadoopFiles, LocalFiles
 from kafka_sink.spark.streaming.offset_log import planned_offsets
 from tests.support import ways
+from tests.support.amounts import only_long
 from tests.support.readback import read_topic
 from tests.support.spark_version import requires_data_sources
 
@@ -312,7 +313,9 @@ WAYS = pytest.mark.parametrize(
             id="stream",
         ),
         pytest.param(
-            partial(write_by_foreach_batch, atomic=True), marks=pytest.mark.way(ways.FOREACH_BATCH), id="atomic"
+            partial(write_by_foreach_batch, atomic=True),
+            marks=[only_long, pytest.mark.way(ways.FOREACH_BATCH)],
+            id="atomic",
         ),
         pytest.param(
             partial(write_by_foreach_batch, atomic=False), marks=pytest.mark.way(ways.FOREACH_BATCH), id="parallel"

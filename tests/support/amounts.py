@@ -83,6 +83,7 @@ REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 20_000, 100_000, "rows sent i
 RECREATIONS = _amount("KAFKALITE_RECREATIONS", 10, 50, "how often a topic is deleted and made again")
 PAGE_TOPICS = _amount("KAFKALITE_PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
 INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 2, 20, "programs that Ctrl-C hits, with a with block and without")
+SIGNAL_SECONDS = _amount("KAFKALITE_SIGNAL_SECONDS", 0.5, 5.0, "seconds of real signals, hundreds in each of them")
 INTERRUPT_POINTS = _amount(
     "KAFKALITE_INTERRUPT_POINTS",
     "some",

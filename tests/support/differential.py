@@ -24,7 +24,8 @@ from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_py
 from tests.support.wire import Wire
 
 Json = dict[str, Any]
-Table = dict[int, range]
+#: API key → versions.
+Table = Mapping[int, Sequence[int]]
 
 #: The coordinator's topic is being made or read: ask again, as every client does.
 _NOT_YET: Final = frozenset({14, 15, 16})
@@ -142,7 +143,7 @@ class Broker:
             assert answer["error_code"] == 0, answer
         return self._wire
 
-    def _table(self) -> Table:
+    def _table(self) -> dict[int, range]:
         answer = self._exchange("ApiVersions", 0, b"")
         return {entry["api_key"]: range(entry["min_version"], entry["max_version"] + 1) for entry in answer["api_keys"]}
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyspark
+
 ROOT: Final = Path(__file__).parents[2]
 
 _NO_SOURCES = (".venv", ".work", ".git", "build", "dist", "*.egg-info", ".*_cache", ".hypothesis", "__pycache__")
@@ -82,4 +84,7 @@ class Environment:
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
         environ["PATH"] = f"{self.python.parent}{os.pathsep}{environ['PATH']}"
         environ |= {"VIRTUAL_ENV": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+        if self._linked:
+            # The same Spark by the path for which its classes are archived.
+            environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
         return environ | {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
