@@ -34,7 +34,7 @@ _AUTHORIZER: Final = {
 _NOT_SHOWN: Final = "what makes Kafka fail with UNKNOWN_SERVER_ERROR is an INVALID_REQUEST"
 _FAULTS_FIRST: Final = "of a request without a permission and with another fault, the fault is looked for first"
 #: The normal run asks as those who may do some of everything; with --long each role does.
-_TRIED: Final = tuple(ROLES) if LONG else ("operator", "nearly everything")
+_TRIED: Final = tuple(ROLES) if LONG else ("writer", "operator", "nearly everything")
 KNOWN: Final = (
     Known("Produce: an unknown magic", ".*error_code", _FAULTS_FIRST),
     Known(
