@@ -159,19 +159,19 @@ if [ -n "$spark" ]; then
     test_spark "$@"
 fi
 [ -z "$python" ] || die "--python needs --spark, for example --spark 4.3.0 --python $python."
-ensure_venv test demo bench
+ensure_venv test demo bench ui
 
 static_checks() {
     local failed=""
-    step "ruff check" quietly python -m ruff check .
-    step "ruff format" quietly python -m ruff format --check .
-    step "mypy --strict" quietly python -m mypy
-    step "import contracts" quietly lint-imports --no-cache
+    step "ruff check" quietly nice python -m ruff check .
+    step "ruff format" quietly nice python -m ruff format --check .
+    step "mypy --strict" quietly nice python -m mypy
+    step "import contracts" quietly nice lint-imports --no-cache
     [ -z "$failed" ]
 }
 
-# The checks run concurrently with the downloads and the tests, and are printed after them. They are the same for every
-# version of Kafka.
+# The checks run concurrently with the downloads and the tests, where these leave time, and are printed after them. They
+# are the same for every version of Kafka.
 checks=""
 if [ -z "$folder" ] && [ ${#matrix[@]} = 0 ]; then
     mkdir -p "$WORK"

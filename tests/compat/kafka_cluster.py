@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient as ForeignAdmin
 from confluent_kafka.admin import NewPartitions
 
 from kafka_sink.client.admin import AdminClient
-from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from tests.support.ports import free_ports
 from tests.support.real_kafka import TOOL_TIMEOUT_S, run_script, running_kafka
 from tests.support.securities import SASL_SSL, SecureServer, kafka_arguments, kafka_server, make_keys
+from tests.support.waiting import WAIT_S, until
 
 NODES = (1, 2, 3)
-WAIT_S = 180.0
 #: Failures are noticed within seconds, so that a test sees several; topics are never made by being asked for.
 PROPERTIES = (
     "broker.session.timeout.ms=3000",
@@ -27,17 +27,6 @@ PROPERTIES = (
     "replica.lag.time.max.ms=3000",
     "auto.create.topics.enable=false",
 )
-
-
-def until(what: str, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    """Wait until *condition* holds; while it raises a KafkaError it does not."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        with contextlib.suppress(KafkaError):
-            if condition():
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {timeout_s} s")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.config import parse
-from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import requires_kafka
 from tests.compat.test_differential import KNOWN as KNOWN_WITHOUT_ACLS
 from tests.compat.test_differential import Known, shared
@@ -23,6 +22,7 @@ from tests.support.differential import Ask, Broker, differences
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
 from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
+from tests.support.waiting import until
 
 pytestmark = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 

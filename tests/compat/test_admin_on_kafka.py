@@ -11,7 +11,7 @@ import pytest
 from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
-from tests.compat.kafka_cluster import until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka

@@ -21,11 +21,12 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
-from tests.compat.kafka_cluster import NODES, KafkaCluster, until
+from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
 from tests.support import amounts
 from tests.support.readback import read_topic
+from tests.support.waiting import until
 
 ROUNDS = amounts.INTERRUPTIONS
 

@@ -17,13 +17,13 @@ from kafka_sink.preflight.findings import Status
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.kafka_cluster import until
 from tests.support.kdc import BROKER, USER, Kdc, requires_kerberos, running_kdc
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
 from tests.support.spark_job import run_spark_job
+from tests.support.waiting import until
 
 pytestmark = requires_kerberos
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient as RdAdminClient
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
 from kafka_sink.consumer.log_reader import LogReader
-from tests.compat.kafka_cluster import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
 

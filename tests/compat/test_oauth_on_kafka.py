@@ -18,7 +18,6 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import only_long
 from tests.support.certificates import Authority
@@ -27,6 +26,7 @@ from tests.support.real_kafka import RealKafka, run_kafka_tool, running_kafka, s
 from tests.support.sessions import outlasting, renew_early
 from tests.support.spark_job import run_spark_job
 from tests.support.token_server import CLIENT, SECRET, Issuer, TokenServer, token_server
+from tests.support.waiting import until
 
 pytestmark = requires_kafka("4.0", "the package of its callback handlers for tokens, without deprecated ones")
 

@@ -20,7 +20,6 @@ from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.support.amounts import only_long
 from tests.support.certificates import Authority
@@ -30,6 +29,7 @@ from tests.support.secure_cluster import users
 from tests.support.securities import create_scram_user
 from tests.support.sessions import outlasting, renew_early
 from tests.support.spark_job import run_spark_job
+from tests.support.waiting import until
 
 Figure = Callable[[str, object], None]
 AUTHORITY = Authority()

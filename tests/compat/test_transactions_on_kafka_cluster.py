@@ -14,10 +14,11 @@ from confluent_kafka import TopicPartition as ForeignPartition
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
-from tests.compat.kafka_cluster import NODES, WAIT_S, KafkaCluster
+from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.readback import read_topic
+from tests.support.waiting import WAIT_S
 
 PARTITIONS = 6
 RECORDS_PER_ROUND = 60

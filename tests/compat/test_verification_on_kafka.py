@@ -15,9 +15,9 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.verification import SETTING
 from kafka_sink.exactly_once.writing import open_producer
-from tests.compat.kafka_cluster import until
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.exactly_once.world import PARTITIONS, World
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka

@@ -19,11 +19,11 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
-from tests.compat.kafka_cluster import until
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support import amounts
 from tests.support.readback import read_values
+from tests.support.waiting import until
 
 BATCHES = amounts.ID_BATCHES
 TASKS = 2

@@ -36,9 +36,9 @@ from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import Struct
-from tests.compat.kafka_cluster import until
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
+from tests.support.waiting import until
 
 ABORTED = ("PrepareAbort", "CompleteAbort")
 

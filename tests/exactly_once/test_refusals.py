@@ -31,10 +31,10 @@ from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_transaction
-from tests.compat.kafka_cluster import until
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
+from tests.support.waiting import until
 
 _HOUR_MS = 3_600_000
 

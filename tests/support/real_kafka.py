@@ -23,7 +23,7 @@ KAFKA_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 HAS_KAFKA = os.environ.get("KAFKALITE_NO_KAFKA", "") in ("", "0")
 START_TIMEOUT_S = 280
 TOOL_TIMEOUT_S = 120
-#: ``scripts/test.sh`` downloads Kafka while this file exists.
+#: ``scripts/test.sh`` downloads Kafka while this file exists, whose name ends with the number of its process.
 _DOWNLOADING = os.environ.get("KAFKALITE_DOWNLOADING", "")
 
 
@@ -34,9 +34,17 @@ def skip_without_kafka() -> None:
 
 
 def wait_for_download() -> None:
-    """Wait while ``scripts/test.sh`` downloads Kafka, which ends by itself, with Kafka or without."""
-    while _DOWNLOADING and Path(_DOWNLOADING).exists():
+    """Wait while ``scripts/test.sh`` downloads Kafka, which ends by itself, with Kafka or without, or is killed."""
+    while _DOWNLOADING and Path(_DOWNLOADING).exists() and _is_running(int(_DOWNLOADING.rpartition(".")[2])):
         time.sleep(0.5)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def run_script(*arguments: str, timeout_s: int, java_options: str = "") -> str:

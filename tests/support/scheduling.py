@@ -21,8 +21,9 @@ _SHARED = (
     "kafka_of_three",
     "identity_kafka: IdentityKafka",
 )
-#: Folders whose files take long; the last file to end should be a short one.
-_LONG = ("tests/spark", "tests/compat", "tests/sim", "tests/bench", "tests/exactly_once", "tests/integration")
+#: Folders whose files take long; the last file to end should be a short one. Kafka may still be downloaded while the
+#: first of them run.
+_LONG = ("tests/spark", "tests/exactly_once", "tests/sim", "Kafka, shared", "Kafka", "tests/bench", "tests/integration")
 
 
 @cache
@@ -47,16 +48,21 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Put the groups of several files in front, then the folders whose files take long."""
+    """Put the tests that share a Spark in front, then the folders whose files take long, and what needs Kafka not
+    first of all.
+    """
     items.sort(key=_place)
 
 
 def _place(item: pytest.Item) -> int:
     file = item.nodeid.split("::", 1)[0]
-    if group(file) != file:
+    is_shared = group(file) != file
+    if needs_kafka(file):
+        return 1 + _LONG.index("Kafka, shared" if is_shared else "Kafka")
+    if is_shared:
         return 0
     folder = file.rpartition("/")[0]
-    return 1 + _LONG.index(folder) if folder in _LONG else 1 + len(_LONG)
+    return 1 + (_LONG.index(folder) if folder in _LONG else len(_LONG))
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient as ForeignAdmin
@@ -21,10 +21,10 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.config import parse
-from kafka_sink.common.errors import AuthenticationError
 from tests.support.certificates import Authority
 from tests.support.ports import free_ports
 from tests.support.secure_cluster import users
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "alice", "alice-s3cret"
@@ -226,19 +226,12 @@ def create_scram_user(plaintext: str, login: Mapping[str, str], user: str = USER
         credential = ScramCredentialInfo(kind, _SCRAM_ITERATIONS)
         change = UserScramCredentialUpsertion(user, credential, password.encode(), os.urandom(20))
         admin.alter_user_scram_credentials([change])[user].result(_WAIT_S)
+
+    def lets_in(broker: str) -> bool:
+        with AdminClient(broker, login) as client:
+            client.cluster()
+        return True
+
     # The controller answers before the brokers know the user, and each of them hears of it by itself.
     for address in login["bootstrap.servers"].split(","):
-        _await_login(address, login)
-
-
-def _await_login(address: str, login: Mapping[str, str]) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            with AdminClient(address, login) as admin:
-                admin.cluster()
-            return
-        except AuthenticationError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+        until(f"a login of {user} at {address}", partial(lets_in, address))
