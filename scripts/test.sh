@@ -57,6 +57,7 @@ while [ $# -gt 0 ]; do
             ;;
         --matrix)
             export KAFKALITE_MATRIX=full KAFKALITE_MATRIX_MB="${KAFKALITE_MATRIX_MB:-100}"
+            export KAFKALITE_MATRIX_SOAK_MB="${KAFKALITE_MATRIX_SOAK_MB:-2000}"
             export KAFKALITE_LEADER_KILLS="${KAFKALITE_LEADER_KILLS:-4}"
             # One by one, because all of them share one Spark and one Kafka.
             matrix=(-n 0 tests/matrix

@@ -63,7 +63,7 @@ MATRIX_SOAK_MB = _amount(
     "KAFKALITE_MATRIX_SOAK_MB",
     0,
     2_000,
-    "MB written over SASL_SSL while the memory of the process is watched; from 1,000 on it says whether it grows",
+    "MB written over SASL_SSL while the memory of the process is watched (--matrix: 2000)",
 )
 FAULT_RECORDS = _amount(
     "KAFKALITE_FAULT_RECORDS",
