@@ -106,15 +106,15 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Target(embedded.bootstrap_servers, level, None, directory / "logs")
 
 
-def _real(kafka: RealKafka, level: int) -> Iterator[Target]:
+def _real(real_kafka: RealKafka, level: int) -> Iterator[Target]:
     """At the wanted transaction.version; as it was again afterwards."""
-    server = ("--bootstrap-server", kafka.bootstrap_servers)
+    server = ("--bootstrap-server", real_kafka.bootstrap_servers)
     is_lowered = level == 1 and is_at_least("4.0")
     if is_lowered:
-        kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
-    yield Target(kafka.bootstrap_servers, level, kafka, kafka.partition_directory("logs", 0).parent)
+        real_kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
+    yield Target(real_kafka.bootstrap_servers, level, real_kafka, real_kafka.partition_directory("logs", 0).parent)
     if is_lowered:
-        kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
+        real_kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
 
 
 @pytest.fixture
