@@ -107,7 +107,8 @@ archive_classes() {
     say "archiving the classes of Kafka $(full_version "$VERSION") (once) …"
     local own="$WORK/kafka/archiving.$$"
     KAFKA_OPTS="-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit=$own.jsa -Xlog:disable" \
-        "$0" start --version "$VERSION" --port 0 --dir "$own" >/dev/null 2>&1 && "$0" stop --dir "$own" && mv "$own.jsa" "$CLASSES" || true
+        "$0" start --version "$VERSION" --port 0 --dir "$own" >/dev/null 2>&1 &&
+        "$0" stop --dir "$own" && mv "$own.jsa" "$CLASSES" || true
     rm -rf "$own" "$own.jsa"
 }
 

@@ -466,6 +466,7 @@ def test_worker_killed_repeatedly_writes_each_round_exactly_once(
     assert values(cluster, topic) == sorted(expected)
 
 
+# 32,767 requests; the simulator's ids begin at one of their last epochs at both versions.
 @pytest.mark.parametrize(
     "cluster",
     [
