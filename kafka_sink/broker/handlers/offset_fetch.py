@@ -100,8 +100,9 @@ def _fetch(
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         groups = context.groups_for(group_id)
-        committed = groups.fetch(group_id)
+        # In this order: a transaction that ends in between would be found neither pending nor committed in the other.
         unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
+        committed = groups.fetch(group_id)
     except ApiError as error:
         refused = [
             (topic, [_Found(each, NOTHING_COMMITTED, error.code) for each in topic.partitions]) for topic in asked or ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -180,3 +181,22 @@ def test_offsets_in_a_transaction_are_unstable_until_it_ends(
     node.groups.complete_transaction(made.producer_id, [group], committed)
     after = {0: (9, 0), 1: (9, 0)} if committed else {0: (5, 0), 1: (-1, 0)}
     assert fetch_all(node, group, stable=True, partitions=[0, 1]) == after
+
+
+@pytest.mark.behaviour("Group offsets", "A fetch while a transaction ends finds its offsets, or is told to ask again")
+def test_fetch_while_a_transaction_ends_is_new_or_unstable(node: BrokerNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = group_of(node, 1)
+    offsets = {TopicPartition("t", 0): CommittedOffset(9, -1, "")}
+    node.groups.commit_in_transaction(group, Committer(-1, "", None), 7, offsets)
+
+    def ending(read: Callable[[str], Any]) -> Callable[[str], Any]:
+        def read_and_end(group_id: str) -> Any:
+            found = read(group_id)
+            node.groups.complete_transaction(7, [group_id], committed=True)
+            return found
+
+        return read_and_end
+
+    for name in ("fetch", "pending"):
+        monkeypatch.setattr(node.groups, name, ending(getattr(node.groups, name)))
+    assert fetch_all(node, group, stable=True, partitions=[0])[0] in ((9, 0), (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT))
