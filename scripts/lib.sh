@@ -242,7 +242,8 @@ fetch_jars() {
     # cache, because concurrent calls would use each other's incomplete files.
     for attempt in 1 2 3; do
         rm -rf "$fresh" && mkdir -p "$fresh"
-        java -XX:TieredStopAtLevel=1 -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
+        java -XX:TieredStopAtLevel=1 -cp "$SPARK_HOME/jars/*" org.apache.ivy.Main \
+            ${KAFKALITE_IVY_SETTINGS:+-settings "$KAFKALITE_IVY_SETTINGS"} \
             -cache "$WORK/ivy.$$" -ivy "$ivy_file" -confs default -types jar bundle \
             -retrieve "$fresh/[artifact]-[revision](-[classifier]).[ext]" >"$log" 2>&1 </dev/null && break
         if [ "$attempt" = 3 ]; then

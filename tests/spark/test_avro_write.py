@@ -21,16 +21,7 @@ from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
-from tests.support.write_ways import (
-    DF_WRITE_EXACTLY_ONCE,
-    FOREACH_BATCH,
-    STREAM,
-    WRITE,
-    WRITE_PARALLEL,
-    Way,
-    WriteJob,
-    in_ways,
-)
+from tests.support.write_ways import Way, WriteJob, in_few_ways
 
 NewTopic = Callable[..., str]
 ROWS = 300
@@ -75,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.behaviour("Avro", "Structs and primitive keys are written as Avro in every way to write, every row once")
-@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))
+@in_few_ways
 def test_rows_arrive_as_avro(
     write: Way,
     spark: SparkSession,

@@ -28,16 +28,7 @@ from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
-from tests.support.write_ways import (
-    DF_WRITE_EXACTLY_ONCE,
-    FOREACH_BATCH,
-    STREAM,
-    WRITE,
-    WRITE_PARALLEL,
-    Way,
-    WriteJob,
-    in_ways,
-)
+from tests.support.write_ways import Way, WriteJob, in_few_ways
 
 NewTopic = Callable[..., str]
 ROWS = 120
@@ -128,7 +119,7 @@ def plain(row: Any) -> Any:
 
 
 @pytest.mark.behaviour("Protobuf", "Every row arrives once, and is read by Google's library, in every way to write")
-@in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))
+@in_few_ways
 def test_rows_arrive_as_protobuf(write: Way, spark: SparkSession, target: Target, tmp_path: Path) -> None:
     write(spark, WriteJob(orders, ROWS, target.options(), target.topic, tmp_path))
     frame = orders(spark.range(ROWS))

@@ -234,4 +234,4 @@ def create_scram_user(plaintext: str, login: Mapping[str, str], user: str = USER
 
     # The controller answers before the brokers know the user, and each of them hears of it by itself.
     for address in login["bootstrap.servers"].split(","):
-        until(f"a login of {user} at {address}", partial(lets_in, address))
+        until(f"a login of {user} at {address}", partial(lets_in, address), _WAIT_S)

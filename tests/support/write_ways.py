@@ -133,3 +133,7 @@ def in_ways(*names: str, long: Collection[str] = ()) -> pytest.MarkDecorator:
             if name in (names or _MARKED)
         ],
     )
+
+
+#: In the normal run a batch, an atomic batch and an exactly-once stream.
+in_few_ways: Final = in_ways(long=(DF_WRITE_EXACTLY_ONCE, WRITE, WRITE_PARALLEL, STREAM, FOREACH_BATCH))
