@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A real Apache Kafka for tests, benchmarks and comparisons: KRaft brokers on the loopback interface.
 #
-#   scripts/kafka.sh start [--version V] [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT …] [property=value …]
+#   scripts/kafka.sh start [--version V] [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT[:FRONT] …]
+#                          [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
 #   scripts/kafka.sh stop-node N [--dir DIR]    stop one of several nodes, with a controlled shutdown
@@ -17,8 +18,9 @@
 #
 # V is a version of Apache Kafka, 3.3 or newer; a minor version such as 3.9 selects its newest patch release among those
 # that `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version. start prints `bootstrap.servers=…` when
-# every node accepts requests. Node i listens on P+i-1 (--port 0: on free ports), and for every --listener on PORT+i-1;
-# the NAME of a listener is its protocol: SSL, SASL_PLAINTEXT or SASL_SSL. DIR (default .work/kafka/cluster) contains
+# every node accepts requests. Node i listens on P+i-1 (--port 0: on free ports), and for every --listener on PORT+i-1,
+# where it advertises FRONT+i-1, the ports of a proxy, if FRONT is given; the NAME of a listener is its protocol: SSL,
+# SASL_PLAINTEXT or SASL_SSL. DIR (default .work/kafka/cluster) contains
 # data and logs, and a later start reuses them. Every property=value is added to each node's server.properties. The jars
 # are downloaded once, into .work/kafka/libs (libs-V for versions other than the default); KAFKALITE_KAFKA_LIBS names a
 # folder that already contains them. Each jar must have its checksum in scripts/jars.sha256; versions that `versions` does
@@ -168,10 +170,12 @@ for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
 }
 
 write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS LISTENERS PROPERTY…
-    local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr listener name further="" protocols=""
+    local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr listener name own front
+    local further="" advertised="" protocols=""
     for listener in $6; do
-        name=${listener%%:*}
-        further="$further,$name://127.0.0.1:$((${listener##*:} + node - 1))"
+        IFS=: read -r name own front <<<"$listener"
+        further="$further,$name://127.0.0.1:$((own + node - 1))"
+        advertised="$advertised,$name://127.0.0.1:$((${front:-$own} + node - 1))"
         protocols="$protocols,$name:$name"
     done
     shift 6
@@ -183,7 +187,7 @@ node.id=$node
 controller.quorum.voters=$voters
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:$port$further,CONTROLLER://127.0.0.1:$controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$port$further
+advertised.listeners=PLAINTEXT://127.0.0.1:$port$advertised
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT$protocols
 log.dirs=$DIR/node-$node/data
 default.replication.factor=$replicas
@@ -208,7 +212,7 @@ show_failure() {
 
 start() {
     local nodes=1 port=9092 listeners="" properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
-    local listener taken=()
+    local listener own taken=()
     while [ $# -gt 0 ]; do
         case "$1" in
             --version) VERSION=$2 && shift 2 ;;
@@ -233,7 +237,10 @@ start() {
     if [ "$port" != 0 ]; then require_free_ports "$port" "$nodes"; fi
     for ((node = 0; node < nodes; node++)); do
         taken+=($((port + node)))
-        for listener in $listeners; do taken+=($((${listener##*:} + node))); done
+        for listener in $listeners; do
+            IFS=: read -r _ own _ <<<"$listener"
+            taken+=($((own + node)))
+        done
     done
     read -r -a all <<<"$(free_ports $((2 * nodes)) "${taken[@]}")"
     ports=("${all[@]:0:nodes}")

@@ -8,6 +8,8 @@
 #   --kafka V     only tests/compat (or the given tests), on this version of Apache Kafka: one of those that
 #                 scripts/kafka.sh versions prints, or a minor version such as 3.9; tests of features that V lacks are
 #                 skipped with the reason
+#   --broker NAME only tests/compat (or the given tests), on a broker that is not Apache Kafka: kfake, which is built with
+#                 Go; tests of what it lacks are skipped with the reason (tests/support/other_brokers.py)
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
 #                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
@@ -42,6 +44,12 @@ while [ $# -gt 0 ]; do
         --kafka)
             [ $# -ge 2 ] || die "--kafka needs a version: one of $("$ROOT/scripts/kafka.sh" versions)."
             export KAFKALITE_KAFKA_VERSION=$2
+            folder=tests/compat
+            shift
+            ;;
+        --broker)
+            [ $# -ge 2 ] || die "--broker needs a name: kfake."
+            export KAFKALITE_BROKER=$2
             folder=tests/compat
             shift
             ;;

@@ -400,6 +400,19 @@ class NodeConfig:
         "(Kafka: a feature of the cluster)",
         validator=between(1, 2),
     )
+    transaction_two_phase_commit_enable: bool = key(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        "producers may ask for transactions that never time out (KIP-939), by InitProducerId version 6, which "
+        "unstable.api.versions.enable offers",
+    )
+    unstable_api_versions_enable: bool = key(
+        "unstable.api.versions.enable",
+        BOOLEAN,
+        False,
+        "offer the versions of APIs that Kafka's releases do not offer by default: InitProducerId 6",
+    )
     transaction_max_timeout_ms: int = key(
         "transaction.max.timeout.ms",
         INT,

@@ -22,7 +22,7 @@ from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.handlers.context import BrokerContext
-from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.broker.handlers.dispatch import served_versions
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.network.client_quotas import ClientQuota
@@ -146,7 +146,7 @@ class RunningCluster:
             markers=self._markers,
             faults=self._faults,
             authorizer=self._authorizer,
-            versions={key: handler.versions for key, handler in HANDLERS.items()},
+            versions=served_versions(self._config),
         )
 
     def metrics(self) -> list[Metric]:

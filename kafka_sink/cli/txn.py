@@ -16,13 +16,10 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
-from kafka_sink.client.blocking import BlockingClient
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.open_transactions import abort_in_log, open_transactions
+from kafka_sink.client.leader_requests import OpenTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode, error_for
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import sink_of_id
@@ -31,6 +28,8 @@ from kafka_sink.exactly_once.transaction_description import TransactionDescripti
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"
+
+_ANY_TIMEOUT_MS = 60_000
 
 
 @click.group(cls=CommandGroup)
@@ -73,7 +72,7 @@ def list_(
     if as_json:
         output.print_json(documents)
         return
-    columns = ("transactional_id", "state", "producer_id", "age")
+    columns = ("transactional_id", "state", "producer_id", "timeout_ms", "age")
     output.print_table(columns, [[document[column] for column in columns] for document in documents])
 
 
@@ -114,7 +113,10 @@ def abort(
     timeout_ms: int,
     properties: dict[str, str],
 ) -> None:
-    """Abort open transactions. Their producers are fenced and must be restarted."""
+    """Abort open transactions. Their producers are fenced and must be restarted.
+
+    What the sink of a transaction has decided to commit is refused; with --prefix it is left out.
+    """
     _require_choice(names, prefix)
     with _connect(bootstrap_servers, timeout_ms, properties) as client:
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
@@ -122,12 +124,18 @@ def abort(
             if not each.is_ongoing:
                 click.echo(f"{name}: {each.state}, nothing to abort")
                 continue
-            if each.transaction in _decided(client, name):
-                raise click.ClickException(
+            if each.is_completing or each.transaction in _decided(client, name):
+                reason = (
                     f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its "
                     "rows: start the sink, which completes the batch, or use 'kafkalite txn commit'."
                 )
-            client.run(client.init_producer_id(name, each.timeout_ms))
+                if prefix is None:
+                    raise click.ClickException(reason)
+                click.echo(f"not aborted: {reason}", err=True)
+                continue
+            # A time-out that brokers accept from anybody; its producers ask for theirs again.
+            lasting_ms = _ANY_TIMEOUT_MS if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms
+            client.run(client.init_producer_id(name, lasting_ms))
             click.echo(f"aborted {name}")
 
 
@@ -173,14 +181,21 @@ def commit(
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0), required=False)
 @click.option(
-    "--abort-at", "start_offset", type=click.IntRange(min=0), help="Abort the transaction that begins at this offset."
+    "--abort-at", "abort_at", type=click.IntRange(min=0), help="Abort the transaction that begins at this offset."
+)
+@click.option(
+    "--commit-at",
+    "commit_at",
+    type=click.IntRange(min=0),
+    help="Commit the transaction that begins at this offset, if its coordinator has committed it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
 def hanging(
     topic: str,
     partition: int | None,
-    start_offset: int | None,
+    abort_at: int | None,
+    commit_at: int | None,
     as_json: bool,
     bootstrap_servers: str,
     timeout_ms: int,
@@ -189,18 +204,26 @@ def hanging(
     """Show the transactions that are open in the logs of a topic, or of one partition, and block readers of committed
     records.
 
-    --abort-at aborts one of them, in this partition only. It is for transactions that are unknown to their coordinator;
-    use 'abort' for those that 'kafkalite txn list' shows.
+    --abort-at aborts one of them, in this partition only. It is for transactions that are unknown to their coordinator,
+    or that it has aborted; use 'abort' for those that 'kafkalite txn list' shows as Ongoing. --commit-at commits one
+    whose end the brokers have lost (KAFKA-20734) after its coordinator had committed it. Both are refused if the
+    coordinator says otherwise, and need CLUSTER_ACTION on the cluster.
     """
+    if abort_at is not None and commit_at is not None:
+        raise click.UsageError("Give --abort-at or --commit-at, not both.")
+    start_offset = abort_at if commit_at is None else commit_at
     if start_offset is not None and partition is None:
-        raise click.UsageError("--abort-at ends a transaction in one partition: give its number after the topic.")
-    config = parse(ClientConfig, {**properties, "bootstrap.servers": bootstrap_servers})
-    with BlockingClient(config, client_id=config.client_id or "kafkalite-admin", timeout_ms=timeout_ms) as client:
+        raise click.UsageError(
+            "--abort-at and --commit-at end a transaction in one partition: give its number after the topic."
+        )
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
         if partition is not None and start_offset is not None:
-            _abort_in_log(client, TopicPartition(topic, partition), start_offset)
+            place = TopicPartition(topic, partition)
+            _end_in_log(client, place, start_offset, commit=commit_at is not None)
             return
-        places = _partitions(client, topic) if partition is None else [TopicPartition(topic, partition)]
-        found = [(place.partition, each) for place in places for each in open_transactions(client, place)]
+        places = _places(client, topic, partition)
+        opened = client.run(client.leaders.open_transactions(places))
+        found = [(place.partition, each) for place in places for each in opened.get(place, ())]
     if as_json:
         output.print_json([{"partition": number, **asdict(each)} for number, each in found])
         return
@@ -214,23 +237,73 @@ def hanging(
     )
 
 
-def _partitions(client: BlockingClient, topic: str) -> list[TopicPartition]:
-    count = client.fetch_cluster([topic]).partition_count(topic)
-    if not count:
+def _places(client: CoordinatorClient, topic: str, partition: int | None) -> list[TopicPartition]:
+    """The partition, or those of *topic*."""
+    numbers = [each.partition for each in client.run(client.partitions(topic))]
+    if not numbers:
         raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
-    return [TopicPartition(topic, number) for number in range(count)]
+    if partition is not None and partition not in numbers:
+        raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}")
+    return [TopicPartition(topic, number) for number in numbers if partition in (None, number)]
 
 
-def _abort_in_log(client: BlockingClient, place: TopicPartition, start_offset: int) -> None:
-    found = open_transactions(client, place)
+def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: int, *, commit: bool) -> None:
+    _places(client, *place)
+    found = client.run(client.leaders.open_transactions([place])).get(place, [])
     chosen = next((each for each in found if each.start_offset == start_offset), None)
     if chosen is None:
         begins = ", ".join(str(each.start_offset) for each in found) or "none"
         raise click.ClickException(
             f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
         )
-    abort_in_log(client, place, chosen)
-    click.echo(f"aborted the transaction of producer id {chosen.producer_id} in {place}")
+    known = _coordinated(client, chosen.producer_id)
+    reason = _against_commit(client, known, chosen) if commit else _against_abort(client, known, chosen)
+    if reason is not None:
+        raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {place} {reason}")
+    client.run(client.leaders.write_marker(place, chosen, commit=commit))
+    done = "committed" if commit else "aborted"
+    click.echo(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
+
+
+def _coordinated(client: CoordinatorClient, producer_id: int) -> TransactionDescription | None:
+    """The transactional id that has *producer_id*, as its coordinator describes it; None if there is none."""
+    names = client.run(client.list_ids(producer_ids=[producer_id]))
+    described = client.run(client.describe(names)).values()
+    return next((each for each in described if each.transaction.producer_id == producer_id), None)
+
+
+def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: OpenTransaction) -> bool:
+    """Whether the coordinator, or the decision of its sink, says that the *opened* transaction of *known* is
+    committed."""
+    transaction = Transaction(known.transaction.transactional_id, opened.producer_id, opened.epoch)
+    if known.is_commit_of(transaction, client.transaction_version()):
+        return True
+    return transaction in _decided(client, transaction.transactional_id)
+
+
+def _against_commit(
+    client: CoordinatorClient, known: TransactionDescription | None, opened: OpenTransaction
+) -> str | None:
+    """Why the *opened* transaction must not be committed; None if its commit is proven."""
+    if known is None:
+        return "is unknown to every coordinator: nothing proves that it was committed. --abort-at aborts it."
+    if known.is_ongoing:
+        return f"is still open for its coordinator: use 'kafkalite txn commit {known.transaction.transactional_id}'."
+    if not _is_committed(client, known, opened):
+        return (
+            f"has epoch {opened.epoch}, and its coordinator says that {known.transaction} is {known.state}: that does "
+            "not prove that it was committed. --abort-at aborts it."
+        )
+    return None
+
+
+def _against_abort(
+    client: CoordinatorClient, known: TransactionDescription | None, opened: OpenTransaction
+) -> str | None:
+    """Why the *opened* transaction must not be aborted; None if nothing speaks against it."""
+    if known is not None and _is_committed(client, known, opened):
+        return "was committed by its coordinator, and an abort would lose its rows: use --commit-at."
+    return None
 
 
 def _require_choice(names: Sequence[str], prefix: str | None) -> None:
@@ -262,7 +335,8 @@ def _document(each: TransactionDescription) -> dict[str, Any]:
         "state": each.state,
         "producer_id": each.transaction.producer_id,
         "epoch": each.transaction.epoch,
-        "timeout_ms": each.timeout_ms,
+        # KIP-939: the transaction waits for somebody to end it.
+        "timeout_ms": "none" if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms,
         "age": _age(each.started_ms) if each.is_ongoing else "none",
         "partitions": [str(place) for place in sorted(each.partitions)],
     }

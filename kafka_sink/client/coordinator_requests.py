@@ -18,7 +18,7 @@ Source: FindCoordinator; KIP-699 (many keys in one request).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 from kafka_sink.client.blocking import BlockingClient, RequestSpec
@@ -60,6 +60,7 @@ K = TypeVar("K", bound=Hashable)
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+D = TypeVar("D")
 
 
 def caller_reaction(api_key: ApiKey, code: ErrorCode) -> Reaction:
@@ -72,7 +73,7 @@ class CoordinatorRequests:
 
     def __init__(self, client: BlockingClient, timeout_ms: int, clock: Clock) -> None:
         self._client = client
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
         self._clock = clock
         self._backoff = ExponentialBackoff(_FIRST_BACKOFF_MS, _LONGEST_BACKOFF_MS)
         self._coordinators: dict[CoordinatorKey, Node] = {}
@@ -88,6 +89,11 @@ class CoordinatorRequests:
     @overload
     def together(self, first: Exchange[A], second: Exchange[B], third: Exchange[C], /) -> tuple[A, B, C]: ...
 
+    @overload
+    def together(
+        self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], /
+    ) -> tuple[A, B, C, D]: ...
+
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
         """Run independent *exchanges* and return their results. Requests that they yield in the same round are in
         flight together. An error raised by one exchange ends the others."""
@@ -97,9 +103,12 @@ class CoordinatorRequests:
         """The coordinator of *key*; to be called after :meth:`locate`."""
         return self._coordinators[key]
 
-    def ask(self, request: CoordinatorRequest[A], *, repeat_lost: bool = True) -> Exchange[A]:
+    def ask(
+        self, request: CoordinatorRequest[A], *, repeat_lost: bool = True, final: Collection[ErrorCode] = ()
+    ) -> Exchange[A]:
         """The value in the answer of *request*'s coordinator. The request is repeated until its outcome is final.
 
+        :param final: codes that are final here, although the request could be repeated.
         :raises DisconnectError: if the answer was lost and *repeat_lost* is False.
         :raises ApiError: if the coordinator refused the request.
         """
@@ -116,7 +125,7 @@ class CoordinatorRequests:
                 return outcome.value
             if isinstance(answer, DisconnectError) and not repeat_lost:
                 raise answer
-            if not outcome.reaction.is_retry:
+            if not outcome.reaction.is_retry or outcome.code in final:
                 raise outcome.error
             last = str(answer) if isinstance(answer, DisconnectError) else outcome.code.name
             yield self._pause(pauses, deadline_ms, f"{request.api_key.name} for {key[1]!r} ({last})")
@@ -192,7 +201,7 @@ class CoordinatorRequests:
 
     def _deadline_ms(self) -> int:
         """The deadline of an exchange that begins now."""
-        return self._clock.monotonic_ms() + self._timeout_ms
+        return self._clock.monotonic_ms() + self.timeout_ms
 
     def _left_ms(self, deadline_ms: int) -> int:
         return max(deadline_ms - self._clock.monotonic_ms(), 1)
@@ -204,7 +213,7 @@ class CoordinatorRequests:
         """
         backoff_ms = self._backoff.backoff_ms(pauses)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            raise KafkaTimeoutError(f"{what} did not complete within {self._timeout_ms} ms")
+            raise KafkaTimeoutError(f"{what} did not complete within {self.timeout_ms} ms")
         return Pause(backoff_ms)
 
 

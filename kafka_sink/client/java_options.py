@@ -67,8 +67,4 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "{prefix}ssl.keystore.location",
     "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
     "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
-    "transaction.two.phase.commit.enable": (
-        "transactions that an outside coordinator ends are not supported (KIP-939); exactly once is Spark's option "
-        "deliveryGuarantee=exactly-once, or txnAppId with txnVersion"
-    ),
 }

@@ -2,7 +2,7 @@
 
 A pure value, see :mod:`outcomes`; its sender decides what follows from the outcome.
 
-Source: OffsetFetch; KIP-447 (stable offsets), KIP-709 (groups in one request).
+Source: OffsetFetch; KIP-447 (stable offsets), KIP-709 (groups in one request), KIP-848 (groups that do not exist).
 """
 
 from __future__ import annotations
@@ -86,6 +86,9 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
     def read(self, body: Struct) -> Done[Offsets] | Errors[Offsets]:
         response = self._expect(body, OffsetFetchResponse)
         answer: Any = response.groups[0] if response.groups else response
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            # Some coordinators say so of a group without offsets, as KIP-848 permits; Kafka answers without any.
+            return Done({})
         parts = {
             TopicPartition(topic.name, part.partition_index): part
             for topic in answer.topics

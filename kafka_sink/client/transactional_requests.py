@@ -3,8 +3,8 @@
 The transactional producer and the driver of exactly-once writes send the same requests; each follows the outcomes in
 its own way (see :mod:`outcomes`). Pure values: they are built from plain values, hold no state, and may be sent again.
 
-Source: InitProducerId (KIP-360), AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn (KIP-98); KIP-447
-(members of groups), KIP-890 (transaction version 2).
+Source: InitProducerId (KIP-360, KIP-939), AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn (KIP-98);
+KIP-447 (members of groups), KIP-890 (transaction version 2).
 """
 
 from __future__ import annotations
@@ -44,6 +44,20 @@ from kafka_sink.protocol.schema import Struct
 #: The first InitProducerId version with the expected id and epoch (KIP-360).
 INIT_PRODUCER_ID_BUMP_VERSION: Final = 3
 
+#: The version with two-phase commit (KIP-939), which brokers offer only with unstable API versions; without two-phase
+#: commit the one before it is used.
+TWO_PHASE_VERSION: Final = 6
+
+#: The option of producers, and the setting of brokers that permits it.
+TWO_PHASE_SETTING: Final = "transaction.two.phase.commit.enable"
+
+#: How brokers are told to offer two-phase commit, and to whom.
+TWO_PHASE_NEEDS: Final = (
+    "two-phase commit (transaction.two.phase.commit.enable=true) needs brokers with the settings "
+    "transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true (Apache Kafka 4.3 or newer), and, "
+    "if they have an authorizer, the operation TWO_PHASE_COMMIT on the transactional id"
+)
+
 #: AddPartitionsToTxn from version 4 on is for brokers only.
 _ADD_PARTITIONS_MAX_VERSION: Final = 3
 
@@ -56,7 +70,8 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
     """Requests a producer id and epoch; without a transactional id any broker gives them out.
 
     With a transactional id, the previous producer is fenced and its open transaction is aborted. With *expected*, the
-    request succeeds only if that is still the current producer of the id.
+    request succeeds only if that is still the current producer of the id. With *two_phase*, the id's transactions never
+    time out (KIP-939); the time-out has no meaning then.
     """
 
     api_key = ApiKey.INIT_PRODUCER_ID
@@ -64,17 +79,25 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
     transactional_id: str | None
     transaction_timeout_ms: int
     expected: ProducerIdAndEpoch | None = None
+    two_phase: bool = False
 
     @property
     def coordinator(self) -> CoordinatorKey | None:
         return None if self.transactional_id is None else (TRANSACTION, self.transactional_id)
 
+    @property
+    def max_version(self) -> int:
+        return TWO_PHASE_VERSION if self.two_phase else TWO_PHASE_VERSION - 1
+
     def build(self, version: int) -> Struct:
+        if self.two_phase and version < TWO_PHASE_VERSION:
+            raise UnsupportedVersionError(f"{TWO_PHASE_NEEDS}: this broker does not offer it")
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self.transaction_timeout_ms
         )
         if self.expected is not None and version >= INIT_PRODUCER_ID_BUMP_VERSION:
             request.producer_id, request.producer_epoch = self.expected
+        request.enable2_pc = self.two_phase
         return request
 
     def read(self, body: Struct) -> Done[ProducerIdAndEpoch] | Errors[ProducerIdAndEpoch]:
@@ -87,6 +110,8 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
         """What it means that no id was given out."""
         if self.transactional_id is None:
             return "no producer id was assigned, so nothing can be sent"
+        if self.two_phase:
+            return f"no producer id was assigned for transactional.id {self.transactional_id!r}: {TWO_PHASE_NEEDS}"
         return f"no producer id was assigned for transactional.id {self.transactional_id!r}"
 
 

@@ -12,6 +12,9 @@ from kafka_sink.common.errors import printable
 Header = tuple[str, bytes | None]
 
 NO_TIMESTAMP = -1
+
+#: The time-out, ms, that brokers give to transactional ids whose transactions never time out (KIP-939).
+NO_TIMEOUT_MS: Final = 2**31 - 1
 NO_OFFSET = -1
 
 

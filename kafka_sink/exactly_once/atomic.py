@@ -66,7 +66,7 @@ class AtomicSink:
         :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
         """
         for attempt in range(1, attempts + 1):
-            plan = replace(plan_batch(self._steps, writer), offsets=offsets)
+            plan = replace(plan_batch(self._steps, writer, with_rows=True), offsets=offsets)
             if not plan.must_write(version, writer, numbers):
                 return Outcome(0, plan.doubt(version))
             try:
@@ -112,4 +112,5 @@ class AtomicSink:
             version + 1, writer, plan.transaction_version, self._steps.now_s(), offsets=plan.offsets_of(version)
         )
         self._steps.decide(plan, progress)
+        self._steps.remembered.partitions = frozenset(counts)
         self._steps.warn_of_long(plan)

@@ -11,17 +11,25 @@ Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-9
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
 from kafka_sink.client.blocking import BlockingClient, RequestSpec, cluster_request
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.cluster import Cluster, PartitionInfo
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.client.coordinator_requests import CoordinatorRequests, caller_reaction
 from kafka_sink.client.exchange import Exchange, Pause, Round
+from kafka_sink.client.leader_requests import LeaderRequests
 from kafka_sink.client.offset_fetch import OffsetFetch
-from kafka_sink.client.transactional_requests import AddOffsetsToTxn, EndTxn, InitProducerId, TxnOffsetCommit
+from kafka_sink.client.transactional_requests import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    EndTxn,
+    InitProducerId,
+    TxnOffsetCommit,
+)
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
@@ -33,7 +41,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.model import Remembered, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
@@ -88,6 +96,10 @@ class CoordinatorClient(CoordinatorRequests):
         )
         #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
         self._nodes: tuple[Node, ...] = ()
+        #: Questions to the leaders of partitions.
+        self.leaders = LeaderRequests(self._cluster, self._deadline_ms, self._left_ms, self._pause)
+        #: What this process remembers of each sink, by the prefix of its ids.
+        self.remembered: defaultdict[str, Remembered] = defaultdict(Remembered)
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
     # --- the cluster -------------------------------------------------------------------------------------------------
@@ -107,23 +119,27 @@ class CoordinatorClient(CoordinatorRequests):
         self._verification.require(self._nodes or self._fetch_nodes())
 
     def partition_count(self, topic: str) -> Exchange[int | None]:
-        """The number of partitions; None if the topic does not exist or this client may not see it.
+        """The number of partitions; None if the topic does not exist or this client may not see it."""
+        return len((yield from self.partitions(topic))) or None
+
+    def partitions(self, topic: str) -> Exchange[tuple[PartitionInfo, ...]]:
+        """The partitions with their leaders; empty if the topic does not exist or this client may not see it.
 
         A topic that was just created may not be known to every broker yet, so the lookup is repeated.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            count = (yield from self._cluster([topic])).partition_count(topic)
-            if count is not None:
-                return count
+            found = (yield from self._cluster([topic])).partitions_for_topic(topic)
+            if found:
+                return found
             yield Pause(pause_ms)
-        return (yield from self._cluster([topic])).partition_count(topic)
+        return (yield from self._cluster([topic])).partitions_for_topic(topic)
 
-    def _cluster(self, topics: Sequence[str]) -> Exchange[Cluster]:
-        """Fetch the cluster from a broker: from a known node first, so that other requests need not wait for the choice
-        of one, otherwise from any broker."""
+    def _cluster(self, topics: Sequence[str] | None) -> Exchange[Cluster]:
+        """Fetch the cluster with *topics* (None: all): from a known node first, so that other requests need not wait
+        for the choice of one, otherwise from any broker."""
         spec, cluster_of = cluster_request(topics)
         for node in (*self._nodes[:1], None):
-            (answer,) = yield Round([(node, spec)], self._timeout_ms)
+            (answer,) = yield Round([(node, spec)], self.timeout_ms)
             if node is not None and isinstance(answer, DisconnectError):
                 continue
             if isinstance(answer, ApiError):
@@ -142,7 +158,7 @@ class CoordinatorClient(CoordinatorRequests):
         cluster = yield from self._cluster([])
         node = cluster.nodes[0]
         spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
-        (answer,) = yield Round([(node, spec)], self._timeout_ms)
+        (answer,) = yield Round([(node, spec)], self.timeout_ms)
         if isinstance(answer, DisconnectError):
             return None
         if isinstance(answer, ApiError):
@@ -153,34 +169,56 @@ class CoordinatorClient(CoordinatorRequests):
     # --- begin -------------------------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, transaction_timeout_ms: int, *, expected: Transaction | None = None
+        self,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        *,
+        expected: Transaction | None = None,
+        two_phase: bool = False,
     ) -> Exchange[Transaction]:
         """Get a new epoch for the id. The previous producer is fenced, and its open transaction is aborted first.
 
         With *expected*, the request succeeds only if *expected* is still the current producer of the id (KIP-360);
-        otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH).
+        otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH). With *two_phase*, its transactions never
+        time out (KIP-939).
 
         :raises ApiError: if the coordinator refuses: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             and the like.
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         before = None if expected is None else expected.producer
-        given = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before))
+        given = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
         return Transaction(transactional_id, *given)
 
-    def init_own_producer_id(self, transactional_id: str, transaction_timeout_ms: int) -> Exchange[Transaction | None]:
+    def init_own_producer_id(
+        self, transactional_id: str, transaction_timeout_ms: int, *, two_phase: bool = False
+    ) -> Exchange[Transaction | None]:
         """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver; None if the answer was
         lost.
 
         A lost request may still reach the broker at any time and would abort an open transaction, so the id must not be
         used.
         """
-        request = InitProducerId(transactional_id, transaction_timeout_ms)
+        request = InitProducerId(transactional_id, transaction_timeout_ms, two_phase=two_phase)
         try:
             given = yield from self.ask(request, repeat_lost=False)
         except DisconnectError:
             return None
         return Transaction(transactional_id, *given)
+
+    def add_to_transaction(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
+    ) -> Exchange[None]:
+        """Add *partitions*, and those of *group*'s offsets, to *transaction* without writing to them, so that its end
+        is written there, too. This opens the transaction, in either version.
+
+        :raises ApiError: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if the id has another producer by now.
+        """
+        name, producer = transaction.transactional_id, transaction.producer
+        if partitions:
+            yield from self.ask(AddPartitionsToTxn(name, producer, frozenset(partitions)))
+        if group is not None:
+            yield from self.ask(AddOffsetsToTxn(name, producer, group))
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
@@ -225,10 +263,10 @@ class CoordinatorClient(CoordinatorRequests):
         yield from self.ask(TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets))
 
     def fetch_offsets(
-        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True
+        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
     ) -> Exchange[dict[int, OffsetAndMetadata]]:
         """The committed offsets of *group*; partitions without one are omitted. With *require_stable*, the call waits
-        for the end of a transaction that would change them.
+        for the end of a transaction that would change them; without *waits* it raises UNSTABLE_OFFSET_COMMIT instead.
 
         :raises ApiError: if the coordinator refuses: GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED and the
             like.
@@ -236,7 +274,7 @@ class CoordinatorClient(CoordinatorRequests):
         request = OffsetFetch(
             group, {topic: partitions}, waits_for_transactions=require_stable, refuses_old_brokers=True
         )
-        offsets = yield from self.ask(request)
+        offsets = yield from self.ask(request, final=() if waits else (ErrorCode.UNSTABLE_OFFSET_COMMIT,))
         return {partition: offset for (_, partition), offset in offsets.items()}
 
     # --- look --------------------------------------------------------------------------------------------------------
@@ -299,12 +337,14 @@ class CoordinatorClient(CoordinatorRequests):
         reached. Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
         return self.list_ids(["Ongoing"], pattern)
 
-    def list_ids(self, states: Sequence[str] = (), pattern: str | None = None) -> Exchange[list[str]]:
+    def list_ids(
+        self, states: Sequence[str] = (), pattern: str | None = None, producer_ids: Collection[int] = ()
+    ) -> Exchange[list[str]]:
         """As :meth:`list_ongoing`, for transactions in any of *states* (Kafka's names; empty means all) and, by
-        default, any id."""
+        default, any id; with *producer_ids*, only ids that have one of them."""
 
         def build(version: int) -> Struct:
-            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
+            request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))
             if version >= 2:
                 request.transactional_id_pattern = pattern
             return request

@@ -9,15 +9,18 @@ is either fenced or names one exact transaction. Which steps a batch takes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
+from kafka_sink.client.cluster import PartitionInfo
 from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
@@ -29,7 +32,7 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
 
 _log = logging.getLogger(__name__)
 
@@ -55,11 +58,24 @@ class Ending(Enum):
     FORGOTTEN = auto()
 
 
+class Look(NamedTuple):
+    """What a driver sees of its sink before the fence: the *partitions* of the progress topic, the latest decision that
+    is already stable, the transactions that tasks left open, and how the driver's last transaction ended; None if that
+    is not certain."""
+
+    partitions: tuple[PartitionInfo, ...]
+    known: Progress | None
+    left_open: list[Transaction]
+    driver: DriverEnd | None
+
+
 class DriverSteps:
     """The steps of one driver. *name* is the prefix of the sink's transactional ids and the name of its group; the
     progress is stored as offsets of *progress_topic*, which must exist.
 
     :param timeout_ms: transaction.timeout.ms; None for the longest that the brokers allow, at most 15 minutes.
+    :param two_phase: the transactions of tasks never time out (KIP-939).
+    :param topics: the topics that rows go to, besides the progress topic; None if rows name their topics.
     """
 
     def __init__(
@@ -69,6 +85,8 @@ class DriverSteps:
         progress_topic: str,
         *,
         timeout_ms: int | None = None,
+        two_phase: bool = False,
+        topics: Collection[str] | None = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.client = client
@@ -78,42 +96,74 @@ class DriverSteps:
         self.id = sink_id(name, progress_topic)
         self.progress_topic = progress_topic
         self.store = ProgressStore(client, name, progress_topic)
+        self.remembered = client.remembered[self.id]
+        rows_in = None if topics is None else {progress_topic, *topics}
+        self.ends = LostEnds(client, self.store, name, self.id, rows_in, clock)
+        self.two_phase = two_phase
         self._timeout_ms = timeout_ms
 
-    def look(self) -> tuple[Progress | None, list[Transaction], int]:
-        """The latest decision that is already stable, the open transactions of tasks, and the number of partitions of
-        the progress topic.
+    def look(self, *, with_rows: bool) -> Look:
+        """What can be seen of the sink without changing anything. *with_rows*: the driver's transactions contain rows.
 
         Called before the fence: the tasks of a newer driver begin after its fence, so none of the open transactions is
         theirs.
 
         :raises ExactlyOnceError: if the topic does not exist.
         """
-        partition_count, known, left_open = self.client.together(
-            self._partition_count(), self.store.read(require_stable=False), self.left_open()
+        partitions, (known, is_stable), left_open, (described, rows) = self.client.together(
+            self._partitions(),
+            self.ends.peek(),
+            self.left_open(),
+            self.ends.driver(self.remembered, with_rows=with_rows),
         )
-        return known, left_open, partition_count
+        # The progress may have been read before the description. Nothing can have happened in between if the
+        # description still is the commit of this process's last batch.
+        is_own = described is not None and self.ends.is_commit_of_last(described, self.remembered)
+        return Look(partitions, known, left_open, DriverEnd(described, is_stable, rows) if is_own else None)
 
-    def _partition_count(self) -> Exchange[int]:
-        """The number of partitions of the progress topic.
+    def _partitions(self) -> Exchange[tuple[PartitionInfo, ...]]:
+        """The partitions of the progress topic.
 
         :raises ExactlyOnceError: if the topic does not exist.
         """
-        count = yield from self.client.partition_count(self.progress_topic)
-        if count is None:
+        partitions = yield from self.client.partitions(self.progress_topic)
+        if not partitions:
             raise ExactlyOnceError(
                 f"topic {self.progress_topic!r} for the progress (option progressTopic) does not exist or is not "
                 "visible; create it, or grant DESCRIBE"
             )
-        return count
+        return partitions
 
     def left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
-        """The open transactions of tasks, without those whose ids are in *winners*."""
+        """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
+        commit is written again."""
         names = yield from self.client.list_ongoing(writer_pattern(self.id))
         known = {each.transactional_id for each in winners}
         others = [name for name in names if name not in known and is_writer_id(self.id, name)]
         described = yield from self.client.describe(others)
-        return [each.transaction for each in described.values() if each.is_ongoing]
+        return [each.transaction for each in described.values() if each.is_ongoing and not each.is_completing]
+
+    def take_over(
+        self, end: DriverEnd | None, transaction_version: TransactionVersion, *, with_rows: bool
+    ) -> Exchange[tuple[Transaction, int]]:
+        """Fence older drivers, whose last transaction ended as *end* says (None: it is asked), once that has ended
+        everywhere.
+
+        Nothing can happen to the id between the description of its end and the fence unless its epoch says so. Then
+        nobody knows how what happened has ended, and it must have ended everywhere.
+
+        :raises LostEndError: if an end is lost and nothing proves which.
+        """
+        if end is None:
+            end = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
+        settled = yield from self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
+        driver, timeout_ms = yield from self.fence()
+        if settled is not None and not _follows(driver, settled.transaction):
+            now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
+            if now.described is None or now.described.transaction != driver:
+                raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
+            yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
+        return driver, timeout_ms
 
     def fence(self) -> Exchange[tuple[Transaction, int]]:
         """The driver's id with a new epoch, and the time-out that the brokers accepted.
@@ -121,6 +171,8 @@ class DriverSteps:
         From then on no older driver can decide anything, and its open transaction is aborted, unless it was decided.
         """
         timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        # That time-out has a meaning of its own.
+        timeout_ms -= timeout_ms in COMPLETING_MS
         while True:
             try:
                 driver = yield from self.client.init_producer_id(driver_id(self.id), timeout_ms)
@@ -129,7 +181,19 @@ class DriverSteps:
                 is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
                 if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
                     raise
-                timeout_ms //= 2
+                timeout_ms = timeout_ms // 2 - (timeout_ms // 2 in COMPLETING_MS)
+
+    def try_two_phase(self) -> None:
+        """Return if the brokers offer two-phase commit to this principal; the driver's id has to be fenced again.
+
+        :raises ExactlyOnceError: if they do not; the text says what they need.
+        """
+        try:
+            self.client.run(self.client.init_producer_id(driver_id(self.id), LONGEST_TIMEOUT_MS, two_phase=True))
+        except ApiError as error:
+            if error.code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+                raise
+            raise ExactlyOnceError(f"{TWO_PHASE_NEEDS}; these refuse it ({error.code.name})") from error
 
     def propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
         """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
@@ -220,10 +284,26 @@ class DriverSteps:
         are."""
         self.client.run(self.client.end(transactions, transaction_version, commit=False))
 
+    def settle_writers(self, partitions: Sequence[PartitionInfo], transaction_version: TransactionVersion) -> None:
+        """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.
+
+        Brokers lose ends only in partitions without a leader, so logs are searched when this process begins, and when
+        *partitions*, those of the progress topic, have other leaders than before. A failure is logged: what is lost
+        holds readers up, and keeps nobody from writing.
+        """
+        logs = tuple((each.leader, each.leader_epoch) for each in partitions)
+        if logs == self.remembered.logs:
+            return
+        try:
+            self.client.run(self.ends.settle_writers(transaction_version))
+        except KafkaError as error:
+            _log.warning("the logs were not searched for transactions whose end the brokers have lost: %s", error)
+        self.remembered.logs = logs
+
     def warn_of_long(self, plan: Plan) -> None:
         """Warn if *plan*'s batch took long; called after its commit."""
         batch_ms = plan.planned.elapsed_ms(self.clock)
-        if batch_ms > plan.timeout_ms // 3:
+        if not plan.two_phase and batch_ms > plan.timeout_ms // 3:
             _log.warning(
                 "this batch took %d ms, more than a third of the time that transactions may stay open (%d ms, "
                 "kafka.transaction.timeout.ms); a batch that takes longer than that cannot be committed: make the "
@@ -235,3 +315,10 @@ class DriverSteps:
     def now_s(self) -> int:
         """The wall time of a decision, s."""
         return self.clock.wall_ms() // 1000
+
+
+def _follows(driver: Transaction, last: Transaction) -> bool:
+    """Whether *driver* is the epoch that the fence gives out after *last*, if nothing happened in between."""
+    if driver.producer_id != last.producer_id:
+        return driver.epoch == 0
+    return driver.epoch == last.epoch + 1

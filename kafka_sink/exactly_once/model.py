@@ -89,6 +89,21 @@ class Progress:
         return self.next_version - 1
 
 
+@dataclass
+class Remembered:
+    """What a process remembers of a sink between its batches, to ask less. It may forget it at any time.
+
+    *logs* are the partitions of the progress topic, with leaders and epochs, when logs were last searched for lost
+    ends. *has_two_phase* says that the brokers have offered two-phase commit. *driver* is the driver's transaction of
+    the last batch that this process planned; *partitions* are those of its rows if this process committed it.
+    """
+
+    logs: tuple[object, ...] = ()
+    has_two_phase: bool = False
+    driver: Transaction | None = None
+    partitions: frozenset[TopicPartition] | None = None
+
+
 class ExactlyOnceError(KafkaError):
     """The batch was not committed, and continuing would break exactly-once delivery. The text says what to do."""
 

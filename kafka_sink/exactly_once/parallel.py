@@ -4,21 +4,20 @@ Rows need not move between tasks. The decision is one small transaction of the d
 one commits the tasks' transactions. Attempts that are not part of the decision are never committed. Used on the driver,
 by one thread at a time.
 
-Limitation: if all drivers stay down for longer than transaction.timeout.ms exactly between decision and commit
-(milliseconds apart), the brokers abort the remaining transactions. This is detected and raised as TornBatchError with
-the exact list.
+Limitation without two-phase commit: if all drivers stay down for longer than transaction.timeout.ms exactly between
+decision and commit (milliseconds apart), the brokers abort the remaining transactions. This is detected and raised as
+TornBatchError with the exact list. With two-phase commit (KIP-939) the tasks' transactions wait for a driver however
+long that takes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction, UndecidedError
 from kafka_sink.exactly_once.plan import Plan
@@ -111,19 +110,21 @@ class ParallelSink:
 
     def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
         """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it."""
+        name = plan.driver.transactional_id
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            self._client.run(
-                self._client.init_producer_id(
-                    plan.driver.transactional_id, plan.timeout_ms, expected=_after_decision(plan)
-                )
-            )
+            described = self._client.run(self._client.describe([name])).get(name)
+            if described is None or not described.is_commit_of(plan.driver, plan.transaction_version):
+                _log.warning(_LEFT_OPEN, "a newer driver has taken over")
+                return
             self._steps.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
 
     def _too_late(self, plan: Plan) -> str | None:
         """The reason if *plan*'s transactions have too little time left to be committed; None if they have enough."""
+        if plan.two_phase:
+            return None
         age_ms = plan.planned.elapsed_ms(self._steps.clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
         if age_ms <= plan.timeout_ms - margin_ms:
@@ -151,12 +152,3 @@ class ParallelSink:
                     f"task wrote to {sorted(map(str, each.partitions))}"
                 )
         return None
-
-
-def _after_decision(plan: Plan) -> Transaction:
-    """The driver's transaction after the decision: in version 2 the end of a transaction begins the next epoch."""
-    return (
-        replace(plan.driver, epoch=plan.driver.epoch + 1)
-        if plan.transaction_version is TransactionVersion.V2
-        else plan.driver
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafka_sink.common.clock import Moment
-from kafka_sink.common.model import TransactionVersion
+from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
@@ -25,9 +25,10 @@ class Plan:
     the latest decision when the batch began, *timeout_ms* the time-out of the transactions, *planned* the moment when
     the batch began.
 
-    *sink* is the prefix of its ids, *partition_count* the number of partitions of the progress topic. *is_unsure* is
-    True if the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has
-    planned for this batch.
+    With *two_phase*, the transactions of tasks never time out (KIP-939), and *timeout_ms* is only the driver's. *sink*
+    is the prefix of its ids, *partition_count* the number of partitions of the progress topic. *is_unsure* is True if
+    the outcome of the decided batch is no longer known. *offsets* identifies the rows that the query has planned for
+    this batch.
     """
 
     name: str
@@ -40,6 +41,12 @@ class Plan:
     partition_count: int
     is_unsure: bool = False
     offsets: PlannedOffsets = NO_OFFSETS
+    two_phase: bool = False
+
+    @property
+    def tasks_timeout_ms(self) -> int:
+        """The time-out of the tasks' transactions, as brokers describe it."""
+        return NO_TIMEOUT_MS if self.two_phase else self.timeout_ms
 
     def without_transactions(self) -> Plan:
         """The plan without the list of previously decided transactions, as it is sent to each task."""

@@ -14,7 +14,7 @@ from typing import Final
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
-from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
+from kafka_sink.exactly_once.model import ExactlyOnceError, FencedError, Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan, require_writer
 
 _log = logging.getLogger(__name__)
@@ -23,20 +23,23 @@ _log = logging.getLogger(__name__)
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
 
 
-def plan_batch(steps: DriverSteps, writer: str | None = None) -> Plan:
+def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool = False) -> Plan:
     """Begin a batch of the sink of *steps*.
 
     Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
     open.
 
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
+    :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
+    :raises FencedError: if another driver decided a batch between two fences of this one.
+    :raises LostEndError: if the brokers have lost the end of a transaction, and nothing proves how it ended.
     :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
     """
     try:
-        return _plan_batch(steps, writer)
+        return _plan_batch(steps, writer, with_rows=with_rows)
     except UnsupportedVersionError as error:
         raise ExactlyOnceError(
             f"these brokers do not support exactly-once writes: {error}; Apache Kafka 3.6 or newer is required"
@@ -52,8 +55,11 @@ def plan_batch(steps: DriverSteps, writer: str | None = None) -> Plan:
         raise ExactlyOnceError(f"{error}: {remedy.format(sink=steps.name, topic=steps.progress_topic)}") from error
 
 
-def _plan_batch(steps: DriverSteps, writer: str | None) -> Plan:
-    known, left_open, partition_count = steps.look()
+def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> Plan:
+    # The sink may have been used with the other protocol before this process began.
+    with_rows = with_rows or not steps.remembered.logs
+    look = steps.look(with_rows=with_rows)
+    known = look.known
     steps.client.require_verification()
     if known is not None and writer is not None:
         require_writer(steps.name, known, writer)
@@ -62,7 +68,8 @@ def _plan_batch(steps: DriverSteps, writer: str | None) -> Plan:
     # latest one.
     winners = () if known is None else known.transactions
     (driver, timeout_ms), ended = steps.client.together(
-        steps.fence(), steps.client.describe(each.transactional_id for each in winners)
+        steps.take_over(look.driver, transaction_version, with_rows=with_rows),
+        steps.client.describe(each.transactional_id for each in winners),
     )
     progress = steps.client.run(steps.store.read())
     plan = Plan(
@@ -73,19 +80,27 @@ def _plan_batch(steps: DriverSteps, writer: str | None) -> Plan:
         timeout_ms,
         Moment.now(steps.clock),
         progress,
-        partition_count,
+        len(look.partitions),
     )
     ending = Ending.COMMITTED if progress is None else steps.finish(progress, driver, ended)
     if progress is None:
         _warn_of_short_retention(steps)
         _rehearse(steps, plan)
-        driver, timeout_ms = steps.client.run(steps.fence())
+        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
     elif ending is Ending.ABORTED:
         progress = Progress(progress.version, progress.writer, transaction_version, steps.now_s())
         steps.decide(plan, progress)
-        driver, timeout_ms = steps.client.run(steps.fence())
+        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
+    if steps.two_phase and not steps.remembered.has_two_phase:
+        steps.try_two_phase()
+        steps.remembered.has_two_phase = True
+        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
+    if driver != plan.driver and steps.client.run(steps.store.read()) != progress:
+        raise FencedError(f"a newer driver of the sink {steps.name!r} has decided a batch meanwhile; this one stops")
     decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
-    steps.abort([transaction for transaction in left_open if transaction not in decided], transaction_version)
+    steps.abort([transaction for transaction in look.left_open if transaction not in decided], transaction_version)
+    steps.settle_writers(look.partitions, transaction_version)
+    steps.remembered.driver, steps.remembered.partitions = driver, None
     return replace(
         plan,
         driver=driver,
@@ -93,6 +108,7 @@ def _plan_batch(steps: DriverSteps, writer: str | None) -> Plan:
         planned=Moment.now(steps.clock),
         progress=progress,
         is_unsure=ending is Ending.FORGOTTEN,
+        two_phase=steps.two_phase,
     )
 
 

@@ -82,15 +82,16 @@ class ProgressStore:
         self._sink = sink_id(group, topic)
         self._topic = topic
 
-    def read(self, *, require_stable: bool = True) -> Exchange[Progress | None]:
+    def read(self, *, require_stable: bool = True, waits: bool = True) -> Exchange[Progress | None]:
         """The latest decision; None if there is none, or if the brokers have deleted it.
 
         :param require_stable: wait for a decision that is in progress; only the next fence ends the decision of a dead
             driver.
+        :param waits: if False, raise UNSTABLE_OFFSET_COMMIT (an ApiError) instead of waiting.
 
         :raises ProgressError: if the group has an offset that this sink did not write.
         """
-        found = yield from self._fetch(require_stable=require_stable)
+        found = yield from self._fetch(require_stable=require_stable, waits=waits)
         first = found.get(0)
         if first is None:
             return None
@@ -119,13 +120,13 @@ class ProgressStore:
                 "needed"
             ) from error
 
-    def _fetch(self, *, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
+    def _fetch(self, *, require_stable: bool, waits: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
         """The offsets that contain the progress, read in one request. The topic may have many more partitions than
         these, or fewer; partitions that do not exist have no offset."""
         asked = _FIRST_READ
         while True:
             found = yield from self._client.fetch_offsets(
-                self._group, self._topic, range(asked), require_stable=require_stable
+                self._group, self._topic, range(asked), require_stable=require_stable, waits=waits
             )
             needed = _parts_of(found.get(0))
             if needed <= asked:

@@ -6,10 +6,15 @@ A plain value, made from an answer to DescribeTransactions (KIP-664) on the call
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.protocol.messages.describe_transactions import TransactionState
+
+#: The time-outs of an id whose last commit is written again because brokers lost it, the longest that the brokers allow
+#: of them. No other transaction of a sink has one, so they record in the id, across crashes, that it must be committed.
+COMPLETING_MS: Final = tuple(599_993 >> halvings for halvings in range(10))
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,21 @@ class TransactionDescription:
     def is_over(self) -> bool:
         return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
 
+    @property
+    def is_completing(self) -> bool:
+        """Whether the commit of an earlier transaction of the id is, or was, written again."""
+        return self.timeout_ms in COMPLETING_MS
+
     def is_commit_of(self, transaction: Transaction, version: TransactionVersion) -> bool:
         """Whether *transaction* is described as committed, and not a later one of the same id.
 
         In *version* 2 the end of a transaction begins the next epoch; in version 1 each transaction of a sink has its
-        own epoch. A description with that epoch therefore reports the end of exactly this transaction.
+        own epoch. A description with that epoch therefore reports the end of exactly this transaction. A commit that is
+        written again has later epochs.
         """
+        if self.is_completing and self.state not in ("PrepareAbort", "CompleteAbort"):
+            own = self.transaction
+            return own.producer_id == transaction.producer_id and own.epoch > transaction.epoch
         if self.state not in ("PrepareCommit", "CompleteCommit"):
             return False
         at_end = replace(transaction, epoch=transaction.epoch + 1) if version is TransactionVersion.V2 else transaction

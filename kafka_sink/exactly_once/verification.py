@@ -151,9 +151,9 @@ def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def setting_spec(node: Node) -> RequestSpec:
-    """Asks *node* for :data:`SETTING`."""
-    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, SETTING))
+def setting_spec(node: Node, name: str = SETTING) -> RequestSpec:
+    """Asks *node* for its setting *name*."""
+    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
 
 
 def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Verification | LostAnswer:

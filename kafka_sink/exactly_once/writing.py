@@ -1,20 +1,22 @@
 """The task side: one process writes rows in these transactions, and the driver ends them.
 
 Used in processes that run tasks, by one task at a time. An id belongs to this process for the process's lifetime. It is
-reused once no driver can ask about its last transaction any more, so ids do not accumulate on the brokers, and an
-attempt of a task cannot disturb the transaction of another.
+reused once its last transaction is committed in every partition and no driver can ask about it any more, so ids do not
+accumulate on the brokers, and an attempt of a task cannot disturb the transaction of another. After anything but such a
+commit an id is given up: rows that brokers left open under it (see :mod:`lost_ends`) would share the end of its next
+transaction.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import KafkaTimeoutError
-from kafka_sink.common.model import TransactionVersion
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Transaction
@@ -34,12 +36,22 @@ MAX_IDS_CHECKED: Final = 20
 _RECENT_MS: Final = 60_000
 
 
+@dataclass(slots=True)
+class _Used:
+    """The last use of an id: the version and the transaction. *ends* are the offsets behind its rows, in each
+    partition; None until all rows are acknowledged."""
+
+    version: int
+    transaction: Transaction
+    ends: Mapping[TopicPartition, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """An id whose last transaction is over, with its description; None if the brokers have forgotten the id."""
+    """An id whose last transaction is committed, in every partition, with its description of *at_ms*."""
 
     name: str
-    described: TransactionDescription | None
+    described: TransactionDescription
     at_ms: int
 
 
@@ -54,8 +66,8 @@ class WriterTransactions:
     def _forked(self) -> None:
         self._process = os.urandom(PROCESS_BYTES)
         self._numbers = 0
-        #: Sink → id → the version and transaction that the id was last used for.
-        self._used: dict[str, dict[str, tuple[int, Transaction]]] = {}
+        #: Sink → id → its last use.
+        self._used: dict[str, dict[str, _Used]] = {}
         #: Sink → ids whose last transaction is known to be over. They stay so, as only this process begins transactions
         #: with them.
         self._over: dict[str, list[_Over]] = {}
@@ -70,60 +82,88 @@ class WriterTransactions:
         for _ in range(_ATTEMPTS):
             over = self._take_over(client, plan, used)
             name = self._fresh(plan.sink) if over is None else over.name
-            _, last = used.pop(name, (version, None))
-            transaction = self._next(over, last, plan) or client.run(client.init_own_producer_id(name, plan.timeout_ms))
+            last = used.pop(name, None)
+            transaction = self._next(over, last, plan) or client.run(
+                client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
+            )
             if transaction is not None:
-                used[name] = version, transaction
+                used[name] = _Used(version, transaction)
                 return transaction
         raise KafkaTimeoutError(f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost")
+
+    def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:
+        """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the
+        id is not used again."""
+        self._used[sink][transaction.transactional_id].ends = ends
 
     def _fresh(self, sink: str) -> str:
         self._numbers += 1
         return writer_id(sink, self._process, self._numbers)
 
-    def _next(self, over: _Over | None, last: Transaction | None, plan: Plan) -> Transaction | None:
+    def _next(self, over: _Over | None, last: _Used | None, plan: Plan) -> Transaction | None:
         """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
         producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
-        if (
-            plan.transaction_version is not TransactionVersion.V2
-            or over is None
-            or over.described is None
-            or last is None
-        ):
+        if plan.transaction_version is not TransactionVersion.V2 or over is None or last is None:
             return None
-        described = over.described
-        is_new = described.transaction.producer_id != last.producer_id or described.transaction.epoch > last.epoch
+        described, before = over.described, last.transaction
+        is_new = described.transaction.producer_id != before.producer_id or described.transaction.epoch > before.epoch
         is_recent = self._clock.monotonic_ms() - over.at_ms <= _RECENT_MS
-        return described.transaction if is_new and is_recent and described.timeout_ms == plan.timeout_ms else None
+        return described.transaction if is_new and is_recent and described.timeout_ms == plan.tasks_timeout_ms else None
 
-    def _take_over(
-        self, client: CoordinatorClient, plan: Plan, used: Mapping[str, tuple[int, Transaction]]
-    ) -> _Over | None:
+    def _take_over(self, client: CoordinatorClient, plan: Plan, used: dict[str, _Used]) -> _Over | None:
         """An id that was last used for a version before the one whose transactions are in the progress: no driver will
-        end that transaction again.
+        end that transaction again. It is committed, and nothing of it is open in any partition.
 
-        Many ids are described together, as each request may involve many coordinators. Other free ids that are found
-        are kept for the next tasks.
+        Many ids are looked at together, as each request may involve many brokers. Other free ids that are found are
+        kept for the next tasks.
         """
         if plan.progress is None or not plan.progress.transactions:
             return None
         version = plan.progress.version
         over = self._over.setdefault(plan.sink, [])
-        if not any(used[each.name][0] < version for each in over):
+        if not any(used[each.name].version < version for each in over):
             known = {each.name for each in over}
-            settled = [name for name, (last, _) in used.items() if last < version and name not in known]
+            settled = [name for name, each in used.items() if each.version < version and name not in known]
             if not settled:
                 return None
-            settled = settled[:MAX_IDS_CHECKED]
-            described = client.run(client.describe(settled))
-            now_ms = self._clock.monotonic_ms()
-            # An id that the brokers have forgotten (transactional.id.expiration.ms) is over as well.
-            found = [_Over(name, described.get(name), now_ms) for name in settled]
-            over += [each for each in found if each.described is None or each.described.is_over]
-        chosen = next((each for each in over if used[each.name][0] < version), None)
+            over += self._committed(client, plan, settled[:MAX_IDS_CHECKED], used)
+        chosen = next((each for each in over if used[each.name].version < version), None)
         if chosen is not None:
             over.remove(chosen)
         return chosen
+
+    def _committed(
+        self, client: CoordinatorClient, plan: Plan, names: Sequence[str], used: dict[str, _Used]
+    ) -> list[_Over]:
+        """The ids of *names* whose last transaction is committed everywhere. Ids that ended otherwise are given up."""
+        ends: dict[TopicPartition, int] = {}
+        for name in names:
+            for partition, end in (used[name].ends or {}).items():
+                ends[partition] = max(end, ends.get(partition, 0))
+        described = client.run(client.describe(names))
+        now_ms = self._clock.monotonic_ms()
+        try:
+            # After the description: what an id at rest has open there was lost.
+            opened = client.run(client.leaders.open_before(ends))
+        except ApiError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            # Something is open, and without READ on the topic nobody can tell whose.
+            for name in names:
+                del used[name]
+            return []
+        open_ids = {each.producer_id for found in opened.values() for each in found}
+        over: list[_Over] = []
+        for name in names:
+            known, last = described.get(name), used[name]
+            if known is not None and not known.is_over:
+                continue
+            is_committed = known is not None and known.is_commit_of(last.transaction, plan.transaction_version)
+            if known is None or not is_committed or last.ends is None or last.transaction.producer_id in open_ids:
+                del used[name]
+            else:
+                over.append(_Over(name, known, now_ms))
+        return over
 
 
 def open_producer(

@@ -22,6 +22,7 @@ from typing import Final, TypeVar, cast
 
 from kafka_sink.client.api_versions import NodeApiVersions
 from kafka_sink.client.blocking import RequestSpec
+from kafka_sink.client.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.names import PROCESS_BYTES, driver_id, sink_id, writer_id
@@ -41,6 +42,7 @@ from kafka_sink.preflight.target import ExactlyOnceTarget
 from kafka_sink.preflight.topic_steps import read_settings
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka_sink.protocol.messages.end_txn import EndTxnRequest
@@ -51,6 +53,7 @@ VERSIONS: Final = "API versions"
 TRANSACTIONS: Final = "transactions"
 TRANSACTIONAL_IDS: Final = "transactional ids"
 GROUP: Final = "group of the progress"
+_TWO_PHASE: Final = "two-phase commit"
 
 _AT_LEAST_ONCE: Final = (ApiKey.METADATA, ApiKey.PRODUCE)
 _IDEMPOTENT: Final = (ApiKey.INIT_PRODUCER_ID,)
@@ -127,6 +130,7 @@ class ExactlyOnceSteps:
         return [
             Step(TRANSACTIONS, "all brokers", self._verify_transactions, (CLUSTER,)),
             Step("time-out", "transaction.timeout.ms", self._check_timeout, (CLUSTER,)),
+            Step(_TWO_PHASE, "all brokers", self._check_two_phase, (CLUSTER,)),
             Step(TRANSACTIONAL_IDS, f"{name}…", self._try_ids, (CLUSTER, VERSIONS)),
             Step("transaction coordinator", f"{name}…", self._find_transaction_coordinator, (TRANSACTIONAL_IDS,)),
             Step(GROUP, name, self._try_group, (CLUSTER, VERSIONS)),
@@ -161,6 +165,24 @@ class ExactlyOnceSteps:
                 f"{given_ms} ms; the brokers allow {most or 'a time that is not visible'}",
             )
         ]
+
+    def _check_two_phase(self) -> Sequence[Finding]:
+        """Whether all brokers offer two-phase commit, which only matters if the job asks for it. The permission is not
+        tried: only InitProducerId would tell, and it changes the id."""
+        nodes = self._connection.nodes
+        asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node, TWO_PHASE_SETTING))]
+        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
+        without = [
+            node.id
+            for node, versions, setting in zip(nodes, answers[::2], answers[1::2], strict=True)
+            if not _offers_two_phase(versions, setting)
+        ]
+        if not without:
+            return [Finding(_TWO_PHASE, "all brokers", Status.OK, "offered (KIP-939)")]
+        found = f"not offered by {', '.join(f'broker {node_id}' for node_id in sorted(without))}"
+        if not self._target.two_phase:
+            return [Finding(_TWO_PHASE, "all brokers", Status.OK, f"{found}, and not asked for")]
+        return [Finding(_TWO_PHASE, "all brokers", Status.FAILED, found, TWO_PHASE_NEEDS)]
 
     # --- transactional ids -------------------------------------------------------------------------------------------
 
@@ -284,6 +306,18 @@ def _verification(node: Node, finding: Verification | LostAnswer) -> Finding:
             return Finding(TRANSACTIONS, subject, Status.FAILED, "does not verify transactions (KIP-890)", _UPGRADE)
         case LostAnswer(cause):
             return Finding(TRANSACTIONS, subject, Status.FAILED, cause, "look into the broker's log")
+
+
+def _offers_two_phase(versions: Struct | ApiError, setting: Struct | ApiError) -> bool:
+    """Whether a broker offers two-phase commit, as far as it can be seen: the setting may be hidden."""
+    if not isinstance(versions, ApiVersionsResponse):
+        return False
+    highest = {each.api_key: each.max_version for each in versions.api_keys}
+    if highest.get(ApiKey.INIT_PRODUCER_ID, -1) < TWO_PHASE_VERSION:
+        return False
+    if not isinstance(setting, DescribeConfigsResponse):
+        return True
+    return all(config.value != "false" for result in setting.results for config in result.configs)
 
 
 def _name(node: Node) -> str:

@@ -14,12 +14,14 @@ from typing import Any
 class ExactlyOnceTarget:
     """An exactly-once sink: its *name* is the prefix of its transactional ids and the name of its group.
 
-    *transaction_timeout_ms* is the time-out that the user has set, or None.
+    *transaction_timeout_ms* is the time-out that the user has set, or None. *two_phase* is True if transactions are to
+    have none (KIP-939).
     """
 
     name: str
     progress_topic: str
     transaction_timeout_ms: int | None = None
+    two_phase: bool = False
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,13 @@ class ProducerConfig(ClientConfig):
         "transaction.max.timeout.ms (15 minutes)",
         validator=c.between(1, _INT_MAX),
     )
+    transaction_two_phase_commit_enable: bool = c.key(
+        "transaction.two.phase.commit.enable",
+        c.BOOLEAN,
+        False,
+        "transactions stay open until somebody ends them, however long that takes (KIP-939); brokers must offer it. "
+        "Spark's exactly-once writes with one transaction for each task then lose nothing in an outage of any length",
+    )
 
     key_serializer: str | object = c.key(
         "key.serializer",
@@ -358,6 +365,7 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
                 f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove one of the two options"
             )
         return config
+    _check_two_phase(config, given, prefix)
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
         # This is an error even if idempotence is only on by default, as in Kafka 4.0 and newer.
         raise ConfigError(_contradiction(config, "max.in.flight.requests.per.connection", prefix))
@@ -381,6 +389,19 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
         )
         return replace(config, enable_idempotence=False)
     return config
+
+
+def _check_two_phase(config: ProducerConfig, given: frozenset[str], prefix: str) -> None:
+    if not config.transaction_two_phase_commit_enable:
+        return
+    name = f"{prefix}transaction.two.phase.commit.enable"
+    if "transaction.timeout.ms" in given:
+        raise ConfigError(
+            f"option {prefix}transaction.timeout.ms={config.transaction_timeout_ms} contradicts {name}=true, with "
+            "which transactions never time out; remove one of the two options"
+        )
+    if config.transactional_id is None:
+        raise ConfigError(f"option {name}=true needs {prefix}transactional.id; set it, or remove the option")
 
 
 def _contradiction(config: ProducerConfig, name: str, prefix: str) -> str:

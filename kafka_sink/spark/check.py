@@ -77,7 +77,7 @@ def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
         tuple(dict.fromkeys([*own, *topics])),
         None
         if sink is None or progress_topic is None
-        else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms),
+        else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms, options.two_phase_commit),
         KAFKA_PREFIX,
         ()
         if options.topic_partitions is None

@@ -258,6 +258,11 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
 
 
 def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
+    if options.two_phase_commit:
+        raise ConfigError(
+            "option kafka.transaction.two.phase.commit.enable=true is for a transaction for each task: with "
+            "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
+        )
     require_local_checkpoint(df)
     name, version = _number_of(options)
     writer = batch.writer
@@ -265,7 +270,8 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
     if topic is None:
         raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
     client = shared_client(options.producer_properties)
-    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))
+    steps = DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms, topics=options.topics)
+    sink = AtomicSink(steps)
     # The tasks that place the rows also turn them into payloads, and sort out the bad ones.
     placed_options = replace(options, formats=(), on_bad_row=FAIL, is_placed=True)
     last: list[TaskCommit] = []

@@ -36,6 +36,8 @@ SINK_DEFAULTS: Mapping[str, str] = {
     "transaction.timeout.ms": "900000",
 }
 
+_TWO_PHASE = "transaction.two.phase.commit.enable"
+
 #: Producer options whose meaning is another one here: each task has a producer.
 SINK_MEANINGS: Mapping[str, str] = {
     "acks": (
@@ -45,6 +47,10 @@ SINK_MEANINGS: Mapping[str, str] = {
     "buffer.memory": (
         "limit for each task: the unacknowledged data that it holds, bytes; it waits when the limit is reached, and "
         "all tasks that run on an executor at the same time together need this times their number (at least 1)"
+    ),
+    "transaction.two.phase.commit.enable": (
+        "exactly once with a transaction for each task: a decided batch waits for its driver however long that takes "
+        "(KIP-939), instead of kafka.transaction.timeout.ms; brokers must offer it (true or false)"
     ),
 }
 
@@ -313,6 +319,8 @@ class SinkOptions:
     #: The formats of the columns, once these are known.
     formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: transaction.two.phase.commit.enable: the transactions of tasks never time out.
+    two_phase_commit: bool = False
     #: The rows have passed the tasks that place them: they are payloads with their partitions, bad rows among them.
     is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
@@ -333,6 +341,13 @@ class SinkOptions:
     def formatted(self) -> frozenset[str]:
         """The columns that are written in a format."""
         return frozenset(each.column for each in self.wanted_formats)
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics that rows go to; None if rows name their topics."""
+        if self.topic is None:
+            return None
+        return frozenset({self.topic} if self.dead_letter_topic is None else {self.topic, self.dead_letter_topic})
 
     @property
     def transaction_timeout_ms(self) -> int | None:
@@ -370,6 +385,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
         else:
             raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
+    two_phase = _take_two_phase(kafka_values)
     check_producer_properties(kafka_values)
     if secrets := producer_config.inline_secrets(kafka_values):
         _warn_of_secrets(tuple(f"{KAFKA_PREFIX}{name}" for name in secrets))
@@ -384,6 +400,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
         producer_properties={**SINK_DEFAULTS, **kafka_values},
         registry_properties=registry_values,
         checkpoint_location=checkpoint,
+        two_phase_commit=two_phase,
     )
     _check_topic(merged)
     _check_formats(merged)
@@ -506,6 +523,23 @@ def _check_bad_rows(options: SinkOptions) -> None:
         )
 
 
+def _take_two_phase(kafka_values: dict[str, str]) -> bool:
+    """Whether the transactions of tasks never time out. The option is removed from *kafka_values*: the producers of
+    tasks join transactions that have begun already.
+
+    :raises ConfigError: if a time-out is set as well.
+    """
+    given = kafka_values.pop(_TWO_PHASE, None)
+    two_phase: bool = given is not None and c.read_one(ProducerConfig, _TWO_PHASE, {_TWO_PHASE: given})
+    timeout = kafka_values.get("transaction.timeout.ms")
+    if two_phase and timeout is not None:
+        raise ConfigError(
+            f"option {KAFKA_PREFIX}transaction.timeout.ms={timeout} contradicts {KAFKA_PREFIX}{_TWO_PHASE}=true, with "
+            "which transactions never time out; remove one of the two options"
+        )
+    return two_phase
+
+
 def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
     """:raises ConfigError: if options of exactly-once writes contradict each other."""
     if is_stream:
@@ -513,6 +547,11 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
     else:
         _check_batch_number(options)
     sink = options.transactional_id_prefix or options.txn_app_id
+    if sink is None and options.two_phase_commit:
+        raise ConfigError(
+            f"option {KAFKA_PREFIX}{_TWO_PHASE}=true has no effect at least once; set deliveryGuarantee=exactly-once "
+            "and transactionalIdPrefix (a stream), or txnAppId and txnVersion (a batch), or remove it"
+        )
     if sink is None:
         if options.progress_topic is not None:
             raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")

@@ -59,7 +59,8 @@ def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
     the coordinators of its ids, of which it has twice as many as tasks in a batch."""
     found: float = 1 + shape.leaders_of_a_worker
     if exactly_once:
-        found += 1 + reached(shape.coordinators, 2 * shape.tasks_of_a_worker)
+        # To the leaders once more: it asks them whether the ids' last transactions are over.
+        found += 1 + reached(shape.coordinators, 2 * shape.tasks_of_a_worker) + shape.leaders_of_a_worker
     return found
 
 
@@ -86,6 +87,9 @@ def tasks_of_parallel(shape: Shape) -> Mapping[str, float]:
     asked = looks * reached(shape.coordinators, min(in_a_worker, MAX_IDS_CHECKED))
     return {
         "DescribeTransactions": shape.workers * asked,
+        "ListOffsets": shape.workers
+        * looks
+        * min(shape.brokers, max(shape.touched, 1) * min(in_a_worker, MAX_IDS_CHECKED)),
         "Produce": shape.tasks * shape.leaders,
     }
 
@@ -95,8 +99,8 @@ def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
     return {
         "Metadata": 1,
         "ListTransactions": 2 * shape.brokers,
-        # Whether the last batch is committed, and whether this one can be.
-        "DescribeTransactions": 2 * reached(shape.coordinators, shape.tasks),
+        # How the driver's last transaction ended, whether the last batch is committed, and whether this one can be.
+        "DescribeTransactions": 1 + 2 * reached(shape.coordinators, shape.tasks),
         "OffsetFetch": 2,
         "InitProducerId": 1,
         "TxnOffsetCommit": 1,
@@ -109,6 +113,9 @@ def driver_of_atomic(shape: Shape) -> Mapping[str, float]:
     return {
         "Metadata": 1,
         "ListTransactions": shape.brokers,
+        # How its last transaction ended, and whether anything of it is still open.
+        "DescribeTransactions": 1,
+        "ListOffsets": 2 * max(shape.leaders, 1),
         "OffsetFetch": 2,
         "InitProducerId": 1,
         "TxnOffsetCommit": 1,

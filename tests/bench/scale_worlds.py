@@ -26,6 +26,7 @@ from kafka_sink.broker.network.request_metrics import kafka_name
 from kafka_sink.client import blocking
 from kafka_sink.client.factory import ClientNetwork, create_client
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -61,6 +62,12 @@ from kafka_sink.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.protocol.messages.list_transactions import TransactionState as ListedState
 from kafka_sink.protocol.messages.metadata import (
@@ -105,6 +112,8 @@ _FOR_EVER_MS = 10**9
 HOST = "127.0.0.1"
 FIRST_PORT = 9000
 _TOPIC_ID = uuid.UUID(int=1)
+#: The end of each partition.
+_END = 7
 _SETTINGS = {"transaction.partition.verification.enable": "true", "offsets.retention.minutes": "10080"}
 
 Requests = Counter[str]
@@ -393,11 +402,30 @@ class PlayedCluster:
             ]
         )
 
+    def _list_offsets(self, node: int, body: ListOffsetsRequest) -> ListOffsetsResponse:
+        # Every row is decided.
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    topic.name,
+                    [
+                        ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=_END)
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ]
+        )
+
     def _describe_transactions(self, node: int, body: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
         states = []
         for name in body.transactional_ids:
-            known = self._ids[name]
             assert self._coordinator(name) == node
+            known = self._ids.get(name)
+            if known is None:
+                unknown = DescribedState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name, "", 0, 0, 0, 0, [])
+                states.append(unknown)
+                continue
             topics = [TopicData(TOPIC, sorted(part.partition for part in known.partitions))]
             states.append(
                 DescribedState(
@@ -454,7 +482,9 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
             for task in range(tasks):
                 client, ids = of_workers[task % workers]
                 touched = frozenset({TopicPartition(TOPIC, task % partitions)})
-                written.append(cluster.wrote(ids.begin(client, plan, version), touched))
+                transaction = ids.begin(client, plan, version)
+                written.append(cluster.wrote(transaction, touched))
+                ids.wrote(plan.sink, transaction, dict.fromkeys(touched, _END))
             sink.commit(plan, version, WRITER, written)
             counted = CountedInMemory(
                 cluster.requests["workers"],

@@ -81,9 +81,9 @@ def test_drivers_and_reused_ids_pass_the_last_epoch(
         rows = world.committed()
         world.client.close()
     crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
-    assert driver_id(sink_id("rows", "rows")) in crossed
-    assert len(crossed) == (1 if protocol == "atomic" else len(before))
-    assert all(each.epoch < 100 for each in after.values())
+    # The ids of tasks are given up: their epochs are not those that their last transactions left.
+    assert crossed == [driver_id(sink_id("rows", "rows"))]
+    assert all(after[name].epoch < 100 for name in after if name not in before or name in crossed)
     expected = [b"%d-%s" % (version, half) for version in range(13) for half in (b"a", b"b")]
     assert sorted(map(bytes, rows)) == sorted(expected)  # type: ignore[arg-type]
 

@@ -82,14 +82,14 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
         asked.append("fenced")
         return fenced
 
-    def note_fetch(*arguments: Any, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
-        asked.append("stable" if require_stable else "unstable")
-        return (yield from fetch(*arguments, require_stable=require_stable))
+    def note_fetch(*arguments: Any, waits: bool, **options: Any) -> Exchange[dict[int, OffsetAndMetadata]]:
+        asked.append("stable" if waits else "a look")
+        return (yield from fetch(*arguments, waits=waits, **options))
 
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
     world.parallel.plan(QUERY)
-    assert asked == ["unstable", "fence", "fenced", "stable"]
+    assert asked == ["a look", "fence", "fenced", "stable"]
 
 
 @pytest.mark.behaviour("Exactly once: plan", "The next driver finishes what was decided")
@@ -126,7 +126,7 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     plan = world.parallel.plan(QUERY)
     # Nothing is ended again that is known to be committed.
     assert rounds == [
-        ["LIST_TRANSACTIONS", "METADATA", "OFFSET_FETCH"],
+        ["DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "METADATA", "OFFSET_FETCH"],
         ["DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID"],
         ["OFFSET_FETCH"],
     ]

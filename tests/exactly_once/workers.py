@@ -64,10 +64,15 @@ def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions,
                     raise TaskFailed(f"task {task.index}")
             futures.append(producer.send(ProducerRecord(task.topic, value, partition=partition)))
         producer.flush()
+        ends: dict[TopicPartition, int] = {}
         for future in futures:
-            future.get(0)
+            written = future.get(0)
+            place = TopicPartition(task.topic, written.partition)
+            ends[place] = max(written.offset + 1, ends.get(place, 0))
     finally:
         producer.close(0)
+    if not (task.is_atomic or task.has_fixed_id):
+        ids.wrote(task.plan.sink, transaction, ends)
     return OpenTransaction(transaction, frozenset(TopicPartition(task.topic, partition) for partition, _ in task.rows))
 
 

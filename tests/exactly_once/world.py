@@ -9,7 +9,7 @@ from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, PlannedOffsets, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, PlannedOffsets, Progress, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -37,6 +37,8 @@ class World:
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
         transaction = self.ids.begin(self.client, plan, version)
         self.send(transaction, plan.transaction_version, *values)
+        place = TopicPartition(self.topic, 0)
+        self.ids.wrote(plan.sink, transaction, self.client.run(self.client.leaders.end_offsets([place], stable=False)))
         return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
 
     def send(self, transaction: Transaction, transaction_version: TransactionVersion, *values: bytes) -> None:
@@ -45,6 +47,13 @@ class World:
             producer.flush()
             for future in futures:
                 future.get(0)
+
+    def decide_and_die(self, version: int, *values: bytes) -> None:
+        """Write a parallel batch with a transaction for each of *values*, decide it, and commit only the first."""
+        plan = self.parallel.plan()
+        transactions = tuple(sorted(self.write_task(plan, version, value).transaction for value in values))
+        self.steps.decide(plan, Progress(version + 1, QUERY, plan.transaction_version, 0, transactions))
+        self.client.run(self.client.end(transactions[:1], plan.transaction_version, commit=True))
 
     def ids_known(self) -> dict[str, TransactionDescription]:
         """The transactional ids of the sink that the brokers know."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from kafka_sink.client.exchange import Exchange
+from kafka_sink.exactly_once.model import Remembered
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +34,13 @@ def returned(exchange: Exchange[T]) -> T:
 
 
 class ImmediateClient:
-    """Runs exchanges that ask nobody."""
+    """Runs exchanges that ask nobody; remembers nothing of a sink."""
+
+    timeout_ms = 60_000
+
+    @property
+    def remembered(self) -> defaultdict[str, Remembered]:
+        return defaultdict(Remembered)
 
     def run(self, exchange: Exchange[T]) -> T:
         return returned(exchange)

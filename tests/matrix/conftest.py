@@ -29,7 +29,6 @@ from tests.support.securities import (
     SECURITIES,
     Keys,
     SecureServer,
-    advertised,
     create_scram_user,
     embedded_server,
     kafka_arguments,
@@ -73,10 +72,9 @@ def kafka(keys: Keys, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secu
 def secure_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
     ports = {each: free_ports(1) for each in (*SECURITIES, CUT)}
     front, behind, plaintext = free_ports(1), ports[CUT], ports.pop(PLAINTEXT)
-    told = {**ports, CUT: front}
-    at, served = ("--port", str(plaintext)), advertised({PLAINTEXT: plaintext, **told})
-    with running_kafka(directory, *at, *kafka_arguments(keys, ports), served, *KAFKA_PROPERTIES) as running:
-        server = kafka_server(keys, running.bootstrap_servers, told, {front: behind})
+    arguments = ("--port", str(plaintext), *kafka_arguments(keys, ports, {CUT: front}), *KAFKA_PROPERTIES)
+    with running_kafka(directory, *arguments) as running:
+        server = kafka_server(keys, running.bootstrap_servers, {**ports, CUT: front}, {front: behind})
         create_scram_user(running.bootstrap_servers, server.client_properties(SASL_SSL))
         yield server
 

@@ -52,6 +52,9 @@ LEADER_KILLS = _amount(
     10,
     "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
 )
+LOST_ENDS = _amount(
+    "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
+)
 MATRIX = _amount(
     "KAFKALITE_MATRIX",
     "some",

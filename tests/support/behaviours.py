@@ -80,6 +80,7 @@ PARTS: Final = (
     "Exactly once: wrong and lost answers",
     "Exactly once: ids and versions",
     "Exactly once: too late",
+    "Exactly once: lost ends",
     "Sink options and commit messages",
     "Tasks",
     "Streams and foreachBatch",

@@ -1,15 +1,19 @@
 """A Spark program that writes the files of a folder exactly once in four ways at the same time, a file a batch.
 
-python -m tests.support.four_ways BOOTSTRAP NAME FOLDER WAYS [--until-written]
+python -m tests.support.four_ways BOOTSTRAP NAME FOLDER WAYS [--until-written | --supervised]
+    [--option [WAY:]NAME=VALUE …]
 
 WAYS are some of those in :data:`WAYS`. The files are in FOLDER/source; topics are NAME-way, those of dead letters
 NAME-way-rejected, checkpoints and reports are in FOLDER/way. Lines that end with :data:`BAD` cannot be written. Without
---until-written it waits for more files until it is killed.
+--until-written it waits for more files until it is killed. With --supervised a way that fails is begun again, and the
+error is added to FOLDER/way/failures.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import threading
 import time
 from pathlib import Path
 
@@ -21,10 +25,12 @@ import kafka_sink
 from tests.support.numbered_batches import next_version
 from tests.support.spark_version import HAS_DATA_SOURCES
 
-STREAM = "writeStream"
-WAYS = (STREAM, "foreachBatch-parallel", "foreachBatch-atomic", "batch")
+STREAM, PARALLEL, ATOMIC, BATCH = "writeStream", "foreachBatch-parallel", "foreachBatch-atomic", "batch"
+WAYS = (STREAM, PARALLEL, ATOMIC, BATCH)
 TASKS = 2
 BAD = "-7"
+_AGAIN_S = 1.0
+_MOST_TEXT = 8000
 
 
 class FourWays:
@@ -36,14 +42,34 @@ class FourWays:
             kafka_sink.register(self._spark)
 
     def run(self) -> None:
-        queries = [self._start(way) for way in self._asked.ways if way != "batch"]
-        if "batch" in self._asked.ways:
+        if self._asked.supervised:
+            keepers = [threading.Thread(target=self._keep, args=(way,)) for way in self._asked.ways]
+            for keeper in keepers:
+                keeper.start()
+            return
+        queries = [self._start(way) for way in self._asked.ways if way != BATCH]
+        if BATCH in self._asked.ways:
             self._write_batches(queries)
         for query in queries:
             query.awaitTermination()
         self._spark.stop()
 
+    def _keep(self, way: str) -> None:
+        # Makes the session the active one of this thread, by which Spark finds data sources in Python.
+        self._spark.createDataFrame([], "value string")
+        while True:
+            try:
+                if way == BATCH:
+                    self._write_batches([])
+                else:
+                    self._start(way).awaitTermination()
+            except Exception as error:  # whatever Spark and the sink raise
+                with (self._asked.folder / way / "failures.jsonl").open("a") as failures:
+                    failures.write(f"{json.dumps(str(error)[:_MOST_TEXT])}\n")
+            time.sleep(_AGAIN_S)
+
     def _options(self, way: str) -> dict[str, str]:
+        of_way = [option.removeprefix(f"{way}:") for option in self._asked.option if _is_of(way, option)]
         return {
             "kafka.bootstrap.servers": self._asked.bootstrap,
             # A connection of its own, so that one way that stands still does not hold up another.
@@ -51,6 +77,7 @@ class FourWays:
             "topic": f"{self._asked.name}-{way}",
             "deadLetterTopic": f"{self._asked.name}-{way}-rejected",
             "reportPath": str(self._asked.folder / way / "report.jsonl"),
+            **dict(option.split("=", 1) for option in of_way),
         }
 
     def _start(self, way: str) -> StreamingQuery:
@@ -60,14 +87,14 @@ class FourWays:
             writer = rows.writeStream.format("kafkalite").options(**options)
             writer = writer.options(deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
         else:
-            write_batch = kafka_sink.foreach_batch(options=options, app_id=name, atomic=way.endswith("atomic"))
+            write_batch = kafka_sink.foreach_batch(options=options, app_id=name, atomic=way == ATOMIC)
             writer = rows.writeStream.foreachBatch(write_batch)
         writer = writer.option("checkpointLocation", str(self._asked.folder / way / "checkpoint"))
         trigger = {"availableNow": True} if self._asked.until_written else {"processingTime": "200 milliseconds"}
         return writer.trigger(**trigger).start()
 
     def _write_batches(self, queries: list[StreamingQuery]) -> None:
-        options = self._options("batch")
+        options = self._options(BATCH)
         version = next_version(Path(options["reportPath"]))
         while self._asked.until_written or all(query.isActive for query in queries):
             files = sorted(self._source.glob("*.txt"))
@@ -77,6 +104,11 @@ class FourWays:
             elif self._asked.until_written:
                 return
             time.sleep(0.05)
+
+
+def _is_of(way: str, option: str) -> bool:
+    of, colon, _ = option.partition(":")
+    return not colon or of not in WAYS or of == way
 
 
 def _rows(lines: DataFrame) -> DataFrame:
@@ -100,6 +132,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("ways", type=lambda text: text.split(","))
     parser.add_argument("--until-written", action="store_true")
+    parser.add_argument("--supervised", action="store_true")
+    parser.add_argument("--option", action="append", default=[])
     FourWays(parser.parse_args()).run()
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from kafka_sink.client.admin import AdminClient
 from tests.support.four_ways import BAD
@@ -82,10 +83,22 @@ class WayVerdict:
 
 
 class KilledSpark:
-    """*folder* is empty and its own; *proxy* stands before the brokers."""
+    """*folder* is empty and its own; *proxy* stands before the brokers. With *point* every way is stopped there and not
+    at steps in turn. After each kill nobody comes back for *outage_s*. *options* are further ones of the writes."""
 
-    def __init__(self, proxy: StepProxy, bootstrap: str, ways: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        proxy: StepProxy,
+        bootstrap: str,
+        ways: Sequence[str],
+        folder: Path,
+        *,
+        point: Step | None = None,
+        outage_s: float = 0,
+        options: Sequence[str] = (),
+    ) -> None:
         self._proxy, self._bootstrap, self._ways, self._folder = proxy, bootstrap, ways, folder
+        self._point, self._outage_s, self._options = point, outage_s, options
         self._name = f"killed-{os.urandom(4).hex()}"
         self._random = random.Random(5)
         self._files = 0
@@ -104,8 +117,9 @@ class KilledSpark:
             points = {}
             for index, way in enumerate(self._ways):
                 choice = points_of(way)
-                points[way] = choice[(number + 2 * index) % len(choice)]
+                points[way] = self._point or choice[(number + 2 * index) % len(choice)]
             self._live_until(points)
+            time.sleep(self._outage_s)
         self._proxy.forget()
         process = self._start("--until-written")
         try:
@@ -158,16 +172,10 @@ class KilledSpark:
             assert time.monotonic() < deadline, self._log()
             time.sleep(pause_s)
 
-    def _start(self, *options: str) -> subprocess.Popen[bytes]:
-        confs = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=3"]
-        confs += ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
-        submit = " ".join(["--master local[8]", *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
-        command = [sys.executable, "-m", "tests.support.four_ways", self._proxy.bootstrap_servers, self._name]
-        command += [str(self._folder), ",".join(self._ways), *options]
+    def _start(self, *flags: str) -> subprocess.Popen[bytes]:
+        asked = [self._proxy.bootstrap_servers, self._name, str(self._folder), ",".join(self._ways), *flags]
         with (self._folder / "log.txt").open("ab") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            return start_four_ways(asked, self._options, log=log)
 
     def _log(self) -> str:
         return (self._folder / "log.txt").read_text()[-4000:]
@@ -197,6 +205,28 @@ class KilledSpark:
             skipped=sum(json.loads(line)["decision"] == "skipped" for line in self._lines(way)),
             kills=self._kills[way],
         )
+
+
+def start_four_ways(
+    arguments: Sequence[str],
+    options: Sequence[str] = (),
+    *,
+    master: str = "local[8]",
+    confs: Sequence[str] = (),
+    log: IO[bytes],
+) -> subprocess.Popen[bytes]:
+    """A process of :mod:`tests.support.four_ways`, in a session of its own, with *options* of the writes and *confs* of
+    Spark."""
+    confs = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=3", *confs]
+    confs += ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    submit = " ".join([f"--master {master}", *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
+    command = [sys.executable, "-m", "tests.support.four_ways", *arguments]
+    command += [word for option in options for word in ("--option", option)]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:

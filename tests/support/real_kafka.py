@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from types import MappingProxyType
 
 import pytest
 
+from tests.support import other_brokers
 from tests.support.ports import free_ports
 
 KAFKA_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka.sh"
@@ -31,6 +33,12 @@ def skip_without_kafka() -> None:
     """Skip the test that calls this, or needs the fixture that does, if the run has no Kafka."""
     if not HAS_KAFKA:
         pytest.skip("KAFKALITE_NO_KAFKA is set")
+
+
+def skip_on_other_brokers(reason: str) -> None:
+    """Skip the test that needs Apache Kafka itself for *reason*."""
+    if other_brokers.CHOSEN:
+        pytest.skip(f"{reason}, not for {other_brokers.CHOSEN}")
 
 
 def wait_for_download() -> None:
@@ -71,6 +79,7 @@ def run_kafka_tool(class_name: str, *arguments: str, java_options: str = "") -> 
     """What one of Kafka's own command line classes prints, as org.apache.kafka.tools.DumpLogSegments; needs no Kafka
     that runs."""
     skip_without_kafka()
+    skip_on_other_brokers("a tool of Kafka")
     return run_script("run", class_name, *arguments, timeout_s=TOOL_TIMEOUT_S, java_options=java_options)
 
 
@@ -91,6 +100,17 @@ class RealKafka:
     def run_tool(self, class_name: str, *arguments: str) -> str:
         return run_kafka_tool(class_name, *arguments)
 
+    def kill(self) -> None:
+        """Kill the first node this instant (kill -9)."""
+        pid = int((self.directory / "node-1" / "pid").read_text().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        while _is_running(pid):
+            time.sleep(0.01)
+
+    def start_again(self) -> None:
+        """Start the first node again; it does not accept requests yet."""
+        run_script("start-node", "1", "--dir", str(self.directory), timeout_s=TOOL_TIMEOUT_S)
+
     def partition_directory(self, topic: str, partition: int) -> Path:
         return self.directory / "node-1" / "data" / f"{topic}-{partition}"
 
@@ -108,6 +128,12 @@ def running_kafka(
     :param java_options: of the nodes, and of no tool.
     """
     skip_without_kafka()
+    if other_brokers.CHOSEN:
+        if arguments or listeners or java_options:
+            pytest.skip(f"{other_brokers.CHOSEN} has no listeners and settings of Kafka")
+        with other_brokers.running_other_broker(directory) as addresses:
+            yield RealKafka(addresses, directory)
+        return
     ports = {name: free_ports() for name in listeners}
     own = [word for name, port in ports.items() for word in ("--listener", f"{name}:{port}")]
     if listeners:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka.admin import AdminClient as ForeignAdmin
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -177,10 +178,16 @@ def _cluster(keys: Keys, securities: Sequence[Security], client_auth: str, front
 # --- a real Kafka ----------------------------------------------------------------------------------------------------
 
 
-def kafka_arguments(keys: Keys, ports: Mapping[Security, int]) -> list[str]:
-    """What ``scripts/kafka.sh start`` has to be told to serve these securities, on these ports of its first node."""
+def kafka_arguments(
+    keys: Keys, ports: Mapping[Security, int], fronts: Mapping[Security, int] = MappingProxyType({})
+) -> list[str]:
+    """What ``scripts/kafka.sh start`` has to be told to serve these securities, on these ports of its first node.
+    *fronts* are the ports that it advertises for some of them."""
     protocols = ",".join(f"{each.listener}:{each.protocol}" for each in ports)
-    arguments = [word for each, port in ports.items() for word in ("--listener", f"{each.listener}:{port}")]
+    arguments = []
+    for each, port in ports.items():
+        front = f":{fronts[each]}" if each in fronts else ""
+        arguments += ["--listener", f"{each.listener}:{port}{front}"]
     arguments += [
         # Given once more: of two lines of a name Java reads the last.
         f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocols}",
@@ -200,11 +207,6 @@ def kafka_arguments(keys: Keys, ports: Mapping[Security, int]) -> list[str]:
                 f"{prefix}.{each.mechanism.lower()}.sasl.jaas.config={line}",
             ]
     return arguments
-
-
-def advertised(ports: Mapping[Security, int]) -> str:
-    """The property of a Kafka of one node that advertises these ports, wherever it listens."""
-    return "advertised.listeners=" + ",".join(f"{each.listener}://{HOST}:{port}" for each, port in ports.items())
 
 
 def kafka_server(

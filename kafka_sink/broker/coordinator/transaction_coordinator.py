@@ -30,7 +30,7 @@ from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.common.model import NO_TIMEOUT_MS, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 #: Delay before markers that could not be written are retried.
 MARKER_RETRY_MS: Final = 100
@@ -106,14 +106,22 @@ class TransactionCoordinator:
     # --- requests of producers ---------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        *,
+        two_phase: bool = False,
     ) -> ProducerIdAndEpoch:
-        """Assign the transactional id to a producer, fencing the previous one.
+        """Assign the transactional id to a producer, fencing the previous one. With *two_phase*, its transactions never
+        time out, whatever *timeout_ms* is.
 
         :raises ApiError: INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while
             an open transaction of the previous producer is aborted; COORDINATOR_NOT_AVAILABLE.
         """
-        if not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
+        if two_phase:
+            timeout_ms = NO_TIMEOUT_MS
+        elif not 1 <= timeout_ms <= self._config.transaction_max_timeout_ms:
             text = (
                 f"a transaction time-out must be between 1 and {self._config.transaction_max_timeout_ms} ms, got "
                 f"{timeout_ms}"
@@ -374,7 +382,7 @@ class TransactionCoordinator:
 
         def is_over(transactional_id: str) -> bool:
             metadata = self._ids[transactional_id]
-            return metadata.start_ms + metadata.timeout_ms < now_ms
+            return metadata.timeout_ms != NO_TIMEOUT_MS and metadata.start_ms + metadata.timeout_ms < now_ms
 
         with self._current():
             over = [each for each in self._ongoing if is_over(each)]

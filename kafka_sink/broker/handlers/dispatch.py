@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -62,6 +63,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_body
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from kafka_sink.protocol.schema import VersionRange
 
 HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
     {
@@ -113,6 +115,14 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
 )
 
 
+def served_versions(config: BrokerConfig) -> dict[ApiKey, VersionRange]:
+    """The versions of each API that brokers with *config* serve."""
+    versions = {key: handler.versions for key, handler in HANDLERS.items()}
+    if not config.unstable_api_versions_enable:
+        versions[ApiKey.INIT_PRODUCER_ID] = init_producer_id.STABLE_VERSIONS
+    return versions
+
+
 def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandler:
     """The function that the handler threads of *channel* call with each request."""
     log = ContextLogger(__name__, f"broker {context.node_id}")
@@ -120,7 +130,7 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
     def handle(request: Request) -> None:
         header = request.context.header
         handler = HANDLERS.get(header.api_key)
-        if handler is None or header.api_version not in handler.versions:
+        if handler is None or header.api_version not in context.versions[header.api_key]:
             if header.api_key is ApiKey.API_VERSIONS:
                 api_versions.handle(context, ApiRequest(request, channel, ApiVersionsRequest()))
                 return

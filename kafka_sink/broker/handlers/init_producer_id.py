@@ -1,7 +1,8 @@
 """InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
 
 With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
-KIP-360).
+KIP-360). In version 6 it may ask for transactions that never time out (KIP-939); brokers offer that version only with
+unstable.api.versions.enable.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange
 
-VERSIONS: Final = VersionRange(0, 5)
+VERSIONS: Final = VersionRange(0, 6)
+#: Without unstable.api.versions.enable.
+STABLE_VERSIONS: Final = VersionRange(0, 5)
 #: Clients of older versions do not support PRODUCER_FENCED.
 _FIRST_WITH_PRODUCER_FENCED: Final = 4
 _log: Final = ContextLogger(__name__, "")
@@ -42,6 +45,7 @@ def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) ->
     body = request.body
     if body.transactional_id is not None:
         require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        _require_two_phase(context, request, body.transactional_id)
     elif not _may_write_idempotently(context, request):
         raise refusal(request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
@@ -53,7 +57,22 @@ def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) ->
         body.transactional_id,
         body.transaction_timeout_ms,
         None if expected.producer_id == NO_PRODUCER_ID else expected,
+        two_phase=body.enable2_pc,
     )
+
+
+def _require_two_phase(
+    context: BrokerContext, request: ApiRequest[InitProducerIdRequest], transactional_id: str
+) -> None:
+    """:raises ApiError: if the request wants what only two-phase commit has, and may not have it."""
+    if request.body.enable2_pc:
+        require(context, request, AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if not context.config.transaction_two_phase_commit_enable:
+            # As Kafka: the code of a missing permission.
+            text = "transaction.two.phase.commit.enable is false"
+            raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.body.keep_prepared_txn:
+        raise ApiError("an open transaction cannot be kept", ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _may_write_idempotently(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> bool:

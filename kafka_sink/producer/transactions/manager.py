@@ -140,6 +140,15 @@ class TransactionManager:
         """Whether batches of the partition may be sent: it is part of the transaction, as far as that is required."""
         return not self.has_fatal_error and topic_partition in self._scope.partitions
 
+    def _init_producer_id(self, expected: ProducerIdAndEpoch | None = None) -> InitProducerId:
+        config = self._config
+        return InitProducerId(
+            self.transactional_id,
+            config.transaction_timeout_ms,
+            expected,
+            two_phase=config.transaction_two_phase_commit_enable,
+        )
+
     # --- calls of the application ------------------------------------------------------------------------------------
 
     @leaves("_lock")
@@ -148,8 +157,7 @@ class TransactionManager:
 
         def start(result: TransactionalResult) -> None:
             if not self._requests.has_for(result):
-                request = InitProducerId(self.transactional_id, self._config.transaction_timeout_ms)
-                self._requests.add(QueuedRequest(request, result))
+                self._requests.add(QueuedRequest(self._init_producer_id(), result))
 
         with self._lock:
             return self._machine.call("init_transactions", State.INITIALIZING, start)
@@ -441,8 +449,7 @@ class TransactionManager:
         self._scope.clear()
         if self._epochs.transaction_ended():
             self._machine.transition(State.INITIALIZING)
-            request = InitProducerId(self.transactional_id, self._config.transaction_timeout_ms, self.identity)
-            self._requests.add(QueuedRequest(request, result))
+            self._requests.add(QueuedRequest(self._init_producer_id(self.identity), result))
         else:
             self._machine.transition(State.READY)
             result.done()

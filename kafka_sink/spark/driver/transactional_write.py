@@ -176,4 +176,13 @@ def sink_of(options: SinkOptions, name: str) -> ParallelSink:
     from kafka_sink.spark.task.shared_client import shared_client
 
     client = shared_client(options.producer_properties)
-    return ParallelSink(DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms))
+    return ParallelSink(
+        DriverSteps(
+            client,
+            name,
+            topic,
+            timeout_ms=options.transaction_timeout_ms,
+            two_phase=options.two_phase_commit,
+            topics=options.topics,
+        )
+    )

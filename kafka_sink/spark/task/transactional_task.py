@@ -53,6 +53,9 @@ def write_in_transaction(
         _abort_own(opened, options, plan)
         raise
     written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
+    if written is not None:
+        ends = {partition: part.last_offset + 1 for partition, part in commit.ranges.items()}
+        WRITER_TRANSACTIONS.wrote(plan.sink, written.transaction, ends)
     return _transactional(commit, plan, version, writer, written)
 
 

@@ -34,7 +34,7 @@ class Offsets(ImmediateClient):
 
     @immediate
     def fetch_offsets(
-        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool
+        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool, waits: bool
     ) -> dict[int, OffsetAndMetadata]:
         self.asked.append(partitions)
         return {partition: offset for partition, offset in self.found.items() if partition in partitions}
@@ -82,8 +82,8 @@ def test_progress_growing_between_reads_is_read_as_one_version() -> None:
     returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, 5_000), 100_000))
 
     class Meanwhile(Offsets):
-        def fetch_offsets(self, *arguments: Any, require_stable: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
-            found = yield from super().fetch_offsets(*arguments, require_stable=require_stable)
+        def fetch_offsets(self, *arguments: Any, **options: Any) -> Exchange[dict[int, OffsetAndMetadata]]:
+            found = yield from super().fetch_offsets(*arguments, **options)
             if len(self.asked) == 1:
                 # A newer driver decides between the first read and the second.
                 newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafka_sink.common.model import TransactionVersion
+from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -15,6 +17,7 @@ from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
 
+ENDS = {TopicPartition("t", 0): 7}
 DECIDED = Progress(3, "query", TransactionVersion.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
 
@@ -24,28 +27,50 @@ class Coordinators(ImmediateClient):
 
     state: str | None
     asked: list[list[str]] = field(default_factory=list)
-    #: What an id has after the end of its last transaction; producer id 1 with epoch 1 by default.
+    #: What an id has after the end of its last transaction; by default producer id 1 with the next epoch each time.
     after: dict[str, Transaction] = field(default_factory=dict)
+    epochs: Counter[str] = field(default_factory=Counter)
     initialized: list[str] = field(default_factory=list)
+    #: The producer id of a transaction that is open in the logs.
+    open_id: int | None = None
+
+    @property
+    def leaders(self) -> Coordinators:
+        return self
+
+    @immediate
+    def open_before(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[OpenTransaction]]:
+        opened = [] if self.open_id is None else [OpenTransaction(self.open_id, 0, 3, 0, 0)]
+        return {place: opened for place in ends if opened}
 
     @immediate
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         state = self.state
         transactional_ids = list(transactional_ids)
         self.asked.append(transactional_ids)
+        self.epochs.update(transactional_ids)
         return (
             {}
             if state is None
             else {
-                n: TransactionDescription(self.after.get(n, Transaction(n, 1, 1)), state, frozenset(), 20_000)
+                n: TransactionDescription(
+                    self.after.get(n, Transaction(n, 1, self.epochs[n])), state, frozenset(), 20_000
+                )
                 for n in transactional_ids
             }
         )
 
     @immediate
-    def init_own_producer_id(self, name: str, timeout_ms: int) -> Transaction:
+    def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
         self.initialized.append(name)
         return Transaction(name, 1, 0)
+
+
+def written(ids: WriterTransactions, coordinators: Coordinators, plan: Plan, version: int) -> Transaction:
+    """A transaction that contains rows, all of them acknowledged."""
+    begun = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
+    ids.wrote(plan.sink, begun, ENDS)
+    return begun
 
 
 @pytest.mark.behaviour(
@@ -55,9 +80,9 @@ class Coordinators(ImmediateClient):
     ("state", "version", "again"),
     [
         ("CompleteCommit", 1, True),
-        ("CompleteAbort", 1, True),
-        ("Empty", 1, True),
-        (None, 1, True),
+        ("CompleteAbort", 1, False),
+        ("Empty", 1, False),
+        (None, 1, False),
         ("Ongoing", 1, False),
         ("PrepareCommit", 1, False),
         ("PrepareAbort", 1, False),
@@ -67,18 +92,36 @@ class Coordinators(ImmediateClient):
 def test_id_is_reused_only_when_nobody_will_end_its_transaction(state: str | None, version: int, again: bool) -> None:
     ids, coordinators = WriterTransactions(), Coordinators(state)
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
-    used = ids.begin(coordinators, plan, version)  # type: ignore[arg-type]
+    used = written(ids, coordinators, plan, version)
     following = ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
     assert (following.transactional_id == used.transactional_id) is again
+
+
+@pytest.mark.behaviour(
+    "Exactly once: lost ends", "An id is given up after anything but a commit that is in every partition"
+)
+@pytest.mark.parametrize("given_up", ["rows not acknowledged", "end lost"])
+def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    if given_up == "end lost":
+        coordinators.open_id = 1
+        used = written(ids, coordinators, plan, 1)
+    else:
+        used = ids.begin(coordinators, plan, 1)  # type: ignore[arg-type]
+    assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
+    # For good: the transaction may end later, and nobody knows that it did.
+    coordinators.open_id = None
+    assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
 
 
 def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
     first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
-    names = [ids.begin(coordinators, first, 0).transactional_id for _ in range(5)]  # type: ignore[arg-type]
+    names = [written(ids, coordinators, first, 0).transactional_id for _ in range(5)]
     for version in (2, 4):
         plan = replace(first, progress=replace(DECIDED, next_version=version))
-        again = [ids.begin(coordinators, plan, version).transactional_id for _ in range(7)]  # type: ignore[arg-type]
+        again = [written(ids, coordinators, plan, version).transactional_id for _ in range(7)]
         # What is used in this batch is nobody's any more: the others are new, and the next batch has them too.
         assert set(names) <= set(again) and len(set(again)) == 7
         assert coordinators.asked.pop(0) == names
@@ -89,7 +132,7 @@ def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
 def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
     ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
-    used = {ids.begin(coordinators, plan, 1).transactional_id for _ in range(2)}  # type: ignore[arg-type]
+    used = {written(ids, coordinators, plan, 1).transactional_id for _ in range(2)}
     assert ids.begin(coordinators, plan, 3).transactional_id in used  # type: ignore[arg-type]
     older = replace(plan, progress=replace(DECIDED, next_version=2))
     assert ids.begin(coordinators, older, 3).transactional_id not in used  # type: ignore[arg-type]
@@ -99,20 +142,14 @@ def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
     ("transaction_version", "state", "producer_id", "epoch", "timeout_ms", "later_ms", "goes_on"),
     [
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 0, True),
-        (TransactionVersion.V2, "CompleteAbort", 1, 1, 20_000, 0, True),
-        # The last epoch was used up, and the id got another producer id.
-        (TransactionVersion.V2, "CompleteCommit", 2, 0, 20_000, 0, True),
-        # Ended in version 1, which begins no epoch.
-        (TransactionVersion.V2, "CompleteCommit", 1, 0, 20_000, 0, False),
-        (TransactionVersion.V1, "CompleteCommit", 1, 1, 20_000, 0, False),
+        (TransactionVersion.V1, "CompleteCommit", 1, 0, 20_000, 0, False),
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 30_000, 0, False),
         (TransactionVersion.V2, "CompleteCommit", 1, 1, 20_000, 60_001, False),
-        (TransactionVersion.V2, None, 1, 1, 20_000, 0, False),
     ],
 )
 def test_transaction_continues_from_the_epoch_the_last_end_began(
     transaction_version: TransactionVersion,
-    state: str | None,
+    state: str,
     producer_id: int,
     epoch: int,
     timeout_ms: int,
@@ -124,7 +161,7 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, timeout_ms, 0, DECIDED, 1)
     # Two are looked at together; the second description is older when it is used.
     first = replace(plan, progress=None)
-    names = [ids.begin(coordinators, first, 1).transactional_id for _ in range(2)]  # type: ignore[arg-type]
+    names = [written(ids, coordinators, first, 1).transactional_id for _ in range(2)]
     coordinators.after = {name: Transaction(name, producer_id, epoch) for name in names}
     ids.begin(coordinators, plan, 3)  # type: ignore[arg-type]
     coordinators.initialized.clear()

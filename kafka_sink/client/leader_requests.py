@@ -1,0 +1,263 @@
+"""Requests to the leaders of partitions about the transactions in their logs, by callers that wait.
+
+The methods are exchanges, see :mod:`exchange`. Each asks all leaders at once and repeats what may succeed later, until
+its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction that begins at the
+offset given by its caller.
+
+Source: ListOffsets (KIP-98: the last stable offset), DescribeProducers and WriteTxnMarkers (KIP-664); apache/kafka
+``kafka-transactions.sh abort``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from kafka_sink.client.blocking import RequestSpec
+from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.exchange import Exchange, Pause, Round
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.model import Node, TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kafka_sink.protocol.messages.list_offsets import (
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kafka_sink.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from kafka_sink.protocol.schema import Struct
+
+_READ_COMMITTED: Final = 1
+
+#: How long a leader may take to read an offset from remote storage, which the end of a log never needs, ms.
+_LEADER_MS: Final = 10_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction in one log: its producer, its first offset, and the time of its last write (ms since 1970).
+
+    *epoch* is that of the producer's last batch or marker in this log.
+    """
+
+    producer_id: int
+    epoch: int
+    start_offset: int
+    last_written_ms: int
+    coordinator_epoch: int
+
+
+class _PartAnswer(NamedTuple):
+    """What a leader answered about one partition."""
+
+    partition: TopicPartition
+    code: int
+    value: Any
+    message: str | None = None
+
+
+_Build: TypeAlias = Callable[[Sequence[TopicPartition]], RequestSpec]
+_Read: TypeAlias = Callable[[Struct], Iterable[_PartAnswer]]
+
+
+class LeaderRequests:
+    """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics). The other arguments are
+    those of :class:`~kafka_sink.client.coordinator_requests.CoordinatorRequests`: the deadline of an exchange that
+    begins now, the time left until a deadline, and the pause after a number of pauses.
+
+    A partition that no leader answers for is asked about again until the deadline, unless the call is *hasty*: then it
+    is omitted.
+    """
+
+    def __init__(
+        self,
+        fetch_cluster: Callable[[Sequence[str] | None], Exchange[Cluster]],
+        deadline_ms: Callable[[], int],
+        left_ms: Callable[[int], int],
+        pause: Callable[[int, int, str], Pause],
+    ) -> None:
+        self._fetch_cluster = fetch_cluster
+        self._deadline_ms = deadline_ms
+        self._left_ms = left_ms
+        self._pause = pause
+        #: From the latest metadata; its leaders may have changed, and then say so.
+        self._cluster = Cluster()
+
+    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[TopicPartition]]:
+        """The partitions of *topics*; None for those of every topic that this principal may see, but Kafka's own."""
+        cluster = self._cluster = yield from self._fetch_cluster(None if topics is None else list(topics))
+        return [
+            TopicPartition(info.topic, info.partition)
+            for info in cluster.partitions
+            if info.topic not in cluster.internal_topics
+        ]
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, int]]:
+        """The high watermark of each partition, or with *stable* its last stable offset: where its first open
+        transaction begins, at most the high watermark. Partitions that do not exist are omitted.
+
+        :raises ApiError: TOPIC_AUTHORIZATION_FAILED without DESCRIBE on a topic.
+        """
+
+        def build(asked: Sequence[TopicPartition]) -> RequestSpec:
+            topics = [
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=each.partition, timestamp=LATEST_TIMESTAMP)
+                        for each in group
+                    ],
+                )
+                for topic, group in groupby(asked, lambda each: each.topic)
+            ]
+            request = ListOffsetsRequest(
+                replica_id=-1, isolation_level=_READ_COMMITTED if stable else 0, topics=topics, timeout_ms=_LEADER_MS
+            )
+            return RequestSpec(ApiKey.LIST_OFFSETS, lambda version: request)
+
+        def read(body: Any) -> Iterable[_PartAnswer]:
+            for topic in body.topics:
+                for each in topic.partitions:
+                    yield _PartAnswer(TopicPartition(topic.name, each.partition_index), each.error_code, each.offset)
+
+        return (yield from self._ask(partitions, build, read, hasty=hasty))
+
+    def open_transactions(
+        self, partitions: Collection[TopicPartition], *, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
+        """All open transactions in the logs of *partitions*, those of each log by first offset. Logs without any, and
+        partitions that do not exist, are omitted.
+
+        :raises ApiError: TOPIC_AUTHORIZATION_FAILED without READ on a topic.
+        """
+
+        def build(asked: Sequence[TopicPartition]) -> RequestSpec:
+            topics = [
+                TopicRequest(topic, [each.partition for each in group])
+                for topic, group in groupby(asked, lambda each: each.topic)
+            ]
+            request = DescribeProducersRequest(topics=topics)
+            return RequestSpec(ApiKey.DESCRIBE_PRODUCERS, lambda version: request)
+
+        def read(body: Any) -> Iterable[_PartAnswer]:
+            for topic in body.topics:
+                for each in topic.partitions:
+                    place = TopicPartition(topic.name, each.partition_index)
+                    yield _PartAnswer(place, each.error_code, _open_of(each.active_producers), each.error_message)
+
+        found = yield from self._ask(partitions, build, read, hasty=hasty)
+        return {partition: opened for partition, opened in found.items() if opened}
+
+    def open_before(
+        self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
+        """The open transactions that begin before the given offset of their partition; partitions without any are
+        omitted. Leaders whose last stable offset has reached it are not asked for their producers.
+
+        :raises ApiError: as :meth:`open_transactions`.
+        """
+        stable = yield from self.end_offsets(ends, stable=True, hasty=hasty)
+        unsettled = [partition for partition, offset in stable.items() if offset < ends[partition]]
+        if not unsettled:
+            return {}
+        found = yield from self.open_transactions(unsettled, hasty=hasty)
+        early = {
+            partition: [each for each in opened if each.start_offset < ends[partition]]
+            for partition, opened in found.items()
+        }
+        return {partition: opened for partition, opened in early.items() if opened}
+
+    def write_marker(self, partition: TopicPartition, transaction: OpenTransaction, *, commit: bool) -> Exchange[None]:
+        """End *transaction* in the log of *partition*, as its coordinator would.
+
+        :raises ApiError: INVALID_PRODUCER_EPOCH if its producer continues with a newer epoch;
+            CLUSTER_AUTHORIZATION_FAILED; other codes if the leader refused.
+        """
+        marker = WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            transaction_result=commit,
+            topics=[WritableTxnMarkerTopic(partition.topic, [partition.partition])],
+            # A log without a recorded coordinator epoch accepts any epoch.
+            coordinator_epoch=max(transaction.coordinator_epoch, 0),
+        )
+        request = WriteTxnMarkersRequest(markers=[marker])
+
+        def read(body: Any) -> Iterable[_PartAnswer]:
+            code = body.markers[0].topics[0].partitions[0].error_code
+            yield _PartAnswer(partition, code, None, f"the marker of producer id {transaction.producer_id}")
+
+        yield from self._ask(
+            [partition], lambda asked: RequestSpec(ApiKey.WRITE_TXN_MARKERS, lambda version: request), read
+        )
+
+    def _ask(
+        self, partitions: Collection[TopicPartition], build: _Build, read: _Read, *, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, Any]]:
+        """The value that *read* takes from its leader's answer, for each of *partitions* that exists."""
+        left = sorted(partitions)
+        found: dict[TopicPartition, Any] = {}
+        deadline_ms = self._deadline_ms()
+        pauses = 0
+        while left:
+            if pauses or any(self._cluster.leader_for(each) is None for each in left):
+                self._cluster = yield from self._fetch_cluster(sorted({each.topic for each in left}))
+            cluster = self._cluster
+            left = [each for each in left if cluster.partition(each) is not None]
+            by_leader: dict[Node, list[TopicPartition]] = {}
+            for each in left:
+                leader = cluster.leader_for(each)
+                if leader is not None:
+                    by_leader.setdefault(leader, []).append(each)
+            asked = [(leader, build(led)) for leader, led in by_leader.items()]
+            answers = (yield Round(asked, self._left_ms(deadline_ms))) if asked else ()
+            for answer in answers:
+                if isinstance(answer, DisconnectError | KafkaTimeoutError):
+                    continue
+                if isinstance(answer, ApiError):
+                    raise answer
+                for part in read(answer):
+                    if _is_final(part):
+                        found[part.partition] = part.value
+            left = [each for each in left if each not in found and not hasty]
+            if left:
+                yield self._pause(pauses, deadline_ms, f"a question to the leader of {left[0]}")
+                pauses += 1
+        return found
+
+
+def _is_final(part: _PartAnswer) -> bool:
+    """:raises ApiError: if the leader refused for good."""
+    code = ErrorCode.of(part.code)
+    if code is ErrorCode.NONE:
+        return True
+    if code.is_retriable:
+        return False
+    raise error_for(code, f"{part.partition}: {part.message or code.name}")
+
+
+def _open_of(producers: Iterable[Any]) -> list[OpenTransaction]:
+    found = [
+        OpenTransaction(
+            each.producer_id,
+            each.producer_epoch,
+            each.current_txn_start_offset,
+            each.last_timestamp,
+            each.coordinator_epoch,
+        )
+        for each in producers
+        if each.current_txn_start_offset >= 0
+    ]
+    return sorted(found, key=lambda each: each.start_offset)

@@ -1,0 +1,101 @@
+"""A Kafka of three nodes behind the network of :mod:`tests.chaos.network`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.network import Network
+from tests.compat.kafka_cluster import NODES, PROPERTIES, KafkaCluster
+from tests.support.ports import free_ports
+from tests.support.real_kafka import running_kafka
+from tests.support.securities import (
+    PLAINTEXT,
+    SASL_SSL,
+    Security,
+    create_scram_user,
+    kafka_arguments,
+    kafka_server,
+    make_keys,
+)
+
+#: Ways to reach the brokers through the network, by the names that users know.
+SECURITIES = {each.name: Security("CHAOS", each.protocol, each.mechanism) for each in (PLAINTEXT, SASL_SSL)}
+
+#: Transactions that time out are ended soon, and of decided batches nothing is forgotten.
+_PROPERTIES = (
+    *PROPERTIES,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
+    "offsets.topic.num.partitions=3",
+    "transaction.state.log.num.partitions=3",
+)
+_TWO_PHASE = ("transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true")
+
+
+@dataclass
+class Servers:
+    """The nodes of *cluster*, and the *network* before them. *properties* are those of its clients."""
+
+    cluster: KafkaCluster
+    network: Network
+    properties: Mapping[str, str]
+    has_two_phase: bool
+    _frozen: set[int] = field(default_factory=set)
+    _killed: set[int] = field(default_factory=set)
+
+    @property
+    def looks(self) -> str:
+        """Bootstrap servers that no fault of the network concerns."""
+        return self.cluster.bootstrap_servers
+
+    @property
+    def whole(self) -> list[int]:
+        """The nodes that no fault concerns."""
+        return [node for node in NODES if node not in self._frozen | self._killed]
+
+    @contextlib.contextmanager
+    def killed(self, node: int) -> Iterator[None]:
+        """Within, the node has crashed."""
+        self._killed.add(node)
+        self.cluster.kill(node)
+        try:
+            yield
+        finally:
+            self.cluster.start(node)
+            self._killed.discard(node)
+
+    @contextlib.contextmanager
+    def frozen(self, node: int) -> Iterator[None]:
+        """Within, the node keeps its connections and does nothing."""
+        pid = int((self.cluster.directory / f"node-{node}" / "pid").read_text().split()[0])
+        self._frozen.add(node)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            self._frozen.discard(node)
+
+
+@contextlib.contextmanager
+def running_servers(directory: Path, security: Security, *, two_phase: bool, seed: int) -> Iterator[Servers]:
+    """*two_phase*: the brokers offer two-phase commit."""
+    keys = make_keys(directory)
+    behind, front = free_ports(len(NODES)), free_ports(len(NODES))
+    arguments = [*kafka_arguments(keys, {security: behind}, {security: front}), *_PROPERTIES]
+    arguments += _TWO_PHASE if two_phase else ()
+    ports = {front + number: behind + number for number in range(len(NODES))}
+    with (
+        Network(ports, seed) as network,
+        running_kafka(directory, "--nodes", str(len(NODES)), *arguments) as kafka,
+    ):
+        server = kafka_server(keys, kafka.bootstrap_servers, {security: front})
+        properties = server.client_properties(security)
+        if security.mechanism:
+            create_scram_user(kafka.bootstrap_servers, properties)
+        cluster = KafkaCluster(kafka.bootstrap_servers, directory, server)
+        yield Servers(cluster, network, properties, two_phase)

@@ -1,0 +1,222 @@
+"""Ends of transactions that the brokers lose are written again as they were decided, or nothing more is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.cli.txn import txn
+from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.driver_steps import DriverSteps
+from kafka_sink.exactly_once.lost_ends import LostEndError
+from kafka_sink.exactly_once.model import BatchNumbering, Progress
+from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.plan import Plan
+from tests.exactly_once.world import QUERY, World
+from tests.support.losing_markers import lost_ends
+from tests.support.waiting import until
+
+
+class _Death(BaseException):
+    """The driver dies."""
+
+
+@pytest.fixture(scope="module", params=TransactionVersion, ids=lambda version: f"version {version}")
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=1, config=replace(BrokerConfig(), transaction_version=request.param)) as running:
+        yield running
+
+
+def at_rest(world: World) -> None:
+    """Wait until every transaction has ended."""
+    until("all ends", lambda: all(not each.state.startswith("Prepare") for each in world.ids_known().values()))
+
+
+def restarted(world: World, process: str = "new") -> World:
+    """The sink after the brokers have lost ends, in a *process* that is new or the same."""
+    if process == "new":
+        return World(world.bootstrap, world.topic)
+    # Brokers lose ends in partitions that have no leader, so their leaders have changed.
+    world.steps.remembered.logs = ("others",)
+    return world
+
+
+def abort_all(world: World, plan: Plan) -> None:
+    """What brokers do after transaction.timeout.ms, or the next driver."""
+    open_ids = [each.transaction for each in world.ids_known().values() if each.is_ongoing]
+    world.client.run(world.client.end(open_ids, plan.transaction_version, commit=False))
+    at_rest(world)
+
+
+def write_void_rows(world: World, protocol: str, version: int) -> Plan:
+    """Batch *version* of a driver that dies after its rows."""
+    if protocol == "parallel":
+        plan = world.parallel.plan()
+        world.write_task(plan, version, b"void")
+        return plan
+    plans: list[Plan] = []
+
+    def die(plan: Plan) -> list[list[TopicPartition]]:
+        plans.append(plan)
+        world.send(plan.driver, plan.transaction_version, b"void")
+        raise _Death
+
+    with pytest.raises(_Death):
+        world.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, die, attempts=1)
+    return plans[0]
+
+
+def values(world: World) -> list[bytes]:
+    return sorted(map(bytes, world.committed()))  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "Rows of an aborted batch whose end is lost never become visible")
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize("process", ["new", "same"])
+def test_lost_abort_is_not_turned_into_a_commit(world: World, protocol: str, process: str) -> None:
+    world.write_batch(protocol, 0, b"0-a", b"0-b")
+    at_rest(world)
+    plan = write_void_rows(world, protocol, 1)
+    with lost_ends():
+        abort_all(world, plan)
+    following = restarted(world, process)
+    for version in (1, 2, 3):
+        following.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
+    assert values(following) == [b"%d-%s" % (version, half) for version in range(4) for half in (b"a", b"b")]
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "A committed batch whose end is lost becomes visible, and stays so")
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize("process", ["new", "same"])
+@pytest.mark.parametrize("lost", ["all", "rows", "offsets"])
+def test_lost_commit_is_written_again_before_anything_else(
+    world: World, protocol: str, process: str, lost: str
+) -> None:
+    world.write_batch(protocol, 0, b"0-a", b"0-b")
+    at_rest(world)
+    with lost_ends(offsets=lost != "rows", rows=lost != "offsets"):
+        world.write_batch(protocol, 1, b"1-a", b"1-b")
+        at_rest(world)
+    following = restarted(world, process)
+    # The batch is not written again, and an abort of the next one does not take it along.
+    following.write_batch(protocol, 1, b"1-a", b"1-b")
+    write_void_rows(following, protocol, 2)
+    following.write_batch(protocol, 2, b"2-a", b"2-b")
+    assert values(following) == [b"%d-%s" % (version, half) for version in range(3) for half in (b"a", b"b")]
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "A decision whose end is lost is found, and its batch completed")
+def test_lost_end_of_a_decision_is_found_and_the_batch_completed(world: World) -> None:
+    world.write_batch("parallel", 0, b"0")
+    at_rest(world)
+    plan = world.parallel.plan()
+    written = world.write_task(plan, 1, b"1")
+    with lost_ends():
+        world.steps.decide(plan, Progress(2, QUERY, plan.transaction_version, 0, (written.transaction,)))
+        at_rest(world)
+    following = restarted(world)
+    assert not following.parallel.plan().must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
+    assert values(following) == [b"0", b"1"]
+
+
+def dying(world: World, after: int) -> list[str]:
+    """Let the process of *world* die after that many requests that change a transaction; the names of those sent."""
+    sent: list[str] = []
+    client = world.client
+
+    def counted(name: str, exchange: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            if len(sent) >= after:
+                raise _Death
+            sent.append(name)
+            return exchange(*arguments, **options)
+
+        return call
+
+    for name in ("init_producer_id", "add_to_transaction", "end"):
+        setattr(client, name, counted(name, getattr(client, name)))
+    return sent
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "A driver may die anywhere while it writes a lost end again")
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize("ended", ["committed", "aborted"])
+def test_driver_may_die_anywhere_while_it_writes_an_end_again(world: World, protocol: str, ended: str) -> None:
+    deaths = 0
+    for after in range(12):
+        world = restarted(world)
+        version = 2 * after
+        world.write_batch(protocol, version, b"%02d" % version)
+        at_rest(world)
+        with lost_ends():
+            if ended == "committed":
+                world.write_batch(protocol, version + 1, b"%02d" % (version + 1))
+            else:
+                abort_all(world, write_void_rows(world, protocol, version + 1))
+            at_rest(world)
+        victim = restarted(world)
+        dying(victim, after)
+        try:
+            victim.write_batch(protocol, version + 1, b"%02d" % (version + 1))
+        except _Death:
+            deaths += 1
+        restarted(world).write_batch(protocol, version + 1, b"%02d" % (version + 1))
+        assert values(world) == [b"%02d" % each for each in range(version + 2)], after
+    assert 3 <= deaths < 12
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "Nothing is written if nothing proves how a transaction ended")
+def test_nothing_is_written_while_an_end_is_unproven(world: World) -> None:
+    world.write_batch("atomic", 0, b"0")
+    at_rest(world)
+    with lost_ends():
+        world.write_batch("atomic", 1, b"1")
+        at_rest(world)
+        # Another program takes the id over, and nobody knows any more how its last transaction ended.
+        name = driver_id(world.steps.id)
+        world.client.run(world.client.init_producer_id(name, 60_000))
+    following = restarted(world)
+    place = f"{world.topic}-{0}"
+    for _ in range(2):
+        with pytest.raises(LostEndError, match=rf"{place} from offset 2 on .*'kafkalite txn hanging {world.topic} 0'"):
+            following.write_batch("atomic", 2, b"2")
+
+
+def test_lost_end_is_ended_by_hand_only_as_it_was_decided(world: World) -> None:
+    def hanging(*arguments: str) -> tuple[int, str]:
+        target = ("hanging", world.topic, "0", "--bootstrap-server", world.bootstrap)
+        done = CliRunner().invoke(txn, [*target, *arguments])
+        return done.exit_code, done.output
+
+    world.write_batch("atomic", 0, b"0")
+    at_rest(world)
+    with lost_ends(offsets=False):
+        world.write_batch("atomic", 1, b"1")
+        at_rest(world)
+    assert values(world) == [b"0"]
+    code, text = hanging("--abort-at", "2")
+    assert code and "was committed by its coordinator" in text
+    assert hanging("--commit-at", "2")[0] == 0
+    assert values(world) == [b"0", b"1"]
+    plan = write_void_rows(world, "atomic", 2)
+    code, text = hanging("--commit-at", "4")
+    assert code and "is still open for its coordinator" in text
+    with lost_ends(offsets=False):
+        world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=False))
+        at_rest(world)
+    code, text = hanging("--commit-at", "4")
+    assert code and "does not prove that it was committed" in text
+    assert hanging("--abort-at", "4")[0] == 0
+    assert values(world) == [b"0", b"1"]
+
+
+def test_completing_time_out_is_never_that_of_a_batch(world: World) -> None:
+    for timeout_ms in (599_993, 74_999):
+        steps = DriverSteps(world.client, world.topic, world.topic, timeout_ms=timeout_ms)
+        _, given_ms = world.client.run(steps.fence())
+        assert given_ms == timeout_ms - 1

@@ -1,0 +1,295 @@
+"""Drivers of a sink, and their tasks, that run on the model: the real protocols, one request at a time.
+
+A driver is a function of the answers that it has received. To make one step it is run from its beginning on the answers
+so far, until it asks something new; so a driver can be copied with the state of the world, and needs no thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+from unittest import mock
+
+from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.common.errors import DisconnectError, ErrorCode, KafkaError, error_for
+from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.driver_steps import DriverSteps
+from kafka_sink.exactly_once.model import BatchNumbering, Remembered, Transaction
+from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
+from kafka_sink.exactly_once.parallel import ParallelSink
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.writing import WriterTransactions
+from tests.exploration.model import GROUP, PARTITIONS, TOPIC, Offset, offsets_of
+
+T = TypeVar("T")
+
+TIMEOUT_MS: Final = 20_000
+#: What passes in a pause: more than anybody's patience with brokers.
+_PAUSE_MS: Final = 2500
+
+#: Requests that change nothing.
+LOOKS: Final = frozenset({"describe", "list", "offsets", "end_offsets", "open"})
+PAUSE: Final = ("pause",)
+
+
+class Settings(NamedTuple):
+    """What is explored: a *protocol*, a transaction *version*, and with or without two-phase commit."""
+
+    protocol: str
+    version: TransactionVersion
+    two_phase: bool
+    batches: int
+
+
+class _Asks(BaseException):
+    """The driver asks something that has not been answered yet."""
+
+    def __init__(self, request: tuple[Any, ...]) -> None:
+        super().__init__(request)
+        self.request = request
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The driver has ended: with *error*, or without one after all batches."""
+
+    error: KafkaError | None
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        # The time of a decision is part of the progress, and must not tell states apart.
+        return 0
+
+
+class _Client:
+    """A coordinator client that is answered by *answer*."""
+
+    timeout_ms = 10 * _PAUSE_MS
+
+    def __init__(self, answer: Callable[[tuple[Any, ...]], Any], version: TransactionVersion) -> None:
+        self._answer = answer
+        self._version = version
+        self.clock = _Clock()
+        self.remembered: defaultdict[str, Remembered] = defaultdict(Remembered)
+
+    @property
+    def leaders(self) -> _Client:
+        return self
+
+    def run(self, exchange: Exchange[T]) -> T:
+        try:
+            while True:
+                next(exchange)
+                self._pause()
+        except StopIteration as end:
+            outcome: T = end.value
+            return outcome
+
+    def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
+        return tuple(self.run(exchange) for exchange in exchanges)
+
+    def _pause(self) -> None:
+        self._answer(PAUSE)
+        self.clock.now_ms += _PAUSE_MS
+
+    def _ask(self, *request: Any, waits: bool = True) -> Any:
+        while True:
+            answer = self._answer(request)
+            if not isinstance(answer, ErrorCode):
+                return answer
+            retries = (ErrorCode.CONCURRENT_TRANSACTIONS, *((ErrorCode.UNSTABLE_OFFSET_COMMIT,) if waits else ()))
+            if answer not in retries:
+                raise error_for(answer, str(request))
+            self._pause()
+            if self.clock.now_ms > 4 * self.timeout_ms:
+                raise error_for(ErrorCode.REQUEST_TIMED_OUT, str(request))
+
+    # --- what the protocols ask --------------------------------------------------------------------------------------
+
+    def require_verification(self) -> None:
+        """Every broker verifies transactions."""
+
+    def transaction_version(self) -> TransactionVersion:
+        return self._version
+
+    def partitions(self, topic: str) -> Exchange[tuple[PartitionInfo, ...]]:
+        yield from ()
+        return tuple(PartitionInfo(TOPIC, place.partition, Node(1, "broker", 1)) for place in PARTITIONS)
+
+    def broker_setting(self, name: str) -> Exchange[str | None]:
+        yield from ()
+        return None
+
+    def init_producer_id(
+        self, name: str, timeout_ms: int, *, expected: Transaction | None = None, two_phase: bool = False
+    ) -> Exchange[Transaction]:
+        yield from ()
+        given = self._ask("init", name, timeout_ms, None if expected is None else expected.producer, two_phase)
+        assert isinstance(given, Transaction)
+        return given
+
+    def init_own_producer_id(
+        self, name: str, timeout_ms: int, *, two_phase: bool = False
+    ) -> Exchange[Transaction | None]:
+        try:
+            return (yield from self.init_producer_id(name, timeout_ms, two_phase=two_phase))
+        except DisconnectError:
+            return None
+
+    def add_to_transaction(
+        self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
+    ) -> Exchange[None]:
+        yield from ()
+        if partitions:
+            self._ask("add", transaction, frozenset(partitions), False)
+        if group is not None:
+            self._ask("add", transaction, frozenset(), True)
+
+    def end(
+        self, transactions: Iterable[Transaction], version: TransactionVersion, *, commit: bool
+    ) -> Exchange[dict[Transaction, ErrorCode]]:
+        yield from ()
+        codes = {}
+        for each in transactions:
+            try:
+                self._ask("end", each, commit)
+                codes[each] = ErrorCode.NONE
+            except KafkaError as error:
+                codes[each] = error.code  # type: ignore[attr-defined]
+        return codes
+
+    def commit_offsets(
+        self,
+        transaction: Transaction,
+        version: TransactionVersion,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> Exchange[None]:
+        yield from ()
+        if version is TransactionVersion.V1:
+            self._ask("add", transaction, frozenset(), True)
+        given = tuple(Offset(place.partition, each.offset, each.metadata) for place, each in offsets.items())
+        self._ask("commit_offsets", transaction, given)
+
+    def fetch_offsets(
+        self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
+    ) -> Exchange[dict[int, OffsetAndMetadata]]:
+        yield from ()
+        return offsets_of(self._ask("offsets", require_stable, waits=waits))
+
+    def describe(self, names: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
+        yield from ()
+        asked = tuple(sorted(names))
+        found = self._ask("describe", asked) if asked else ()
+        return {each.transaction.transactional_id: each for each in found}
+
+    def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
+        yield from ()
+        return list(self._ask("list", ("Ongoing",), frozenset()))
+
+    def list_ids(self, *, producer_ids: Collection[int]) -> Exchange[list[str]]:
+        yield from ()
+        return list(self._ask("list", (), frozenset(producer_ids)))
+
+    # --- what is asked of leaders ------------------------------------------------------------------------------------
+
+    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[TopicPartition]]:
+        yield from ()
+        return list(PARTITIONS)
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, int]]:
+        yield from ()
+        ends = self._ask("end_offsets", stable)
+        return {place: ends[place.partition] for place in partitions}
+
+    def open_before(
+        self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
+    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
+        yield from ()
+        opened = self._ask("open") if ends else ()
+        found = {place: [each for each in opened[place.partition] if each.start_offset < ends[place]] for place in ends}
+        return {place: each for place, each in found.items() if each}
+
+    # --- what tasks ask ----------------------------------------------------------------------------------------------
+
+    def write(self, transaction: Transaction, partition: int, value: str) -> None:
+        if self._version is TransactionVersion.V1:
+            self._ask("add", transaction, frozenset({PARTITIONS[partition]}), False)
+        self._ask("write", transaction, partition, value)
+
+    def end_of(self, partition: int) -> int:
+        ends: tuple[int, ...] = self._ask("end_offsets", False)
+        return ends[partition]
+
+
+def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple[Any, ...] | Ended:
+    """What the driver of *life* asks after *answers*, or how it has ended."""
+    left = iter(answers)
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        for each in left:
+            return each
+        raise _Asks(request)
+
+    try:
+        return run_driver(settings, life, answer)
+    except _Asks as asked:
+        return asked.request
+
+
+def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
+    """Write all batches, each in two tasks; those that are committed are skipped."""
+    client: Any = _Client(answer, settings.version)
+    with mock.patch.object(os, "urandom", lambda count: bytes([life] * count)):
+        steps = DriverSteps(
+            client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock
+        )
+        ids = WriterTransactions(client.clock)
+    try:
+        for batch in range(settings.batches):
+            if settings.protocol == "atomic":
+                _write_atomically(client, steps, life, batch)
+            else:
+                _write_in_parallel(client, steps, ids, life, batch)
+    except KafkaError as error:
+        return Ended(error)
+    return Ended(None)
+
+
+def _write_atomically(client: Any, steps: DriverSteps, life: int, batch: int) -> None:
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        for task, _ in enumerate(PARTITIONS):
+            client.write(plan.driver, task, f"{batch}-{task} of {life}")
+        return [[place] for place in PARTITIONS]
+
+    AtomicSink(steps).write(batch, "query", BatchNumbering.OF_AN_APPLICATION, write_rows, attempts=1)
+
+
+def _write_in_parallel(client: Any, steps: DriverSteps, ids: WriterTransactions, life: int, batch: int) -> None:
+    sink = ParallelSink(steps)
+    plan = sink.plan("query")
+    if not plan.must_write(batch, "query", BatchNumbering.OF_AN_APPLICATION):
+        return
+    written = []
+    for task, place in enumerate(PARTITIONS):
+        transaction = ids.begin(client, plan, batch)
+        client.write(transaction, task, f"{batch}-{task} of {life}")
+        ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
+        written.append(WrittenTransaction(transaction, frozenset({place})))
+    sink.commit(plan, batch, "query", written)

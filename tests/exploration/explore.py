@@ -1,0 +1,260 @@
+"""Explores every interleaving of a small world: two drivers with two tasks each, one of which may die at any point and
+be followed, and brokers that time out transactions, lose their ends, and lose answers.
+
+    python -m tests.exploration.explore [--states N]
+
+After every step each state is judged: no row is visible twice, and if everybody died now, the next driver would make
+every batch visible once and leave nothing open. Where all is explored within the bound, nothing else can happen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.lost_ends import LostEndError
+from kafka_sink.exactly_once.model import TornBatchError
+from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, next_request, run_driver
+from tests.exploration.model import Model
+
+#: The number of the driver that is sent after everybody has died.
+_LAST = 9
+
+
+class ViolationError(AssertionError):
+    """A promise is broken; the text has the steps that lead there."""
+
+
+class Faults(NamedTuple):
+    """How often each fault may happen: *deaths* of drivers, *late* requests of dead ones, lost *answers*, transactions
+    that time out, and transactions whose *ends* are lost."""
+
+    deaths: int = 1
+    late: int = 1
+    answers: int = 1
+    time_outs: int = 1
+    ends: int = 1
+
+
+@dataclass(frozen=True)
+class Life:
+    """A driver, by the answers that it has received."""
+
+    number: int
+    answers: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class World:
+    model: Model
+    lives: tuple[Life, ...]
+    faults: Faults
+    begun: int
+    #: A request of a dead driver that is still on its way.
+    late: tuple[Any, ...] | None = None
+    has_timed_out: bool = False
+    #: A request of a dead driver has arrived late.
+    was_late: bool = False
+
+
+class Report(NamedTuple):
+    """*states* were visited; *is_complete* if there are no more."""
+
+    settings: Settings
+    states: int
+    is_complete: bool
+
+    def __str__(self) -> str:
+        protocol, version, two_phase, batches = self.settings
+        bound = "all" if self.is_complete else "bounded"
+        kind = "two-phase" if two_phase else "ordinary"
+        return f"{protocol}, version {version.value}, {kind}, {batches} batches: {self.states} states ({bound})"
+
+
+class Explorer:
+    """Explores *settings* with *faults*, from the beginning of two drivers."""
+
+    def __init__(self, settings: Settings, faults: Faults, *, most_states: int, drivers: int = 2) -> None:
+        self._settings, self._faults, self._most_states, self._drivers = settings, faults, most_states, drivers
+        self._next = lru_cache(maxsize=None)(lambda life: next_request(settings, life.number, life.answers))
+        self._judged: set[tuple[Model, bool, bool]] = set()
+
+    def run(self) -> Report:
+        """:raises ViolationError: if a promise is broken."""
+        first = World(Model(self._settings.version), (Life(1),), self._faults, 1)
+        seen = {first}
+        came_from: dict[World, tuple[World, str] | None] = {first: None}
+        waiting = [first]
+        while waiting and len(seen) < self._most_states:
+            # The newest first: deep runs are met early, also within a bound.
+            world = waiting.pop()
+            try:
+                self._judge(world)
+            except ViolationError as error:
+                raise ViolationError(f"{error}\n{_steps_to(world, came_from)}") from error
+            for step, following in self._steps(world):
+                if following not in seen:
+                    seen.add(following)
+                    came_from[following] = world, step
+                    waiting.append(following)
+        return Report(self._settings, len(seen), not waiting)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+        yield from self._steps_of_brokers(world)
+        if world.begun < self._drivers:
+            begun = world.begun + 1
+            yield f"driver {begun} starts", replace(world, lives=(*world.lives, Life(begun)), begun=begun)
+        for life in world.lives:
+            yield from self._steps_of_driver(world, life)
+
+    def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
+        model, faults = world.model, world.faults
+        for name in model.deciding:
+            yield f"the ends of {name} are written", replace(world, model=model.complete(name))
+            if faults.ends:
+                left = faults._replace(ends=faults.ends - 1)
+                yield f"the ends of {name} are lost", replace(world, model=model.complete(name, lost=True), faults=left)
+        if faults.time_outs:
+            for name in model.timing_out:
+                left = faults._replace(time_outs=faults.time_outs - 1)
+                yield (
+                    f"{name} times out",
+                    replace(world, model=model.time_out(name), faults=left, has_timed_out=True),
+                )
+        if world.late is not None:
+            following, _ = model.ask(*world.late)
+            yield f"late: {world.late}", replace(world, model=following, late=None, was_late=True)
+
+    def _steps_of_driver(self, world: World, life: Life) -> Iterator[tuple[str, World]]:
+        request = self._next(life)
+        others = tuple(each for each in world.lives if each is not life)
+        faults = world.faults
+        if isinstance(request, Ended):
+            yield f"driver {life.number} ends: {request.error}", replace(world, lives=others)
+            return
+        if request == PAUSE:
+            if not world.model.deciding:
+                yield f"driver {life.number} waits", replace(world, lives=(*others, _told(life, None)))
+        else:
+            following, answer = world.model.ask(*request)
+            text = f"driver {life.number}: {request[0]}{request[1:]} -> {answer}"
+            yield text, replace(world, model=following, lives=_sorted(*others, _told(life, answer)))
+            if faults.answers and request[0] not in LOOKS:
+                left = faults._replace(answers=faults.answers - 1)
+                yield f"{text}, answer lost", replace(world, model=following, faults=left)
+        if faults.deaths:
+            left = faults._replace(deaths=faults.deaths - 1)
+            dead = replace(world, lives=others, faults=left)
+            yield f"driver {life.number} dies", dead
+            if faults.late and world.late is None and request[0] not in (*LOOKS, *PAUSE):
+                yield (
+                    f"driver {life.number} dies, {request} is on its way",
+                    replace(dead, late=request, faults=left._replace(late=faults.late - 1)),
+                )
+
+    # --- judgement ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, world: World) -> None:
+        key = (world.model, world.has_timed_out, world.was_late)
+        if key in self._judged:
+            return
+        self._judged.add(key)
+        _check_once(world.model)
+        steps: list[str] = []
+        model = world.model
+
+        def answer(request: tuple[Any, ...]) -> Any:
+            nonlocal model
+            answered = None
+            if request != PAUSE:
+                model, answered = model.ask(*request)
+                steps.append(f"last driver: {request} -> {answered}")
+            for name in model.deciding:
+                model = model.complete(name)
+            _check_once(model)
+            return answered
+
+        try:
+            ended = run_driver(self._settings, _LAST, answer)
+            for name in model.deciding:
+                model = model.complete(name)
+            self._check_end(world, model, ended)
+        except ViolationError as error:
+            raise ViolationError(f"{error}\n" + "\n".join(reversed(steps))) from error
+
+    def _check_end(self, world: World, model: Model, ended: Ended) -> None:
+        if ended.error is not None:
+            if self._is_known(world, ended.error):
+                return
+            raise ViolationError(f"the last driver cannot go on: {ended.error!r}")
+        _check_once(model)
+        expected = {f"{batch}-{task}" for batch in range(self._settings.batches) for task in (0, 1)}
+        missing = expected - {value.partition(" ")[0] for value in model.visible()}
+        if missing:
+            raise ViolationError(f"missing: {sorted(missing)}")
+        if not model.is_settled:
+            raise ViolationError("something is left open")
+
+    def _is_known(self, world: World, error: KafkaError) -> bool:
+        """Whether the sink may stop in this way, having written nothing wrong."""
+        if isinstance(error, LostEndError):
+            return world.was_late
+        is_parallel = self._settings.protocol == "parallel" and not self._settings.two_phase
+        return isinstance(error, TornBatchError) and world.has_timed_out and is_parallel
+
+
+def _told(life: Life, answer: Any) -> Life:
+    return replace(life, answers=(*life.answers, answer))
+
+
+def _sorted(*lives: Life) -> tuple[Life, ...]:
+    return tuple(sorted(lives, key=lambda life: life.number))
+
+
+def _check_once(model: Model) -> None:
+    values = [value.partition(" ")[0] for value in model.visible()]
+    twice = {value for value in values if values.count(value) > 1}
+    if twice:
+        raise ViolationError(f"twice: {sorted(twice)} in {model.visible()}")
+
+
+def _steps_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> str:
+    steps: list[str] = []
+    while (before := came_from[world]) is not None:
+        world, step = before
+        steps.append(step)
+    return "\n".join(steps)
+
+
+def all_settings(batches: int) -> list[Settings]:
+    """Both protocols, both versions, and with two-phase commit where it has a meaning."""
+    return [
+        Settings(protocol, version, two_phase, batches)
+        for protocol in ("parallel", "atomic")
+        for version in TransactionVersion
+        for two_phase in (False, True)
+        if protocol == "parallel" or not two_phase
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Explore every interleaving of a small world.")
+    parser.add_argument("--states", type=int, default=200_000, help="the most states of each setting")
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--drivers", type=int, default=2)
+    asked = parser.parse_args()
+    logging.disable(logging.WARNING)
+    for settings in all_settings(asked.batches):
+        print(Explorer(settings, Faults(), most_states=asked.states, drivers=asked.drivers).run(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

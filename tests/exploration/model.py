@@ -1,0 +1,261 @@
+"""Brokers as one value: the transactions of a cluster, two partitions with rows, and one group's progress.
+
+What a request does to a transactional id is decided by the embedded broker's own rules, which answer as Apache Kafka
+does; here they are applied to a value that is never changed, so that states can be compared and kept. Brokers may lose
+the ends of a transaction (KAFKA-20734): its id is complete, and nothing was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from kafka_sink.broker.coordinator import transaction_rules as rules
+from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import (
+    NO_TIMEOUT_MS,
+    OffsetAndMetadata,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionVersion,
+)
+from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+
+TOPIC: Final = "t"
+GROUP: Final = "s"
+PARTITIONS: Final = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
+#: The participant of a transaction with offsets of the group.
+OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
+
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
+
+
+class Entry(NamedTuple):
+    """A row with its *value*, or without one the end of a transaction, a *commit* or not."""
+
+    producer_id: int
+    epoch: int
+    value: str | None
+    commit: bool = False
+
+
+class Offset(NamedTuple):
+    """A committed offset of one partition of the progress topic."""
+
+    partition: int
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """The whole cluster. *pending* offsets are of open transactions, by producer id."""
+
+    version: TransactionVersion
+    ids: tuple[tuple[str, TransactionMetadata], ...] = ()
+    logs: tuple[tuple[Entry, ...], ...] = ((), ())
+    pending: frozenset[tuple[int, Offset]] = frozenset()
+    committed: frozenset[Offset] = frozenset()
+    next_producer_id: int = 1
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def ask(self, operation: str, *arguments: Any) -> tuple[Model, Any]:
+        """The cluster after a request, and its answer: a value, or an ErrorCode."""
+        try:
+            return getattr(self, f"_{operation}")(*arguments)  # type: ignore[no-any-return]
+        except ApiError as error:
+            return self, error.code
+
+    def _describe(self, names: tuple[str, ...]) -> tuple[Model, tuple[TransactionDescription, ...]]:
+        known = dict(self.ids)
+        return self, tuple(_description(known[name]) for name in names if name in known)
+
+    def _list(self, states: tuple[str, ...], producer_ids: frozenset[int]) -> tuple[Model, tuple[str, ...]]:
+        return self, tuple(
+            name
+            for name, each in self.ids
+            if (not states or each.state in states) and (not producer_ids or each.producer_id in producer_ids)
+        )
+
+    def _init(
+        self, name: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, two_phase: bool
+    ) -> tuple[Model, Any]:
+        timeout_ms = NO_TIMEOUT_MS if two_phase else timeout_ms
+        known = dict(self.ids).get(name)
+        model = self
+        if known is None:
+            known = TransactionMetadata(name, self.next_producer_id, timeout_ms, 0)
+            model = replace(self, next_producer_id=self.next_producer_id + 1)
+        changed = rules.init_producer_id(known, timeout_ms, expected, self.version, _no_new_id, 0)
+        model = model.with_id(changed)
+        if changed.state.is_deciding:
+            return model, ErrorCode.CONCURRENT_TRANSACTIONS
+        return model, Transaction(name, changed.producer_id, changed.producer_epoch)
+
+    def _add(self, transaction: Transaction, partitions: frozenset[TopicPartition], group: bool) -> tuple[Model, Any]:
+        added = partitions | ({OFFSETS} if group else frozenset())
+        return self._added(transaction, added, TransactionVersion.V1), None
+
+    def _added(
+        self, transaction: Transaction, partitions: Iterable[TopicPartition], version: TransactionVersion
+    ) -> Model:
+        known = self._known(transaction)
+        return self.with_id(
+            rules.add_partitions(known, transaction.producer, frozenset(partitions), _NO_GROUPS, version, 0)
+        )
+
+    def _write(self, transaction: Transaction, partition: int, value: str) -> tuple[Model, Any]:
+        model = self
+        place = PARTITIONS[partition]
+        log = self.logs[partition]
+        mine = [each for each in log if each.producer_id == transaction.producer_id]
+        if any(each.value == value for each in mine):
+            # A batch that was stored, and is sent again.
+            return self, None
+        if mine and mine[-1].epoch > transaction.epoch:
+            return self, ErrorCode.INVALID_PRODUCER_EPOCH
+        if self.version is TransactionVersion.V2:
+            model = self._added(transaction, {place}, self.version)
+        elif rules.missing_partitions(self._known(transaction), transaction.producer, {place}):
+            return self, ErrorCode.TRANSACTION_ABORTABLE
+        entry = Entry(transaction.producer_id, transaction.epoch, value)
+        return model.with_log(partition, (*log, entry)), None
+
+    def _commit_offsets(self, transaction: Transaction, offsets: tuple[Offset, ...]) -> tuple[Model, Any]:
+        model = self
+        if self.version is TransactionVersion.V2:
+            model = self._added(transaction, {OFFSETS}, self.version)
+        elif rules.missing_partitions(self._known(transaction), transaction.producer, {OFFSETS}):
+            return self, ErrorCode.INVALID_TXN_STATE
+        kept = {(pid, each) for pid, each in model.pending if pid != transaction.producer_id}
+        return replace(model, pending=frozenset(kept | {(transaction.producer_id, each) for each in offsets})), None
+
+    def _end(self, transaction: Transaction, commit: bool) -> tuple[Model, Any]:
+        known = self._known(transaction)
+        changed = rules.end_transaction(known, transaction.producer, self.version, _no_new_id, 0, committed=commit)
+        return self.with_id(changed), None
+
+    def _offsets(self, stable: bool) -> tuple[Model, Any]:
+        if stable and self.pending:
+            return self, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return self, tuple(sorted(self.committed))
+
+    def _end_offsets(self, stable: bool) -> tuple[Model, tuple[int, ...]]:
+        return self, tuple(_stable_end(log) if stable else len(log) for log in self.logs)
+
+    def _open(self) -> tuple[Model, tuple[tuple[OpenTransaction, ...], ...]]:
+        return self, tuple(_open_in(log) for log in self.logs)
+
+    # --- what brokers do by themselves -------------------------------------------------------------------------------
+
+    @property
+    def deciding(self) -> list[str]:
+        """The ids whose ends are being written."""
+        return [name for name, each in self.ids if each.state.is_deciding]
+
+    @property
+    def timing_out(self) -> list[str]:
+        """The ids whose open transaction may time out."""
+        return [
+            name
+            for name, each in self.ids
+            if each.state is TransactionState.ONGOING and each.timeout_ms != NO_TIMEOUT_MS
+        ]
+
+    def complete(self, name: str, *, lost: bool = False) -> Model:
+        """Write the ends of the decided transaction of *name*, unless they are *lost*."""
+        decided = dict(self.ids)[name]
+        model = self
+        if not lost:
+            for partition, place in enumerate(PARTITIONS):
+                if place in decided.partitions:
+                    entry = Entry(decided.producer_id, decided.producer_epoch, None, decided.state.is_commit)
+                    model = model.with_log(partition, (*model.logs[partition], entry))
+            if OFFSETS in decided.partitions:
+                model = model.with_ended_offsets(decided)
+        return model.with_id(decided.completed(0))
+
+    def time_out(self, name: str) -> Model:
+        """Begin to abort the open transaction of *name*."""
+        return self.with_id(rules.fenced(dict(self.ids)[name], self.version, _no_new_id, 0))
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def visible(self) -> list[str]:
+        """The rows that readers of committed records see."""
+        found: list[str] = []
+        for log in self.logs:
+            end = _stable_end(log)
+            for position, entry in enumerate(log[:end]):
+                ends = (each for each in log[position:] if each.value is None and each.producer_id == entry.producer_id)
+                if entry.value is not None and next(ends).commit:
+                    found.append(entry.value)
+        return found
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is open in logs and offsets."""
+        return not self.pending and all(_stable_end(log) == len(log) for log in self.logs)
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def _known(self, transaction: Transaction) -> TransactionMetadata:
+        known = dict(self.ids).get(transaction.transactional_id)
+        if known is None:
+            raise ApiError("no such id", ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return known
+
+    def with_id(self, changed: TransactionMetadata) -> Model:
+        ids: Mapping[str, TransactionMetadata] = {**dict(self.ids), changed.transactional_id: changed}
+        return replace(self, ids=tuple(sorted(ids.items(), key=lambda item: item[0])))
+
+    def with_log(self, partition: int, log: tuple[Entry, ...]) -> Model:
+        logs = list(self.logs)
+        logs[partition] = log
+        return replace(self, logs=tuple(logs))
+
+    def with_ended_offsets(self, decided: TransactionMetadata) -> Model:
+        ended = {each for pid, each in self.pending if pid == decided.producer_id}
+        committed = self.committed
+        if decided.state.is_commit:
+            partitions = {each.partition for each in ended}
+            committed = frozenset({each for each in committed if each.partition not in partitions} | ended)
+        pending = frozenset((pid, each) for pid, each in self.pending if pid != decided.producer_id)
+        return replace(self, pending=pending, committed=committed)
+
+
+def offsets_of(answer: Iterable[Offset]) -> dict[int, OffsetAndMetadata]:
+    return {each.partition: OffsetAndMetadata(each.offset, each.metadata) for each in answer}
+
+
+def _no_new_id() -> int:
+    raise AssertionError("no epoch comes to its end here")
+
+
+def _description(known: TransactionMetadata) -> TransactionDescription:
+    return TransactionDescription(
+        Transaction(known.transactional_id, known.producer_id, known.producer_epoch),
+        str(known.state),
+        frozenset(each for each in known.partitions if each != OFFSETS),
+        known.timeout_ms,
+    )
+
+
+def _open_in(log: tuple[Entry, ...]) -> tuple[OpenTransaction, ...]:
+    first: dict[int, OpenTransaction] = {}
+    for position, entry in enumerate(log):
+        if entry.value is None:
+            first.pop(entry.producer_id, None)
+        else:
+            start = first[entry.producer_id].start_offset if entry.producer_id in first else position
+            first[entry.producer_id] = OpenTransaction(entry.producer_id, entry.epoch, start, 0, 0)
+    return tuple(first.values())
+
+
+def _stable_end(log: tuple[Entry, ...]) -> int:
+    return min((each.start_offset for each in _open_in(log)), default=len(log))
