@@ -95,8 +95,8 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
         steps.try_two_phase()
         steps.remembered.has_two_phase = True
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    if driver != plan.driver and steps.client.run(steps.store.read()) != progress:
-        raise FencedError(f"a newer driver of the sink {steps.name!r} has decided a batch meanwhile; this one stops")
+    if driver != plan.driver:
+        _require_unchanged(steps, progress)
     decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
     steps.abort([transaction for transaction in look.left_open if transaction not in decided], transaction_version)
     steps.settle_writers(look.partitions, transaction_version)
@@ -110,6 +110,13 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
         is_unsure=ending is Ending.FORGOTTEN,
         two_phase=steps.two_phase,
     )
+
+
+def _require_unchanged(steps: DriverSteps, progress: Progress | None) -> None:
+    """:raises FencedError: if another driver has decided a batch since *progress* was read, which its fence and this
+    driver's next one permit."""
+    if steps.client.run(steps.store.read()) != progress:
+        raise FencedError(f"another driver of the sink {steps.name!r} has decided a batch meanwhile; this one stops")
 
 
 def _warn_of_short_retention(steps: DriverSteps) -> None:

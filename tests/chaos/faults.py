@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.chaos.servers import Servers
 from tests.chaos.spark import Program, frozen, killed, some_of
+from tests.compat.kafka_cluster import NODES
 from tests.support.four_ways import BATCH, PARALLEL, STREAM, WAYS
 from tests.support.killed_spark import kill_session
 
@@ -41,6 +42,11 @@ class World:
     @property
     def topics(self) -> list[str]:
         return [f"{self.program.name}-{way}" for way in WAYS]
+
+    def await_replicas(self) -> None:
+        """Wait until every node serves."""
+        for topic in self.topics:
+            self.servers.cluster.await_replicas(topic)
 
 
 class Target(Enum):
@@ -75,9 +81,8 @@ def _brokers_restarted(world: World) -> Iterator[None]:
     for node in world.servers.whole:
         cluster.stop(node)
         cluster.start(node)
-        if len(world.servers.whole) == len(world.servers.cluster.bootstrap_servers.split(",")):
-            for topic in world.topics:
-                cluster.await_replicas(topic)
+        if world.servers.whole == list(NODES):
+            world.await_replicas()
     yield
 
 
@@ -189,12 +194,14 @@ _NETWORK: Final = (
 #: What the others are compared with.
 PLAIN: Final = Fault("driver restarted", Target.SPARK, _driver_restarted)
 
+MOVE: Final = Fault("leaders moved", Target.KAFKA, _leaders_moved)
+
 _KAFKA: Final = (
     Fault("broker killed", Target.KAFKA, _broker_killed),
     Fault("broker frozen", Target.KAFKA, _broker_frozen),
     Fault("all brokers frozen", Target.KAFKA, _all_brokers_frozen),
     Fault("brokers restarted in turn", Target.KAFKA, _brokers_restarted),
-    Fault("leaders moved", Target.KAFKA, _leaders_moved),
+    MOVE,
 )
 
 FAULTS: Final = (
@@ -225,10 +232,11 @@ CLUSTER_FAULTS: Final = (
 
 
 def pairs(faults: tuple[Fault, ...]) -> list[tuple[Fault, Fault]]:
-    """Faults that may happen at the same time: of different targets, or different ones of Kafka or of the network."""
+    """Faults that may happen at the same time: of different targets, or different ones of Kafka or of the network.
+    Leaders are moved only while every node serves."""
     return [
         (first, second)
         for position, first in enumerate(faults)
         for second in faults[position + 1 :]
-        if not first.target is second.target is Target.SPARK
+        if not (first.target is second.target and (first.target is Target.SPARK or MOVE in (first, second)))
     ]

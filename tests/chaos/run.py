@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import random
 import shutil
@@ -85,6 +86,7 @@ class Chaos:
             over = time.monotonic()
             time.sleep(_CALM_S)
         stuck = program.await_all(_CATCH_UP_S)
+        self._world.await_replicas()
         torn = Counter(each.way for each in program.failures[failures:] if each.is_torn)
         ways = {way: self._of_way(way, begun, over, torn[way]) for way in WAYS}
         return Cell(tuple(fault.name for fault in faults), first, program.source.files, ways, stuck)
@@ -158,6 +160,8 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, _end_early)
+    # Clients of this process meet every fault, too.
+    logging.disable(logging.WARNING)
     print(f"seed {asked.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=ROOT / ".work"))
     cells, stops = _run(asked, folder)

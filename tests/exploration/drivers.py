@@ -75,7 +75,7 @@ class _Clock:
         return 0
 
 
-class _Client:
+class Client:
     """A coordinator client that is answered by *answer*."""
 
     timeout_ms = 10 * _PAUSE_MS
@@ -87,7 +87,7 @@ class _Client:
         self.remembered: defaultdict[str, Remembered] = defaultdict(Remembered)
 
     @property
-    def leaders(self) -> _Client:
+    def leaders(self) -> Client:
         return self
 
     def run(self, exchange: Exchange[T]) -> T:
@@ -255,7 +255,7 @@ def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple
 
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Write all batches, each in two tasks; those that are committed are skipped."""
-    client: Any = _Client(answer, settings.version)
+    client: Any = Client(answer, settings.version)
     with mock.patch.object(os, "urandom", lambda count: bytes([life] * count)):
         steps = DriverSteps(
             client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock

@@ -1,10 +1,14 @@
 """Explores every interleaving of a small world: two drivers with two tasks each, one of which may die at any point and
 be followed, and brokers that time out transactions, lose their ends, and lose answers.
 
-    python -m tests.exploration.explore [--states N]
+    python -m tests.exploration.explore [--states N] [--faults N] [--switches N] [--batches N]
 
 After every step each state is judged: no row is visible twice, and if everybody died now, the next driver would make
-every batch visible once and leave nothing open. Where all is explored within the bound, nothing else can happen.
+every batch visible once and leave nothing open. A driver that was alone succeeds, unless transactions time out.
+
+Where all is explored ("all"), nothing else can happen within the bound: the number of faults in one run, how often a
+driver overtakes another one that is alive, and that brokers write the ends of a transaction at once, when somebody
+waits for them, or never.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.lost_ends import LostEndError
 from kafka_sink.exactly_once.model import TornBatchError
+from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
 from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, next_request, run_driver
 from tests.exploration.model import Model
 
@@ -32,14 +37,23 @@ class ViolationError(AssertionError):
 
 
 class Faults(NamedTuple):
-    """How often each fault may happen: *deaths* of drivers, *late* requests of dead ones, lost *answers*, transactions
-    that time out, and transactions whose *ends* are lost."""
+    """How many faults may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead ones, lost
+    *answers*, transactions that time out, and transactions whose *ends* are lost. *switches* is how often a driver may
+    be overtaken by another one that is alive."""
 
+    most: int = 2
+    switches: int = 1
     deaths: int = 1
     late: int = 1
     answers: int = 1
     time_outs: int = 1
     ends: int = 1
+
+    def can(self, fault: str) -> bool:
+        return self.most > 0 and getattr(self, fault) > 0
+
+    def after(self, fault: str) -> Faults:
+        return self._replace(**{fault: getattr(self, fault) - 1, "most": self.most - 1})
 
 
 @dataclass(frozen=True)
@@ -56,11 +70,17 @@ class World:
     lives: tuple[Life, ...]
     faults: Faults
     begun: int
+    #: The driver that took the last step.
+    active: int = 1
     #: A request of a dead driver that is still on its way.
     late: tuple[Any, ...] | None = None
+    #: The ids that were decided in the last step.
+    just_decided: frozenset[str] = frozenset()
     has_timed_out: bool = False
-    #: A request of a dead driver has arrived late.
-    was_late: bool = False
+    #: A lost commit was written again, and its transaction timed out meanwhile.
+    is_repair_over: bool = False
+    #: There were requests of two drivers: both were alive, or one of a dead driver has arrived late.
+    were_two: bool = False
 
 
 class Report(NamedTuple):
@@ -83,7 +103,7 @@ class Explorer:
     def __init__(self, settings: Settings, faults: Faults, *, most_states: int, drivers: int = 2) -> None:
         self._settings, self._faults, self._most_states, self._drivers = settings, faults, most_states, drivers
         self._next = lru_cache(maxsize=None)(lambda life: next_request(settings, life.number, life.answers))
-        self._judged: set[tuple[Model, bool, bool]] = set()
+        self._judged: set[tuple[Model, bool, bool, bool]] = set()
 
     def run(self) -> Report:
         """:raises ViolationError: if a promise is broken."""
@@ -96,9 +116,12 @@ class Explorer:
             world = waiting.pop()
             try:
                 self._judge(world)
+                steps = list(self._steps(world))
             except ViolationError as error:
                 raise ViolationError(f"{error}\n{_steps_to(world, came_from)}") from error
-            for step, following in self._steps(world):
+            for step, after in steps:
+                decided = frozenset(after.model.deciding) - frozenset(world.model.deciding)
+                following = replace(after, just_decided=decided)
                 if following not in seen:
                     seen.add(following)
                     came_from[following] = world, step
@@ -111,33 +134,47 @@ class Explorer:
         yield from self._steps_of_brokers(world)
         if world.begun < self._drivers:
             begun = world.begun + 1
-            yield f"driver {begun} starts", replace(world, lives=(*world.lives, Life(begun)), begun=begun)
+            lives = (*world.lives, Life(begun))
+            yield f"driver {begun} starts", replace(world, lives=lives, begun=begun, were_two=len(lives) > 1)
         for life in world.lives:
-            yield from self._steps_of_driver(world, life)
+            if life.number == world.active:
+                yield from self._steps_of_driver(world, life)
+            elif all(each.number != world.active for each in world.lives):
+                yield from self._steps_of_driver(replace(world, active=life.number), life)
+            elif world.faults.switches:
+                left = world.faults._replace(switches=world.faults.switches - 1)
+                yield from self._steps_of_driver(replace(world, active=life.number, faults=left), life)
 
     def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
         model, faults = world.model, world.faults
-        for name in model.deciding:
+        for name in self._due(world):
             yield f"the ends of {name} are written", replace(world, model=model.complete(name))
-            if faults.ends:
-                left = faults._replace(ends=faults.ends - 1)
-                yield f"the ends of {name} are lost", replace(world, model=model.complete(name, lost=True), faults=left)
-        if faults.time_outs:
+            for lost in model.losses(name) if faults.can("ends") else ():
+                after = replace(world, model=model.complete(name, lost), faults=faults.after("ends"))
+                yield f"the ends of {name} are lost in {', '.join(sorted(map(str, lost)))}", after
+        if faults.can("time_outs"):
             for name in model.timing_out:
-                left = faults._replace(time_outs=faults.time_outs - 1)
-                yield (
-                    f"{name} times out",
-                    replace(world, model=model.time_out(name), faults=left, has_timed_out=True),
-                )
+                left = faults.after("time_outs")
+                is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
+                after = replace(world, model=model.time_out(name), faults=left, is_repair_over=is_over)
+                yield f"{name} times out", replace(after, has_timed_out=True)
         if world.late is not None:
             following, _ = model.ask(*world.late)
-            yield f"late: {world.late}", replace(world, model=following, late=None, was_late=True)
+            yield f"late: {world.late}", replace(world, model=following, late=None, were_two=True)
+
+    def _due(self, world: World) -> list[str]:
+        """The ids whose ends may be written now: they have just been decided, or somebody waits."""
+        if any(self._next(life) == PAUSE for life in world.lives):
+            return world.model.deciding
+        return [name for name in world.model.deciding if name in world.just_decided]
 
     def _steps_of_driver(self, world: World, life: Life) -> Iterator[tuple[str, World]]:
         request = self._next(life)
         others = tuple(each for each in world.lives if each is not life)
         faults = world.faults
         if isinstance(request, Ended):
+            if request.error is not None and not (world.were_two or world.has_timed_out):
+                raise ViolationError(f"driver {life.number} was alone and failed: {request.error!r}")
             yield f"driver {life.number} ends: {request.error}", replace(world, lives=others)
             return
         if request == PAUSE:
@@ -147,13 +184,13 @@ class Explorer:
             following, answer = world.model.ask(*request)
             text = f"driver {life.number}: {request[0]}{request[1:]} -> {answer}"
             yield text, replace(world, model=following, lives=_sorted(*others, _told(life, answer)))
-            if faults.answers and request[0] not in LOOKS:
-                left = faults._replace(answers=faults.answers - 1)
-                yield f"{text}, answer lost", replace(world, model=following, faults=left)
-        if faults.deaths:
-            left = faults._replace(deaths=faults.deaths - 1)
+            if faults.can("answers") and request[0] not in LOOKS:
+                yield f"{text}, answer lost", replace(world, model=following, faults=faults.after("answers"))
+        if faults.can("deaths"):
+            left = faults.after("deaths")
             dead = replace(world, lives=others, faults=left)
             yield f"driver {life.number} dies", dead
+            # The late request of a death is no fault of its own.
             if faults.late and world.late is None and request[0] not in (*LOOKS, *PAUSE):
                 yield (
                     f"driver {life.number} dies, {request} is on its way",
@@ -163,7 +200,7 @@ class Explorer:
     # --- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self, world: World) -> None:
-        key = (world.model, world.has_timed_out, world.was_late)
+        key = (world.model, world.has_timed_out, world.is_repair_over, world.were_two)
         if key in self._judged:
             return
         self._judged.add(key)
@@ -204,11 +241,12 @@ class Explorer:
             raise ViolationError("something is left open")
 
     def _is_known(self, world: World, error: KafkaError) -> bool:
-        """Whether the sink may stop in this way, having written nothing wrong."""
+        """Whether the sink may stop in this way, having written nothing wrong; docs/exactly-once.md says so."""
         if isinstance(error, LostEndError):
-            return world.was_late
+            return world.were_two or world.is_repair_over
         is_parallel = self._settings.protocol == "parallel" and not self._settings.two_phase
-        return isinstance(error, TornBatchError) and world.has_timed_out and is_parallel
+        has_timed_out = world.is_repair_over or (world.has_timed_out and is_parallel)
+        return isinstance(error, TornBatchError) and has_timed_out
 
 
 def _told(life: Life, answer: Any) -> Life:
@@ -247,13 +285,16 @@ def all_settings(batches: int) -> list[Settings]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Explore every interleaving of a small world.")
-    parser.add_argument("--states", type=int, default=200_000, help="the most states of each setting")
+    parser.add_argument("--states", type=int, default=2_000_000, help="the most states of each setting")
+    parser.add_argument("--faults", type=int, default=2, help="that may happen in one run")
+    parser.add_argument("--switches", type=int, default=1, help="how often a living driver is overtaken by another")
     parser.add_argument("--batches", type=int, default=1)
-    parser.add_argument("--drivers", type=int, default=2)
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
+    faults = Faults(asked.faults, asked.switches)
+    print(f"at most {asked.faults} faults and {asked.switches} switches between living drivers in one run")
     for settings in all_settings(asked.batches):
-        print(Explorer(settings, Faults(), most_states=asked.states, drivers=asked.drivers).run(), flush=True)
+        print(Explorer(settings, faults, most_states=asked.states).run(), flush=True)
 
 
 if __name__ == "__main__":

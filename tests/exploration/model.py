@@ -7,7 +7,7 @@ the ends of a transaction (KAFKA-20734): its id is complete, and nothing was wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -167,18 +167,24 @@ class Model:
             if each.state is TransactionState.ONGOING and each.timeout_ms != NO_TIMEOUT_MS
         ]
 
-    def complete(self, name: str, *, lost: bool = False) -> Model:
-        """Write the ends of the decided transaction of *name*, unless they are *lost*."""
+    def complete(self, name: str, lost: Collection[TopicPartition] = ()) -> Model:
+        """Write the ends of the decided transaction of *name*, except those of the participants that are *lost*."""
         decided = dict(self.ids)[name]
         model = self
-        if not lost:
-            for partition, place in enumerate(PARTITIONS):
-                if place in decided.partitions:
-                    entry = Entry(decided.producer_id, decided.producer_epoch, None, decided.state.is_commit)
-                    model = model.with_log(partition, (*model.logs[partition], entry))
-            if OFFSETS in decided.partitions:
-                model = model.with_ended_offsets(decided)
+        for partition, place in enumerate(PARTITIONS):
+            if place in decided.partitions and place not in lost:
+                entry = Entry(decided.producer_id, decided.producer_epoch, None, decided.state.is_commit)
+                model = model.with_log(partition, (*model.logs[partition], entry))
+        if OFFSETS in decided.partitions and OFFSETS not in lost:
+            model = model.with_ended_offsets(decided)
         return model.with_id(decided.completed(0))
+
+    def losses(self, name: str) -> list[frozenset[TopicPartition]]:
+        """The participants of the decided transaction of *name* whose ends may be lost together: all, those with rows,
+        or the group."""
+        participants = dict(self.ids)[name].partitions
+        rows = participants - {OFFSETS}
+        return sorted({each for each in (participants, rows, participants - rows) if each}, key=sorted)
 
     def time_out(self, name: str) -> Model:
         """Begin to abort the open transaction of *name*."""

@@ -55,6 +55,9 @@ LEADER_KILLS = _amount(
 LOST_ENDS = _amount(
     "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
+EXPLORED_STATES = _amount(
+    "KAFKALITE_EXPLORED_STATES", 20_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+)
 MATRIX = _amount(
     "KAFKALITE_MATRIX",
     "some",

@@ -1,0 +1,159 @@
+"""Rules of exactly-once writes broken on purpose, in the sink and in the brokers: does the exploration notice?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from unittest import mock
+
+from kafka_sink.client.exchange import Exchange
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once import planning
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
+from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
+from kafka_sink.exactly_once.model import FencedError
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from tests.exploration.drivers import Client, Settings
+from tests.exploration.explore import Explorer, Faults, ViolationError
+from tests.exploration.model import Entry, Model
+
+MOST_STATES: Final = 400_000
+_PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
+_PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
+_ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
+_ATOMIC_2 = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=1)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """The method *method* of *owner* becomes *broken*, which gets the true one and its arguments; seen with *settings*
+    within *faults*."""
+
+    name: str
+    owner: Any
+    method: str
+    broken: Callable[..., Any]
+    settings: Settings
+    faults: Faults
+
+    def caught(self) -> str | None:
+        """What the exploration says; None if it notices nothing."""
+        true = getattr(self.owner, self.method)
+
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            return self.broken(true, *args, **kwargs)
+
+        with ExitStack() as patched:
+            patched.callback(logging.disable, logging.NOTSET)
+            logging.disable(logging.WARNING)
+            patched.enter_context(mock.patch.object(self.owner, self.method, broken))
+            try:
+                Explorer(self.settings, self.faults, most_states=MOST_STATES).run()
+            except ViolationError as error:
+                return str(error).splitlines()[0]
+        return None
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------------
+
+
+def _older_may_write(true: Any, model: Model, transaction: Any, partition: int, value: str) -> Any:
+    known = dict(model.ids)[transaction.transactional_id]
+    return true(model, replace(transaction, epoch=known.producer_epoch), partition, value)
+
+
+def _anybody_may_write(true: Any, model: Model, transaction: Any, partition: int, value: str) -> Any:
+    entry = Entry(transaction.producer_id, transaction.epoch, value)
+    return model.with_log(partition, (*model.logs[partition], entry)), None
+
+
+def _opposite(true: Any, model: Model, name: str, **options: Any) -> Model:
+    before = model.logs
+    after: Model = true(model, name, **options)
+    for partition, log in enumerate(after.logs):
+        new = tuple(each._replace(commit=not each.commit) for each in log[len(before[partition]) :])
+        after = after.with_log(partition, log[: len(before[partition])] + new)
+    return after
+
+
+def _all_rows(true: Any, model: Model) -> list[str]:
+    return [entry.value for log in model.logs for entry in log if entry.value is not None]
+
+
+def _nothing_known(true: Any, model: Model, names: Any) -> Any:
+    return model, ()
+
+
+def _offsets_always_count(true: Any, model: Model, decided: Any) -> Model:
+    ended = {each for pid, each in model.pending if pid == decided.producer_id}
+    after: Model = true(model, decided)
+    return replace(after, committed=frozenset(ended) or after.committed)
+
+
+def _fence_the_early(true: Any, model: Model, transaction: Any, commit: bool) -> Any:
+    if dict(model.ids)[transaction.transactional_id].state.is_deciding:
+        return model, ErrorCode.PRODUCER_FENCED
+    return true(model, transaction, commit)
+
+
+# --- the sink --------------------------------------------------------------------------------------------------------
+
+
+def _done_at_once(true: Any, client: Any, transactions: Any, version: Any, *, commit: bool) -> Exchange[Any]:
+    yield from ()
+    return dict.fromkeys(transactions, ErrorCode.NONE)
+
+
+def _settled_at_once(true: Any, ends: Any, found: DriverEnd, *args: Any, **options: Any) -> Exchange[Any]:
+    yield from ()
+    return found.described
+
+
+def _never_again(true: Any, *args: Any, **options: Any) -> Exchange[None]:
+    yield from ()
+
+
+def _nothing_to_finish(true: Any, *args: Any) -> Ending:
+    return Ending.COMMITTED
+
+
+def _goes_on(true: Any, *args: Any) -> None:
+    with suppress(FencedError):
+        true(*args)
+
+
+def _abort_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
+    return False
+
+
+def _commit_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
+    return True
+
+
+MUTATIONS: Final = (
+    Mutation("an older epoch may write", Model, "_write", _older_may_write, _ATOMIC_2, Faults(1, 1)),
+    Mutation("nobody asks who may write", Model, "_write", _anybody_may_write, _PARALLEL_1, Faults(2, 1)),
+    Mutation("markers say the opposite", Model, "complete", _opposite, _PARALLEL_2, Faults(0, 0)),
+    Mutation("readers are not told what was aborted", Model, "visible", _all_rows, _ATOMIC_2, Faults(1, 0)),
+    Mutation("a coordinator that starts knows nothing", Model, "_describe", _nothing_known, _PARALLEL_1, Faults(1, 1)),
+    Mutation("an end before the last markers is fenced", Model, "_end", _fence_the_early, _PARALLEL_2, Faults(1, 0)),
+    Mutation(
+        "offsets of aborted transactions count",
+        Model,
+        "with_ended_offsets",
+        _offsets_always_count,
+        _ATOMIC_2,
+        Faults(1, 0),
+    ),
+    Mutation("commits are not waited for", Client, "end", _done_at_once, _PARALLEL_2, Faults(0, 0)),
+    Mutation("markers are tried only once", LostEnds, "_write_end", _never_again, _ATOMIC_2, Faults(1, 0)),
+    Mutation("a fence does not wait for ends", LostEnds, "settle_driver", _settled_at_once, _ATOMIC_1, Faults(2, 0)),
+    Mutation("a lost commit is aborted", LostEnds, "_is_commit", _abort_of_all, _ATOMIC_2, Faults(1, 0)),
+    Mutation("a lost abort is committed", LostEnds, "_is_commit", _commit_of_all, _ATOMIC_2, Faults(2, 0)),
+    Mutation("a decision is not finished", DriverSteps, "finish", _nothing_to_finish, _PARALLEL_2, Faults(1, 0)),
+    Mutation("a fenced driver goes on", planning, "_require_unchanged", _goes_on, _PARALLEL_1, Faults(0, 1)),
+)

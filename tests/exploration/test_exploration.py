@@ -1,0 +1,40 @@
+"""No interleaving of a small world breaks a promise; broken rules are noticed. Longer: KAFKALITE_EXPLORED_STATES."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Figure
+from tests.exploration.drivers import Settings
+from tests.exploration.explore import Explorer, Faults, all_settings
+from tests.exploration.mutations import MUTATIONS, Mutation
+from tests.support import amounts
+from tests.support.amounts import only_long
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The sink warns of much that is explored."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.behaviour(
+    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
+)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("settings", all_settings(1), ids=str)
+@pytest.mark.parametrize("faults", [Faults(0, 1), Faults(1, 0), pytest.param(Faults(2, 1), marks=only_long)], ids=str)
+def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES).run()
+    figure(f"{faults.most} faults, {faults.switches} switches", str(report))
+
+
+@pytest.mark.behaviour("Exactly once: every interleaving", "The exploration notices every broken rule")
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_exploration_notices_every_broken_rule(mutation: Mutation) -> None:
+    assert mutation.caught() is not None
