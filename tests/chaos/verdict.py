@@ -68,8 +68,9 @@ def judge(looks: str, name: str, cells: Sequence[Cell]) -> None:
                     count = found.pop((text.endswith(BAD), text.encode()), 0)
                     of_way.missing += count == 0
                     of_way.twice += max(count - 1, 0)
-        # What nobody was to write belongs to no cell.
-        cells[-1].ways[way].extra += found.total()
+        # What nobody was to write belongs to no cell; batches behind the last one were not waited for.
+        last = cells[-1].last
+        cells[-1].ways[way].extra += sum(n for (_, text), n in found.items() if int(text.partition(b"-")[0]) < last)
 
 
 def wrong(cells: Iterable[Cell]) -> list[str]:

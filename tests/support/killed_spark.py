@@ -84,7 +84,8 @@ class WayVerdict:
 
 class KilledSpark:
     """*folder* is empty and its own; *proxy* stands before the brokers. With *point* every way is stopped there and not
-    at steps in turn. After each kill nobody comes back for *outage_s*. *options* are further ones of the writes."""
+    at steps in turn. After each kill nobody comes back for *outage_s*. *options* are further ones of the writes, and
+    *lines* the rows of a batch."""
 
     def __init__(
         self,
@@ -96,7 +97,9 @@ class KilledSpark:
         point: Step | None = None,
         outage_s: float = 0,
         options: Sequence[str] = (),
+        lines: int = LINES,
     ) -> None:
+        self._lines_of_a_file = lines
         self._proxy, self._bootstrap, self._ways, self._folder = proxy, bootstrap, ways, folder
         self._point, self._outage_s, self._options = point, outage_s, options
         self._name = f"killed-{os.urandom(4).hex()}"
@@ -131,7 +134,7 @@ class KilledSpark:
     def _add_files(self, count: int) -> None:
         for number in range(self._files, self._files + count):
             file = self._folder / f"{number:04}"
-            file.write_text("".join(f"{number}-{line}\n" for line in range(LINES)))
+            file.write_text("".join(f"{number}-{line}\n" for line in range(self._lines_of_a_file)))
             file.rename(self._folder / "source" / f"{number:04}.txt")
         self._files += count
 
@@ -191,7 +194,7 @@ class KilledSpark:
         return self._reports(way) > before
 
     def _judge(self, way: str) -> WayVerdict:
-        lines = [f"{number}-{line}" for number in range(self._files) for line in range(LINES)]
+        lines = [f"{number}-{line}" for number in range(self._files) for line in range(self._lines_of_a_file)]
         expected = Counter((line.endswith(BAD), line.encode()) for line in lines)
         found = Counter((False, value) for value in read_values(self._bootstrap, f"{self._name}-{way}"))
         found.update((True, value) for value in read_values(self._bootstrap, f"{self._name}-{way}-rejected"))

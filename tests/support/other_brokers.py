@@ -81,6 +81,7 @@ LACKS: dict[str, dict[str, str]] = {
         "test_groups_are_answered_as_kafka_does": "it does not answer as Kafka in all details",
         "test_every_answer_is_kafkas": "it does not answer as Kafka in all details",
         "test_one_broker_answers": "it has three brokers",
+        "test_batches_over_the_topics_limit": "it refuses epochs that an idempotent producer begins (KIP-360)",
         "test_partly_timed_out_decided_batch": "it does not abort transactions that time out",
         "test_wholly_timed_out_decided_batch": "it does not abort transactions that time out",
         "test_transactions_timed_out_before_decision": "it does not abort transactions that time out",

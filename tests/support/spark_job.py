@@ -1,4 +1,5 @@
-"""A job of Spark in a process of its own, which prints what a test looks at."""
+"""A job of Spark in a process of its own, which prints what a test looks at. Its tasks are tried four times, as on a
+cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import json, sys
 from pyspark.sql import SparkSession
 from kafka_sink import register
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
 register(spark)
 given = json.load(open(sys.argv[1]))
 """
