@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.support.readback import read_topic
 from tests.support.securities import create_scram_user
 from tests.support.spark_job import run_spark_job
 from tests.support.token_server import SECRET
+from tests.support.waiting import until
 
 pytestmark = [
     only_long,
@@ -89,6 +91,12 @@ class _Write:
         return done.stdout + done.stderr
 
     def missing_and_twice(self) -> tuple[int, int]:
+        """Kafka answers the end of a transaction before its rows are visible, so rows are waited for."""
+        with suppress(AssertionError):
+            until("the rows", lambda: self._count()[0] == 0, 30)
+        return self._count()
+
+    def _count(self) -> tuple[int, int]:
         found = [*self._read(self.topic), *self._read(self.rejected)]
         counts = Counter(int(key) for key in found)
         rows = range(ROWS // self._batches)
