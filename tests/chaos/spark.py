@@ -38,10 +38,9 @@ _ON_A_CLUSTER: Final = (
 
 @dataclass(frozen=True)
 class Failure:
-    """A way that stopped and was begun again: when (s, monotonic), and its error."""
+    """A way that stopped and was begun again, and its error."""
 
     way: str
-    at_s: float
     text: str
 
     @property
@@ -207,7 +206,7 @@ class Program:
                 if written > self.written[way]:
                     self.written[way] = written
                     self.times[way].append(now)
-                self._read_failures(way, now)
+                self._read_failures(way)
 
     def _files_of_batches(self) -> int:
         return max((progress.batch + 1 for progress in self._batches.read_new()), default=0)
@@ -222,11 +221,11 @@ class Program:
             return 0
         return int(json.loads(planned.splitlines()[-1])["logOffset"]) + 1
 
-    def _read_failures(self, way: str, now: float) -> None:
+    def _read_failures(self, way: str) -> None:
         file = self.folder / way / "failures.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         for line in lines[self._failures_read[way] :]:
-            self.failures.append(Failure(way, now, json.loads(line)))
+            self.failures.append(Failure(way, json.loads(line)))
         self._failures_read[way] = len(lines)
 
 
