@@ -24,7 +24,7 @@ from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
 from tests.support.waiting import until
 
-pytestmark = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
+_IS_MODEL: Final = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 
 _AUTHORIZER: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -103,6 +103,7 @@ def compare(pair: tuple[Broker, Broker]) -> tuple[int, list[str]]:
     return len(meant), unknown
 
 
+@_IS_MODEL
 @pytest.mark.behaviour(
     "Same answers as Apache Kafka", "ACLs are made, described and deleted as in Kafka, by those who may do it"
 )
@@ -119,6 +120,7 @@ def test_acls_are_changed_and_described_alike(pair: tuple[Broker, Broker], figur
     figure("requests about ACLs", asked)
 
 
+@_IS_MODEL
 @pytest.mark.behaviour(
     "Same answers as Apache Kafka",
     "Whatever ACLs a user has: each API refuses, hides and shows what Kafka's StandardAuthorizer does",
