@@ -11,7 +11,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.config import parse
-from tests.compat.kafka_version import requires_kafka
+from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.compat.test_differential import KNOWN as KNOWN_WITHOUT_ACLS
 from tests.compat.test_differential import Known, shared
 from tests.conftest import Figure
@@ -151,10 +151,12 @@ def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figur
 
 
 _TOOL: Final = "org.apache.kafka.tools.AclCommand"
+#: Groups have settings from Kafka 4.0 on.
+_DENIED: Final = "DescribeConfigs" if is_at_least("4.0") else "Describe"
 #: Options that kafka-acls and ``kafkalite acls`` have; PRINCIPAL is another one for each of the two.
 _OPTIONS: Final = (
     "--allow-principal User:PRINCIPAL --allow-host 10.0.0.1 --allow-host 10.0.0.2 --operation Read "
-    "--deny-principal User:PRINCIPAL-denied --operation DescribeConfigs --topic cli-a --topic cli-b --group cli",
+    f"--deny-principal User:PRINCIPAL-denied --operation {_DENIED} --topic cli-a --topic cli-b --group cli",
     "--allow-principal User:PRINCIPAL --producer --consumer --topic cli --group cli --transactional-id cli "
     "--resource-pattern-type prefixed",
     *(("--allow-principal User:PRINCIPAL --cluster --transactional-id cli-b",) if LONG else ()),
