@@ -93,7 +93,7 @@ class _Sink:
         self.lost = 0
 
     def _new_world(self) -> World:
-        world = World(self.kafka.running.bootstrap_servers, self.topic, timeout_ms=40_000)
+        world = World(self.kafka.running.bootstrap_servers, self.topic, timeout_ms=90_000)
         world.use(DriverSteps(world.client, self.topic, self.topic, timeout_ms=TIMEOUT_MS))
         return world
 
