@@ -21,9 +21,7 @@ pytestmark = pytest.mark.skipif(not CHOSEN, reason="scripts/test.sh --broker NAM
 
 
 @pytest.mark.timeout(900)
-def test_killed_spark_is_exact_on_other_brokers(
-    real_kafka: RealKafka, tmp_path: Path, figure: Figure
-) -> None:
+def test_killed_spark_is_exact_on_other_brokers(real_kafka: RealKafka, tmp_path: Path, figure: Figure) -> None:
     with StepProxy(real_kafka.bootstrap_servers) as proxy:
         spark = KilledSpark(proxy, real_kafka.bootstrap_servers, WAYS, tmp_path, lines=LINES)
         verdicts = spark.run(KILLS)
