@@ -10,7 +10,7 @@ ended. This needs no permission that the sink does not have.
 
 How the transaction ended is proven by the coordinator's description of the id while it is at rest, which is valid until
 the next InitProducerId or the next transaction. A commit that is written again would be forgotten in between, so it is
-recorded in the id itself, by a time-out that no other transaction has (:data:`_COMPLETING_MS`); whoever finds it goes
+recorded in the id itself, by a time-out that no other transaction has (``COMPLETING_MS``); whoever finds it goes
 on with the commit.
 
 Used on the driver, by one thread at a time, before the fence. Two drivers may do this at the same time: every request

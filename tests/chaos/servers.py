@@ -26,7 +26,7 @@ from tests.support.securities import (
 #: Ways to reach the brokers through the network, by the names that users know.
 SECURITIES = {each.name: Security("CHAOS", each.protocol, each.mechanism) for each in (PLAINTEXT, SASL_SSL)}
 
-#: Transactions that time out are ended soon, and of decided batches nothing is forgotten.
+#: Transactions that time out are ended soon; few partitions of Kafka's own topics have to move when a node fails.
 _PROPERTIES = (
     *PROPERTIES,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",

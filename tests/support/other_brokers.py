@@ -98,7 +98,6 @@ def lack_of(test: str) -> str | None:
 
 
 def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
