@@ -9,7 +9,8 @@
 #                 scripts/kafka.sh versions prints, or a minor version such as 3.9; tests of features that V lacks are
 #                 skipped with the reason
 #   --broker NAME only tests/compat (or the given tests), on a broker that is not Apache Kafka: kfake, which is built with
-#                 Go; tests of what it lacks are skipped with the reason (tests/support/other_brokers.py)
+#                 Go, or tansu, which is built with cargo (40 min, once); tests of what it lacks are skipped with the
+#                 reason (tests/support/other_brokers.py)
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
 #                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
@@ -48,7 +49,7 @@ while [ $# -gt 0 ]; do
             shift
             ;;
         --broker)
-            [ $# -ge 2 ] || die "--broker needs a name: kfake."
+            [ $# -ge 2 ] || die "--broker needs a name: kfake or tansu."
             export KAFKALITE_BROKER=$2
             folder=tests/compat
             shift

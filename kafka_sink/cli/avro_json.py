@@ -1,7 +1,7 @@
-"""Values of Avro as JSON, and back by their schema. Pure functions.
+"""Values in JSON as those of Avro, by their schema. Pure functions.
 
-Bytes are ``{"base64": "…"}`` or text, as in the rest of the lines; decimals, dates, times and timestamps are texts, and
-so are numbers that JSON does not have.
+It is the JSON that :mod:`kafka_sink.formats.avro.reading` makes: bytes are ``{"base64": "…"}`` or text; decimals,
+dates, times and timestamps are texts, and so are numbers that JSON does not have.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#logical-types; the JSON is not Avro's own JSON encoding,
 which names the types of unions.
@@ -9,8 +9,6 @@ which names the types of unions.
 
 from __future__ import annotations
 
-import base64
-import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -20,21 +18,6 @@ from kafka_sink.cli.json_records import bytes_from_json
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.schema import NULL, Array, AvroType, Fixed, Map, Primitive, Record, Union
 from kafka_sink.formats.avro.schema import Decimal as AvroDecimal
-
-
-def to_json(value: Any) -> Any:
-    """*value*, as fastavro reads it, as JSON's types."""
-    if isinstance(value, dict):
-        return {name: to_json(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [to_json(each) for each in value]
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def from_json(value: Any, kind: AvroType, path: str) -> Any:

@@ -6,12 +6,14 @@ payloads and columns of files make no difference. Runs on the main thread.
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any, Final
 
-from kafka_sink.cli.avro_json import to_json
 from kafka_sink.cli.json_records import bytes_from_json
 from kafka_sink.cli.typed_values import shown
 from kafka_sink.common.errors import SerializationError
@@ -58,7 +60,24 @@ class Comparable:
             return bytes_from_json(str(cell) if is_number else cell, self._column)
         if self.form == JSON and isinstance(cell, str):
             return self.of_payload(cell.encode("utf-8"))
-        return canonical(to_json(cell))
+        return canonical(_to_json(cell))
+
+
+def _to_json(value: Any) -> Any:
+    """*value*, as Python's libraries read it, as JSON's types."""
+    if isinstance(value, dict):
+        return {name: _to_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_to_json(each) for each in value]
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def canonical(value: Any) -> bytes:
@@ -80,9 +99,9 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
-    if isinstance(value, str) and (time := _TIME.fullmatch(value)):
+    if isinstance(value, str) and (moment := _TIME.fullmatch(value)):
         try:
-            return _in_utc(*time.groups())
+            return _in_utc(*moment.groups())
         except (ValueError, OverflowError):
             # There is no such day or hour: it is a text.
             return value

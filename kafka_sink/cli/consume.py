@@ -12,16 +12,15 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.json_records import Shown, to_json_line, undecodable
+from kafka_sink.cli.json_records import to_json_line
+from kafka_sink.cli.main import EXIT_NOT_SHOWN
 from kafka_sink.cli.typed_values import shown
 from kafka_sink.client.admin import LATEST as LATEST_OFFSET
 from kafka_sink.client.admin import AdminClient, AdminConfig
 from kafka_sink.client.config import ClientConfig
 from kafka_sink.common import config as configuration
-from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
-from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 from kafka_sink.formats.column_format import FORMATS
@@ -66,12 +65,14 @@ def consume(
     bootstrap_servers: str,
     timeout_ms: int,
     properties: dict[str, str],
-) -> None:
+) -> int:
     """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
     A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
     printed as {"base64": "…"}. With --format the value is printed as JSON: Avro and
-    Protobuf by its schema in the registry, JSON as it is, with or without the header of a registry.
+    Protobuf by its schema in the registry, JSON as it is, with or without the header of a registry. What cannot
+    be decoded is printed as {"hex": "…"} with the reason in the field error, the next records follow, and the exit code
+    is 3.
     """
     client = registry_options.client_of(registry)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
@@ -81,7 +82,13 @@ def consume(
     if isolation is not None:
         config["isolation.level"] = isolation
     stdout = sys.stdout.buffer
-    printed = 0
+    printed = refused = 0
+
+    def refuse(reason: str) -> None:
+        nonlocal refused
+        refused += 1
+        output.error_line(reason)
+
     with LogReader({"bootstrap.servers": bootstrap_servers, **config}) as reader:
         for record in reader.read(
             topic,
@@ -90,20 +97,17 @@ def consume(
             stop_at_end=not follow,
             max_records=max_records,
         ):
-            stdout.write(_line(record, show_key, show_value))
+            stdout.write(to_json_line(record, show_key, show_value, told=refuse))
             printed += 1
             if follow:
                 stdout.flush()
+    if refused:
+        output.error_line(f"{refused} of {printed} records could not be shown, and are printed in hexadecimal digits")
+        return EXIT_NOT_SHOWN
     if offset and not printed:
         with AdminClient(bootstrap_servers, _known_to(AdminConfig, config)) as admin:
             _tell_of_ends_before(offset, _ends(admin, topic, partitions))
-
-
-def _line(record: ConsumedRecord, key: Shown, value: Shown) -> bytes:
-    try:
-        return to_json_line(record, key, value)
-    except SerializationError as error:
-        raise undecodable(record, error) from None
+    return 0
 
 
 def _start(from_beginning: bool, offset: int | None, follow: bool) -> str | int:

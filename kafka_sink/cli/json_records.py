@@ -15,6 +15,7 @@ from typing import Any, Final
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP, Header
+from kafka_sink.common.text import json_text
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.producer.kafka_producer import ProducerRecord
 
@@ -24,13 +25,9 @@ Shown = Callable[[bytes | None], str]
 Read = Callable[[Any, str], bytes | None]
 
 _BASE64: Final = "base64"
+_HEX: Final = "hex"
 _USED_FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
 _FIELDS: Final = frozenset((*_USED_FIELDS, "topic", "offset"))
-
-
-def json_text(value: Any) -> str:
-    """*value* as JSON in one line."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def bytes_text(data: bytes | None) -> str:
@@ -38,21 +35,42 @@ def bytes_text(data: bytes | None) -> str:
     return json_text(bytes_to_json(data))
 
 
-def to_json_line(record: ConsumedRecord, key: Shown = bytes_text, value: Shown = bytes_text) -> bytes:
+def to_json_line(
+    record: ConsumedRecord,
+    key: Shown = bytes_text,
+    value: Shown = bytes_text,
+    *,
+    told: Callable[[str], None] = lambda reason: None,
+) -> bytes:
     """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none.
 
-    *key* and *value* make JSON of the record's.
+    *key* and *value* make JSON of the record's. What they refuse is written as ``{"hex": "…"}``, and ``error`` then
+    says where and why, which is *told* too.
     """
+    reasons: list[str] = []
+
+    def shown(form: Shown, payload: bytes | None) -> str:
+        try:
+            return form(payload)
+        except SerializationError as error:
+            reasons.append(str(undecodable(record, error)))
+            return json_text({_HEX: (payload or b"").hex()})
+
     fields = {
         "topic": json_text(record.topic),
         "partition": json_text(record.partition),
         "offset": json_text(record.offset),
         "timestamp": json_text(None if record.timestamp == NO_TIMESTAMP else record.timestamp),
-        "key": key(record.key),
-        "value": value(record.value),
+        "key": shown(key, record.key),
+        "value": shown(value, record.value),
         "headers": json_text([[name, bytes_to_json(each)] for name, each in record.headers]),
     }
-    return ("{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}\n").encode("utf-8")
+    if reasons:
+        fields["error"] = json_text("; ".join(reasons))
+        told("; ".join(reasons))
+    # Each field is encoded by itself: of one that is not ASCII a text takes four bytes a character.
+    encoded = (b'"%s": %s' % (name.encode(), text.encode("utf-8")) for name, text in fields.items())
+    return b"{" + b", ".join(encoded) + b"}\n"
 
 
 def bytes_from_json(value: Any, field: str) -> bytes | None:

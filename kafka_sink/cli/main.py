@@ -21,6 +21,8 @@ from kafka_sink.common.config import nearest
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
+#: ``consume``: there were records that could not be decoded.
+EXIT_NOT_SHOWN: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 COMMANDS: Final = (
@@ -71,7 +73,7 @@ class LazyGroup(CommandGroup):
 def cli(debug: bool) -> None:
     """Run a Kafka broker for development and tests, and inspect any Kafka cluster.
 
-    Exit codes: 0 success, 1 failure, 2 usage error.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 records that could not be decoded.
     """
     output.configure_logging(debug)
 

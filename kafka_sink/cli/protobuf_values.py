@@ -8,61 +8,75 @@ Source: https://protobuf.dev/programming-guides/json/.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from kafka_sink.cli.json_records import Read, Shown
+from kafka_sink.cli.json_records import Read
+from kafka_sink.cli.kept_schemas import KeptSchemas
 from kafka_sink.cli.value_schemas import TypedColumn, registered
-from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.errors import CorruptRecordError, SerializationError
+from kafka_sink.common.text import without_controls
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
 from kafka_sink.formats.protobuf.descriptors import check_installed, pool_of, read_schema
-from kafka_sink.formats.protobuf.parsing import message_names, parse_schema
+from kafka_sink.formats.protobuf.parsing import message_names, parse_file, parse_schema
+from kafka_sink.formats.protobuf.weighing import Scale
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import message_position, split_position, split_wire, wire_header
 
 
-def shown(column: str, registry: RegistryClient) -> Shown:
-    """What makes JSON of the keys or values, called *column*.
+def shown(column: str, registry: RegistryClient, most_values: int) -> Callable[[bytes], Iterator[str]]:
+    """What makes JSON of the keys or values, called *column*, with at most *most_values* values each.
 
     :raises FormatError: if a package is missing.
     """
     check_installed()
+    schemas = KeptSchemas(lambda schema_id: registry.schema(schema_id, PROTOBUF.upper()), _ReadSchema)
 
-    @cache
-    def messages(schema_id: int) -> tuple[str, dict[tuple[int, ...], str]]:
-        text = registry.schema(schema_id, PROTOBUF.upper())
-        return text, {position: name for name, position in message_names(text)}
-
-    def decoded(payload: bytes | None) -> str:
-        if payload is None:
-            return "null"
+    def decoded(payload: bytes) -> Iterator[str]:
         schema_id, data = split_wire(payload)
-        text, names = messages(schema_id)
+        schema = schemas.of(schema_id)
         position, data = split_position(data)
-        if position not in names:
+        if position not in schema.names:
             raise SerializationError(f"the {column} is of a message that schema {schema_id} does not have: {position}")
-        return _as_json(text, names[position], data, f"the {column} is no Protobuf of schema {schema_id}")
+        try:
+            yield schema.as_json(schema.names[position], data, most_values)
+        except CorruptRecordError as error:
+            raise SerializationError(f"the {column} is no Protobuf of schema {schema_id}: {error}") from None
 
     return decoded
 
 
-def _as_json(text: str, name: str, data: bytes, problem: str) -> str:
-    from google.protobuf import json_format
-    from google.protobuf.message import DecodeError
+class _ReadSchema:
+    """The messages of the schema *text*."""
 
-    try:
-        message = _class(text, name).FromString(data)
-        found: str = json_format.MessageToJson(
-            message,
-            always_print_fields_with_no_presence=True,
-            preserving_proto_field_name=True,
-            indent=None,
-            ensure_ascii=False,
-            descriptor_pool=pool_of(text),
-        )
-    except (DecodeError, json_format.Error, ValueError) as error:
-        raise SerializationError(f"{problem} ({error})") from None
-    return found
+    def __init__(self, text: str) -> None:
+        """:raises FormatError: if it is no valid schema."""
+        self.names = {position: name for name, position in message_names(text)}
+        self._scale = Scale(parse_file(text))
+        self._pool = pool_of(text)
+
+    def as_json(self, name: str, data: bytes, most_values: int) -> str:
+        """The JSON of the message *name*, which is *data*.
+
+        :raises CorruptRecordError: if it is none, or has too many values.
+        """
+        from google.protobuf import json_format, message_factory
+        from google.protobuf.message import DecodeError
+
+        self._scale.check(name, data, most_values)
+        try:
+            found: str = json_format.MessageToJson(
+                message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name)).FromString(data),
+                always_print_fields_with_no_presence=True,
+                preserving_proto_field_name=True,
+                indent=None,
+                ensure_ascii=False,
+                descriptor_pool=self._pool,
+            )
+        except (DecodeError, json_format.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise CorruptRecordError(f"{type(error).__name__}: {error}") from None
+        return without_controls(found)
 
 
 def writer(registry: RegistryClient, written: TypedColumn) -> Read:

@@ -46,13 +46,13 @@ def registry(command: C) -> C:
     return option(with_registry)  # type: ignore[return-value]
 
 
-def client_of(properties: dict[str, str]) -> RegistryClient | None:
-    """A client of the registry that *properties* name; None if they name none.
+def client_of(properties: dict[str, str], **limits: Any) -> RegistryClient | None:
+    """A client of the registry that *properties* name, with its *limits*; None if they name none.
 
     :raises ConfigError: if an option of the registry is invalid.
     """
     config, tls = registry_configs(properties)
-    return RegistryClient(config, tls) if config.urls else None
+    return RegistryClient(config, tls, **limits) if config.urls else None
 
 
 def _warn_of_secrets(properties: dict[str, str]) -> None:

@@ -1,29 +1,46 @@
 """Keys and values in a format, one at a time: shown as JSON, and made of JSON.
 
-Runs on the main thread. The schemas of a registry are asked for once each.
+Runs on the main thread, or on those of the pages. The schemas of a registry are asked for once each. Neither a record
+nor a schema is trusted: what is made of one is bounded, and one that cannot be shown is refused with the reason.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from kafka_sink.cli import avro_json, protobuf_values
-from kafka_sink.cli.json_records import Read, Shown, bytes_text, json_text
+from kafka_sink.cli.json_records import Read, Shown, bytes_text
+from kafka_sink.cli.kept_schemas import KeptSchemas
 from kafka_sink.cli.value_schemas import TypedColumn, registered
-from kafka_sink.common.errors import ConfigError, SerializationError
+from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
+from kafka_sink.common.text import without_controls
 from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.reading import check_json
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import split_wire, wire_header
+from kafka_sink.ui.shown import SHOWN_CHARACTERS
+
+#: The JSON of a payload, piece by piece: who needs only its beginning takes no more.
+Pieces = Callable[[bytes], Iterator[str]]
+
+#: The JSON of a record is at most so long, and so many times as long as the record.
+_MOST_CHARACTERS: Final = 4 << 20
+_MOST_TIMES: Final = 4
+#: Google's library makes objects of the whole message, of about 200 bytes a value.
+_MOST_VALUES: Final = 200_000
+_MOST_VALUES_OF_PAGE: Final = 10_000
 
 
 def shown(form: str | None, column: str, registry: RegistryClient | None) -> Shown:
     """What makes JSON of the keys or values, called *column*, in the format *form*; None: text or base64.
+
+    What it returns raises SerializationError for a payload that cannot be shown.
 
     :raises ConfigError: if the format needs a registry and there is none, or if its package is not installed.
     """
@@ -33,52 +50,65 @@ def shown(form: str | None, column: str, registry: RegistryClient | None) -> Sho
         return lambda payload: "null" if payload is None else _json_of(payload, column)
     if registry is None:
         raise ConfigError(f"{form.capitalize()} is read by the schemas of a registry; give --registry URL")
-    return protobuf_values.shown(column, registry) if form == PROTOBUF else _shown_avro(column, registry)
+    return _whole(_pieces(form, column, registry, _MOST_VALUES), column)
 
 
-def shown_by_schema(registry: RegistryClient) -> Shown:
-    """What makes JSON of values of Avro and of Protobuf, as the types of their schemas say; of Protobuf, if its
-    packages are installed.
-
-    :raises ConfigError: if the package of Avro is not installed.
+def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
+    """What makes the beginning of the JSON of values of Avro and of Protobuf, as the types of their schemas say: more
+    than a page shows, or all of it. Of Protobuf, if its packages are installed.
     """
-    by_kind = {AVRO.upper(): shown(AVRO, "value", registry)}
-    # Who has no such schemas needs no such packages.
-    with contextlib.suppress(FormatError):
-        by_kind[PROTOBUF.upper()] = shown(PROTOBUF, "value", registry)
-    kind_of = cache(registry.kind)
+    by_kind = {AVRO.upper(): _pieces(AVRO, "value", registry, _MOST_VALUES_OF_PAGE)}
+    try:
+        by_kind[PROTOBUF.upper()] = _pieces(PROTOBUF, "value", registry, _MOST_VALUES_OF_PAGE)
+    except FormatError as error:
+        missing = str(error)
+    kinds = KeptSchemas(registry.kind, str)
 
-    def decoded(payload: bytes | None) -> str:
-        if payload is None:
-            return "null"
+    def decoded(payload: bytes) -> str:
         schema_id, _ = split_wire(payload)
-        kind = kind_of(schema_id)
+        kind = kinds.of(schema_id)
         if kind not in by_kind:
-            raise SerializationError(f"schema {schema_id} is {kind}, which is not decoded here")
-        return by_kind[kind](payload)
+            why = missing if kind == PROTOBUF.upper() else "which is not decoded here"
+            raise SerializationError(f"schema {schema_id} is {kind!r}, {why}")
+        found = ""
+        for piece in by_kind[kind](payload):
+            found += piece
+            if len(found) > SHOWN_CHARACTERS:
+                break
+        return found
 
     return decoded
 
 
-def _shown_avro(column: str, registry: RegistryClient) -> Shown:
-    fastavro = _fastavro()
+def _pieces(form: str, column: str, registry: RegistryClient, most_values: int) -> Pieces:
+    """:raises FormatError: if a package of the format is missing."""
+    return protobuf_values.shown(column, registry, most_values) if form == PROTOBUF else _of_avro(column, registry)
 
-    @cache
-    def schema(schema_id: int) -> Any:
-        return fastavro.parse_schema(json.loads(registry.schema(schema_id)))
 
-    def decoded(payload: bytes | None) -> str:
+def _whole(pieces: Pieces, column: str) -> Shown:
+    def text(payload: bytes | None) -> str:
         if payload is None:
             return "null"
+        most = _MOST_CHARACTERS + _MOST_TIMES * len(payload)
+        found = io.StringIO()
+        for piece in pieces(payload):
+            most -= found.write(piece)
+            if most < 0:
+                raise SerializationError(f"the {column} of {len(payload)} bytes is too long as JSON to be shown")
+        return found.getvalue()
+
+    return text
+
+
+def _of_avro(column: str, registry: RegistryClient) -> Pieces:
+    readers = KeptSchemas(registry.schema, DatumReader)
+
+    def decoded(payload: bytes) -> Iterator[str]:
         schema_id, data = split_wire(payload)
-        source = io.BytesIO(data)
         try:
-            value = fastavro.schemaless_reader(source, schema(schema_id), None)
-        except (EOFError, ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
-            raise SerializationError(f"the {column} is no Avro of schema {schema_id} ({error!r})") from None
-        if source.tell() != len(data):
-            raise SerializationError(f"the {column} has bytes after the Avro of schema {schema_id}")
-        return json_text(avro_json.to_json(value))
+            yield from readers.of(schema_id).pieces(data)
+        except CorruptRecordError as error:
+            raise SerializationError(f"the {column} is no Avro of schema {schema_id}: {error}") from None
 
     return decoded
 
@@ -88,11 +118,11 @@ def _json_of(payload: bytes, column: str) -> str:
     data = split_wire(payload)[1] if payload[:1] == b"\0" else payload
     try:
         text = data.decode("utf-8")
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
+        check_json(text)
+    except (UnicodeDecodeError, CorruptRecordError) as error:
         raise SerializationError(f"the {column} is no JSON ({error})") from None
     # In JSON a line feed stands between values, never within a text.
-    return text.replace("\n", " ").replace("\r", " ")
+    return without_controls(text.replace("\n", " ").replace("\r", " "))
 
 
 def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kafka_sink.ui.server import PageServer
 
 DEFAULT_PORT: Final = 8088
+#: A page does not wait longer for a schema.
+_REGISTRY_MS: Final = 1_000
 
 
 def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
@@ -65,7 +67,7 @@ def ui(
     # It brings the producer along, for which kafkalite broker, which takes its server from here, does not wait.
     from kafka_sink.cli.typed_values import shown_by_schema
 
-    client = registry_options.client_of(registry)
+    client = registry_options.client_of(registry, timeout_ms=_REGISTRY_MS, rounds=1)
     decode = None if client is None else shown_by_schema(client)
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decode}
     server = page_server(bootstrap_servers, port, **more)

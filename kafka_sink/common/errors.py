@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, Self
 
+from kafka_sink.common.text import printable
+
 
 class ErrorCode(IntEnum):
     """Protocol error codes that this project sends or understands; other codes are mapped to UNKNOWN_SERVER_ERROR."""
@@ -192,15 +194,6 @@ class CorruptRecordError(ProtocolError):
 
 #: A string in the protocol has at most 32,767 bytes, and a character has at most four.
 _LONGEST_TEXT: Final = 4000
-
-
-def printable(text: str) -> str:
-    """*text* with control characters, line breaks and marks of the writing direction escaped, as in ``\\x1b``."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 class ApiError(KafkaError):

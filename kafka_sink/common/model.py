@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from kafka_sink.common.errors import printable
+from kafka_sink.common.text import printable
 
 #: A record header as the log stores it: key (UTF-8 text) and value (None = null).
 Header = tuple[str, bytes | None]

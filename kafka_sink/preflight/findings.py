@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.errors import printable
 from kafka_sink.common.html_table import html_table
+from kafka_sink.common.text import printable
 
 
 class Status(Enum):

@@ -26,7 +26,7 @@ from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndp
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.tls_context import TlsContexts
 from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
-from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
+from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError, UnusableSchemaError
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 #: The type of a schema that a registry assumes.
@@ -92,7 +92,8 @@ class RegistryClient:
         """The latest version of *subject*, which must be of the type *kind*.
 
         :raises SchemaNotFoundError: if there is none.
-        :raises RegistryError: if it is of another type, or refers to other subjects; or the registry cannot be reached.
+        :raises UnusableSchemaError: if it is of another type, or refers to other subjects.
+        :raises RegistryError: if the registry cannot be reached.
         """
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         return RegisteredSchema(self._id(answer), _alone(f"the latest schema of subject {subject}", answer, kind))
@@ -101,7 +102,8 @@ class RegistryClient:
         """The schema with this id, which must be of the type *kind*.
 
         :raises SchemaNotFoundError: if there is none.
-        :raises RegistryError: if it is of another type, or refers to other subjects; or the registry cannot be reached.
+        :raises UnusableSchemaError: if it is of another type, or refers to other subjects.
+        :raises RegistryError: if the registry cannot be reached.
         """
         return _alone(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
@@ -253,9 +255,9 @@ def _alone(what: str, answer: dict[str, Any], kind: str) -> str:
     """The schema in *answer*, called *what*, of the type *kind* and without references to others."""
     schema, found = answer.get("schema"), answer.get("schemaType", AVRO)
     if found != kind or not isinstance(schema, str):
-        raise RegistryError(f"{what} is {found!r}, expected {kind}; choose another one")
+        raise UnusableSchemaError(f"{what} is {found!r}, expected {kind}; choose another one")
     if answer.get("references"):
-        raise RegistryError(f"{what} refers to other subjects, which is not supported; register it as one schema")
+        raise UnusableSchemaError(f"{what} refers to other subjects, which is not supported; register it as one schema")
     return schema
 
 

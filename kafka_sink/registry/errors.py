@@ -15,3 +15,7 @@ class IncompatibleSchemaError(RegistryError):
 
 class SchemaNotFoundError(RegistryError):
     """The registry has no such subject, version or schema."""
+
+
+class UnusableSchemaError(RegistryError):
+    """A schema is of another type than is expected, or refers to other subjects."""

@@ -25,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.text import printable
 from kafka_sink.common.version import VERSION
 from kafka_sink.ui import shown
 from kafka_sink.ui.cluster_view import (
@@ -34,6 +35,9 @@ from kafka_sink.ui.cluster_view import (
     ClusterView,
 )
 from kafka_sink.ui.reports import Reports
+
+#: A record of a megabyte may have a quarter of a million.
+MOST_HEADERS: Final = 20
 
 _HERE: Final = Path(__file__).parent
 #: Under which names the page's own host is reached; the port may be that of a tunnel.
@@ -90,6 +94,7 @@ class Pages:
     def __init__(self, cluster: ClusterView, reports: Reports | None, view: shown.ByteView) -> None:
         self._cluster = cluster
         self._reports = reports
+        self._view = view
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
@@ -98,10 +103,13 @@ class Pages:
             rate=shown.shown_rate,
             age=shown.shown_age,
             time=shown.shown_time,
-            shown=view,
+            one_line=printable,
         )
         self._templates.globals.update(
-            version=VERSION, servers=cluster.bootstrap_servers, has_reports=reports is not None
+            most_headers=MOST_HEADERS,
+            version=VERSION,
+            servers=cluster.bootstrap_servers,
+            has_reports=reports is not None,
         )
 
     def app(self) -> Starlette:
@@ -138,7 +146,8 @@ class Pages:
 
         def values() -> Values:
             topic = self._cluster.topic(name)
-            return {"topic": topic, "records": self._cluster.records(name, key), "searched": SEARCHED_OFFSETS}
+            records = self._cluster.records(name, key)
+            return {"topic": topic, "records": records, "shown": self._view.of_page(), "searched": SEARCHED_OFFSETS}
 
         return self._page("topic", values, name=name, query=key)
 

@@ -11,11 +11,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaError, SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.common.text import printable
 from kafka_sink.common.write_history import Write
 
 #: Of a key or value so many characters are shown.
@@ -24,6 +26,8 @@ SHOWN_CHARACTERS: Final = 2_000
 _WIRE_HEAD: Final = 5
 _HIGHEST_ID: Final = 1 << 24
 
+#: So long values of a page are decoded.
+_PAGE_MS: Final = 1_000
 #: A registry that cannot be reached takes seconds for each value.
 _REGISTRY_PAUSE_MS: Final = 30_000
 
@@ -35,17 +39,19 @@ _CHART_WIDTH: Final = 960
 
 @dataclass(frozen=True, slots=True)
 class ShownBytes:
-    """A key or value as text; *kind* says what the bytes are, and *rest* how many are not shown."""
+    """A key or value as text; *kind* says what the bytes are, *rest* how many of them are not shown (None: some), and
+    *problem* why they are not shown as what they are."""
 
     kind: str
     text: str
-    rest: int
+    rest: int | None
+    problem: str = ""
 
 
 class ByteView:
     """Shows keys and values; those in Confluent's wire format by their schemas, if *decode* knows these.
 
-    :param decode: makes JSON of a value in the wire format.
+    :param decode: makes JSON of a value in the wire format; of a long one its beginning is enough.
     """
 
     def __init__(self, decode: Callable[[bytes], str] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -53,41 +59,53 @@ class ByteView:
         self._clock = clock
         self._not_before_ms: int | None = None
 
-    def __call__(self, data: bytes | None) -> ShownBytes:
-        """*data* as text, or in hexadecimal digits if it is none."""
+    def of_page(self) -> Callable[[bytes | None], ShownBytes]:
+        """What shows the keys and values of one page, and ends to decode them after a second."""
+        return partial(self, until_ms=self._clock.monotonic_ms() + _PAGE_MS)
+
+    def __call__(self, data: bytes | None, until_ms: int | None = None) -> ShownBytes:
+        """*data* as text, or in hexadecimal digits if it is none, or is not decoded *until_ms*."""
         if data is None:
             return ShownBytes("null", "null", 0)
         if not data:
             return ShownBytes("empty", "", 0)
         if (text := _text(data)) is not None:
-            return _shown_text("JSON" if _is_json(data) else "text", text)
-        kind = "bytes"
+            return _shown_text("JSON" if _is_json(data) else "text", text, len(text[SHOWN_CHARACTERS:].encode()))
+        kind, problem = "bytes", ""
         if len(data) > _WIRE_HEAD and data[0] == 0 and 0 < (schema := int.from_bytes(data[1:_WIRE_HEAD])) < _HIGHEST_ID:
             kind = f"schema {schema}"
             if _is_json(body := data[_WIRE_HEAD:]):
-                return _shown_text(kind, body.decode())
-            if (decoded := self._decoded(data)) is not None:
-                return _shown_text(kind, decoded)
+                return _shown_text(kind, body.decode(), 0)
+            try:
+                if (decoded := self._decoded(data, until_ms)) is not None:
+                    return _shown_text(kind, decoded, None if len(decoded) > SHOWN_CHARACTERS else 0)
+            except SerializationError as error:
+                problem = printable(str(error))
         part = data[: SHOWN_CHARACTERS // 3]
-        return ShownBytes(kind, part.hex(" "), len(data) - len(part))
+        return ShownBytes(kind, part.hex(" "), len(data) - len(part), problem)
 
-    def _decoded(self, data: bytes) -> str | None:
-        """The JSON of *data*; None if it is not known. A registry that failed is left alone for a while."""
+    def _decoded(self, data: bytes, until_ms: int | None) -> str | None:
+        """The beginning of the JSON of *data*; None if it is not known. A registry that failed is left alone.
+
+        :raises SerializationError: if *data* cannot be decoded, or not in time.
+        """
         now_ms = self._clock.monotonic_ms()
         if self._decode is None or (self._not_before_ms is not None and now_ms < self._not_before_ms):
             return None
+        if until_ms is not None and now_ms > until_ms:
+            raise SerializationError(f"not decoded, for this page has taken {_PAGE_MS} ms; reload it")
         try:
             return self._decode(data)
         except SerializationError:
-            return None
+            raise
         except KafkaError as error:
             self._not_before_ms = self._clock.monotonic_ms() + _REGISTRY_PAUSE_MS
             _log.warning("values are shown without their schemas for %d s: %s", _REGISTRY_PAUSE_MS // 1000, error)
             return None
 
 
-def _shown_text(kind: str, text: str) -> ShownBytes:
-    return ShownBytes(kind, _printable(text[:SHOWN_CHARACTERS]), len(text[SHOWN_CHARACTERS:].encode()))
+def _shown_text(kind: str, text: str, rest: int | None) -> ShownBytes:
+    return ShownBytes(kind, _printable(text[:SHOWN_CHARACTERS]), rest)
 
 
 def _text(data: bytes) -> str | None:

@@ -47,6 +47,18 @@ BROKERS = {
         nodes=3,
         source=ROOT / "tests" / "brokers" / "kfake",
     ),
+    "tansu": OtherBroker(
+        "cargo",
+        lambda folder: [
+            *("cargo", "install", "tansu", "--version", "0.6.0", "--locked", "--features", "libsql"),
+            *("--root", str(folder)),
+        ],
+        lambda folder, port: [
+            *(str(folder / "bin" / "tansu"), "broker", "--storage-engine=sqlite://tansu.db"),
+            *(f"--{listener}=tcp://127.0.0.1:{port}" for listener in ("listener-url", "advertised-listener-url")),
+        ],
+        nodes=1,
+    ),
 }
 
 
@@ -87,6 +99,63 @@ LACKS: dict[str, dict[str, str]] = {
         "test_transactions_timed_out_before_decision": "it does not abort transactions that time out",
         "test_kafkas_own_tool_finds_transactional_batches": "it keeps no log on disk",
         "test_worker_killed_repeatedly": "OffsetFetch of a group without offsets is an error for the test's reader",
+    },
+    "tansu": {
+        **dict.fromkeys(
+            (
+                "test_every_answer_is_kafkas",
+                "test_what_was_committed_is_read",
+                "test_nothing_is_seen_before_the_commit",
+                "test_kafkas_own_tool_finds_transactional_batches",
+                "test_offsets_are_committed_with_the_transaction",
+                "test_a_member_that_the_group_does_not_know",
+                "test_a_second_producer_fences_the_first",
+                "test_a_fenced_producer_that_goes_on_sending",
+                "test_librdkafka_and_we_fence_each_other",
+                "test_calls_out_of_order_are_refused",
+                "test_a_time_out_above_the_brokers_limit",
+                "test_closing_aborts_the_open_transaction",
+                "test_worker_killed_repeatedly",
+                "test_read_committed_skips_aborted",
+                "test_a_transaction_of_one_producer",
+            ),
+            "it has no EndTxn",
+        ),
+        **dict.fromkeys(
+            (
+                "test_exactly_once_survives",
+                "test_partly_timed_out_decided_batch",
+                "test_wholly_timed_out_decided_batch",
+                "test_transactions_timed_out_before_decision",
+                "test_transactions_of_others_are_shown_and_ended",
+                "test_a_hanging_transaction_is_found",
+                "test_a_broker_that_verifies_is_written_to",
+                "test_killed_spark_is_exact",
+                "test_pages_show_a_real_kafka",
+                "test_brokers_without_two_phase_commit",
+            ),
+            "it has no ListTransactions, so exactly once is refused",
+        ),
+        **dict.fromkeys(
+            (
+                "test_groups_are_answered_as_kafka_does",
+                "test_the_same_bytes_get_the_same_answers",
+                "test_only_the_known_apis_are_not_served",
+                "test_invalid_admin_requests_raise_kafkas_errors",
+                "test_groups_are_shown_reset_and_deleted",
+            ),
+            "it does not answer as Kafka in all details",
+        ),
+        "test_batches_over_the_topics_limit": "it accepts batches over max.message.bytes",
+        **dict.fromkeys(
+            (
+                "test_every_codec_and_answers_smaller_than_the_data[snappy]",
+                "test_columns_arrive_unchanged_and_kafka_finds_batches_valid[snappy]",
+            ),
+            "it refuses snappy, and then closes every connection",
+        ),
+        "test_deleted_records_are_not_there_any_more": "it does not delete records",
+        "test_an_unknown_topic_is_not_made": "it closes the connection",
     },
 }
 

@@ -38,19 +38,45 @@ _ARROW: Final = {
 }
 
 
+#: Defaults of records within one another are written out, and there may be exponentially many.
+MOST_VALUES: Final = 5_000
+_SHOWN: Final = 200
+
+
 def default_column(field: Field, path: str) -> tuple[AvroType, pa.Array]:
     """The type of the default (of a union its first one, and no logical type) and an array with the default.
 
     :raises FormatError: if the default is none of its type.
     """
-    kind = _plain(field.type.branches[0] if isinstance(field.type, Union) else field.type)
+    declared = field.type.branches[0] if isinstance(field.type, Union) else field.type
+    if _has_more(declared, MOST_VALUES):
+        raise FormatError(
+            f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
+            "with all names written out; add the column, or change the schema"
+        )
+    kind = _plain(declared)
     try:
         return kind, pa.array([_value(kind, field.default)], _arrow(kind))
-    except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError):
+    except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):
         raise FormatError(
-            f"column '{path}' is missing, and the default {field.default!r} of the schema's field is no {kind}; "
-            "correct the schema, or add the column"
+            f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
+            f"{kind}; correct the schema, or add the column"
         ) from None
+
+
+def _has_more(avro: AvroType, most: int) -> bool:
+    """Whether *avro* has more than *most* types, with all names written out."""
+    waiting = [avro]
+    while waiting and most >= 0:
+        most -= 1
+        match waiting.pop():
+            case Array(inner) | Map(inner):
+                waiting.append(inner)
+            case Record() as record:
+                waiting += [each.type for each in record.fields]
+            case Union() as union:
+                waiting += union.branches
+    return most < 0
 
 
 def _plain(avro: AvroType) -> AvroType:

@@ -160,6 +160,10 @@ class EnumWriter:
         return only_present(varint_fields(numbers(found, np.int32).astype(np.int64)), absent)
 
 
+#: Of Spark's decimals, and of Arrow's with 128 bits.
+MOST_DIGITS: Final = 38
+
+
 @dataclass(frozen=True, slots=True)
 class DecimalWriter:
     """The logical type decimal, on bytes or fixed."""
@@ -171,7 +175,7 @@ class DecimalWriter:
         """See :class:`Writer`."""
         if not len(array):
             return []
-        target = pa.decimal128(self.target.precision, self.target.scale)
+        target = pa.decimal128(min(self.target.precision, MOST_DIGITS), self.target.scale)
         if array.type != target:
             self._check_digits(array, absent)
             if absent is not None:
@@ -183,7 +187,7 @@ class DecimalWriter:
 
     def _check_digits(self, array: pa.Array, absent: Absent) -> None:
         """:raises RowSerializationError: if a value has more digits before the point than the schema allows."""
-        digits = self.target.precision - self.target.scale
+        digits = min(self.target.precision, MOST_DIGITS) - self.target.scale
         if array.type.precision - array.type.scale <= digits:
             return
         limit = pa.scalar(decimal.Decimal(10) ** digits, array.type)

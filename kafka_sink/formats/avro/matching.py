@@ -26,6 +26,7 @@ from kafka_sink.formats.avro.compounds import (
 )
 from kafka_sink.formats.avro.defaults import default_column
 from kafka_sink.formats.avro.leaves import (
+    MOST_DIGITS,
     BooleanWriter,
     BytesWriter,
     ConstantWriter,
@@ -69,6 +70,10 @@ _NUMBERS: Final[Mapping[str, Mapping[pa.DataType, type[np.generic]]]] = {
     "float": {**_INTS, pa.int64(): np.int64, pa.float32(): np.float32},
     "double": {**_INTS, pa.int64(): np.int64, **_FLOATS},
 }
+#: A decimal of fixed is written in passes over eight bytes each.
+_MOST_DECIMAL_BYTES: Final = 512
+#: A default is written into each row.
+_MOST_DEFAULT_BYTES: Final = 1 << 16
 _PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
@@ -113,6 +118,9 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
         case Decimal() if pa.types.is_decimal128(kind):
             if kind.scale > avro.scale:
                 raise _mismatch(avro, kind, path, f"round it: cast('decimal({avro.precision},{avro.scale})')")
+            if avro.scale > MOST_DIGITS or (avro.size or 0) > _MOST_DECIMAL_BYTES:
+                remedy = f"a scale is at most {MOST_DIGITS} and a fixed {_MOST_DECIMAL_BYTES} bytes: change the schema"
+                raise _mismatch(avro, kind, path, remedy)
             return DecimalWriter(path, avro)
         case Fixed() if is_bytes(kind):
             return FixedWriter(path, avro.size)
@@ -161,6 +169,11 @@ def _default_bytes(field: Field, path: str) -> bytes:
     except RowSerializationError as error:
         raise FormatError(f"the default of the schema's field '{field.name}' {error.problem}") from None
     data, _ = joined(pieces, 1)
+    if len(data) > _MOST_DEFAULT_BYTES:
+        raise FormatError(
+            f"column '{path}' is missing, and the default of the schema's field has {len(data)} bytes, more than "
+            f"{_MOST_DEFAULT_BYTES}; add the column, or change the schema"
+        )
     return prefix + bytes(data)
 
 

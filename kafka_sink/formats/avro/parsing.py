@@ -1,12 +1,18 @@
 """Parses the JSON of an Avro schema and checks it. Called on the driver and once per task; it reads no rows.
 
+A schema comes from a registry, or from whoever wrote a record, so it is not trusted: see
+:mod:`kafka_sink.formats.bounds`.
+
 Source: https://avro.apache.org/docs/1.12.0/specification/#schema-declaration.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka_sink.formats.avro.schema import (
@@ -22,9 +28,18 @@ from kafka_sink.formats.avro.schema import (
     Map,
     Primitive,
     Record,
+    Reference,
     Union,
 )
+from kafka_sink.formats.bounds import MOST_DEPTH, check_size
 from kafka_sink.formats.errors import FormatError
+
+#: A row has at most so many values below one another and side by side: names stand for all that they declare.
+MOST_TYPES: Final = 100_000
+#: A longer fixed is larger than a record may be by default.
+MOST_FIXED_BYTES: Final = 1 << 20
+#: Arrow's decimals have at most 76 digits, and Spark's 38.
+MOST_PRECISION: Final = 1_000
 
 #: The logical types that are known of each type. Others are ignored, as Avro demands.
 _LOGICAL: Final[Mapping[str, frozenset[str]]] = {
@@ -43,29 +58,69 @@ _LOGICAL: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+@dataclass(frozen=True)
+class ReadSchema:
+    """A schema that is read by: its type, and the records that contain themselves by their names."""
+
+    type: AvroType
+    records: Mapping[str, AvroType]
+
+
 def parse_schema(text: str) -> AvroType:
     """The type that the JSON *text* declares; a bare name of a primitive type is accepted without its quotes.
 
-    :raises FormatError: if it is no valid schema, or one that refers to itself; the text says where.
+    :raises FormatError: if it is no valid schema, one that refers to itself, or one beyond the bounds; the text says
+        where.
     """
+    return _parsed(text, _Parser())
+
+
+def parse_to_read(text: str) -> ReadSchema:
+    """As :func:`parse_schema`, of a schema that may refer to itself."""
+    parser = _Parser(is_read=True)
+    found = _parsed(text, parser)
+    return ReadSchema(found, {name: each for name, each in parser.named.items() if each is not None})
+
+
+def _parsed(text: str, parser: _Parser) -> AvroType:
+    check_size(text, "Avro schema")
     stripped = text.strip()
     try:
         declared = stripped if stripped in PRIMITIVES else json.loads(stripped)
-        return _Parser().type(declared, "", "the schema")
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"the Avro schema is no JSON: {error}; it begins with {stripped[:60]!r}") from None
-    except RecursionError:
-        raise FormatError("the Avro schema is nested too deeply to be read") from None
+    return parser.type(declared, "", "the schema")
 
 
 class _Parser:
     """The named types of one schema; None stands for one whose declaration has not ended."""
 
-    def __init__(self) -> None:
-        self._named: dict[str, AvroType | None] = {}
+    def __init__(self, *, is_read: bool = False) -> None:
+        self.named: dict[str, AvroType | None] = {}
+        self._is_read = is_read
+        # How many types a row has with all names written out, and of them those of each name.
+        self._count = 0
+        self._counts: dict[str, int] = {}
+        self._depth = 0
 
     def type(self, declared: Any, namespace: str, place: str) -> AvroType:
         """:raises FormatError: see :func:`parse_schema`."""
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
+        found = self._type(declared, namespace, place)
+        self._depth -= 1
+        self._counted(1)
+        return found
+
+    def _counted(self, more: int) -> None:
+        self._count += more
+        if self._count > MOST_TYPES and not self._is_read:
+            raise FormatError(
+                f"a row of the Avro schema has more than {MOST_TYPES} values, with all names written out; correct it"
+            )
+
+    def _type(self, declared: Any, namespace: str, place: str) -> AvroType:
         if isinstance(declared, str):
             return self._by_name(declared, namespace, place)
         if isinstance(declared, list):
@@ -96,19 +151,23 @@ class _Parser:
         if kind not in PRIMITIVES:
             return self._by_name(kind, namespace, place)
         logical = declared.get("logicalType")
-        return Primitive(kind, logical if logical in _LOGICAL.get(kind, ()) else None)
+        known = isinstance(logical, str) and logical in _LOGICAL.get(kind, ())
+        return Primitive(kind, logical if known else None)
 
     def _by_name(self, name: str, namespace: str, place: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         for candidate in (full, name):
-            if candidate in self._named:
-                found = self._named[candidate]
+            if candidate in self.named:
+                found = self.named[candidate]
+                if found is None and self._is_read:
+                    return Reference(candidate)
                 if found is None:
                     raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
+                self._counted(self._counts[candidate])
                 return found
-        raise FormatError(f"{place} has the unknown type {name!r}; declare it where it is used first")
+        raise FormatError(f"{place} has the unknown type {_shown(name)}; declare it where it is used first")
 
     def _union(self, declared: list[Any], namespace: str, place: str) -> Union:
         branches = tuple(self.type(branch, namespace, place) for branch in declared)
@@ -116,8 +175,8 @@ class _Parser:
             raise FormatError(f"{place} is a union without types")
         if any(isinstance(branch, Union) for branch in branches):
             raise FormatError(f"{place} is a union within a union; write its types into the outer one")
-        kinds = [_kind_in_union(branch) for branch in branches]
-        twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
+        kinds = Counter(_kind_in_union(branch) for branch in branches)
+        twice = next((kind for kind, count in kinds.items() if count > 1), None)
         if twice is not None:
             raise FormatError(f"{place} is a union that has {twice} twice")
         return Union(branches)
@@ -133,10 +192,12 @@ class _Parser:
             full = name
         else:
             inside = declared.get("namespace", namespace)
+            if not isinstance(inside, str | None):
+                raise FormatError(f"{place} has the namespace {_shown(inside)}, expected names with dots between")
             full = f"{inside}.{name}" if inside else name
-        if full in self._named:
+        if full in self.named:
             raise FormatError(f"{place} declares {full} a second time; refer to it by its name")
-        self._named[full] = None
+        self.named[full] = None
         return full, full.rpartition(".")[0]
 
     def _record(self, declared: Mapping[str, Any], namespace: str, place: str) -> Record:
@@ -145,6 +206,7 @@ class _Parser:
         if not isinstance(listed, list):
             raise FormatError(f"{place} (record {full}) has no list of fields")
         fields: dict[str, Field] = {}
+        before = self._count
         for each in listed:
             name = each.get("name") if isinstance(each, dict) else None
             if not isinstance(name, str) or not NAME.fullmatch(name) or name in fields:
@@ -155,7 +217,7 @@ class _Parser:
             kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
             fields[name] = Field(name, kind, each.get("default", NO_DEFAULT))
         record = Record(full, tuple(fields.values()))
-        self._named[full] = record
+        self.named[full], self._counts[full] = record, self._count - before
         return record
 
     def _enum(self, declared: Mapping[str, Any], namespace: str, place: str) -> Enum:
@@ -168,27 +230,35 @@ class _Parser:
         ):
             raise FormatError(f"{place} (enum {full}) has the symbols {_shown(symbols)}, expected names, each once")
         enum = Enum(full, tuple(symbols))
-        self._named[full] = enum
+        self.named[full], self._counts[full] = enum, 0
         return enum
 
     def _fixed(self, declared: Mapping[str, Any], namespace: str, place: str) -> Fixed | Decimal:
         full, _ = self._begin(declared, namespace, place)
         size = declared.get("size")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-            raise FormatError(f"{place} (fixed {full}) has the size {_shown(size)}, expected a number of bytes")
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST_FIXED_BYTES:
+            raise FormatError(
+                f"{place} (fixed {full}) has the size {_shown(size)}, expected a number of bytes up to "
+                f"{MOST_FIXED_BYTES}"
+            )
         found = _decimal(declared, size) or Fixed(full, size)
-        self._named[full] = found
+        self.named[full], self._counts[full] = found, 0
         return found
 
 
 def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:
-    """The decimal that *declared* is; None if it is none, or an invalid one, which Avro takes for plain bytes."""
+    """The decimal that *declared* is; None if it is none, or an invalid one, which Avro takes for plain bytes.
+
+    :raises FormatError: if it has more digits than anything reads.
+    """
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     if declared.get("logicalType") != "decimal" or not isinstance(precision, int) or not isinstance(scale, int):
         return None
     if not 0 <= scale <= precision or precision < 1:
         return None
-    if size is not None and (size == 0 or 10**precision > 1 << (8 * size - 1)):
+    if precision > MOST_PRECISION:
+        raise FormatError(f"the Avro schema has a decimal of {_shown(precision)} digits, more than {MOST_PRECISION}")
+    if size is not None and (size == 0 or precision > math.floor(math.log10(2) * (8 * size - 1))):
         return None
     return Decimal(precision, scale, size)
 

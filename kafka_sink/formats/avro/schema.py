@@ -17,6 +17,9 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: The default of a field that has none; ``null`` is a default.
 NO_DEFAULT: Final = object()
 
+#: Of a union so many types are named.
+_SHOWN_BRANCHES: Final = 8
+
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -118,9 +121,21 @@ class Union:
         return tuple(branch for branch in self.branches if branch != NULL)
 
     def __str__(self) -> str:
-        return f"union of {', '.join(map(str, self.branches))}"
+        more = len(self.branches) - _SHOWN_BRANCHES
+        shown = ", ".join(map(str, self.branches[:_SHOWN_BRANCHES]))
+        return f"union of {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-AvroType: TypeAlias = Primitive | Decimal | Fixed | Enum | Array | Map | Record | Union
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The record *name*, within itself. Only schemas that are read by have it: a row cannot contain itself."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"record {self.name}"
+
+
+AvroType: TypeAlias = Primitive | Decimal | Fixed | Enum | Array | Map | Record | Union | Reference
 
 NULL: Final = Primitive("null")

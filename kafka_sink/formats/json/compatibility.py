@@ -10,9 +10,11 @@ https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, Final
 
+from kafka_sink.formats.bounds import MOST_DEPTH, check_size
 from kafka_sink.formats.errors import FormatError
 
 _COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
@@ -20,20 +22,63 @@ _NOTES: Final = frozenset(
     {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "contentEncoding"}
 )
 _OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
+#: Each alternative of one is compared with each of the other, down to the leaves.
+_MOST_COMPARED: Final = 100_000
 
 
 def parse_schema(text: str) -> Any:
     """The JSON Schema that *text* is: an object, or a boolean.
 
-    :raises FormatError: if it is none; the text says why.
+    :raises FormatError: if it is none, or one beyond the bounds; the text says why.
     """
+    check_size(text, "JSON Schema")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
     if not isinstance(found, dict | bool):
         raise FormatError(f"the JSON Schema is {text[:60]!r}, expected an object")
+    _check_shape(found)
     return found
+
+
+def _check_shape(schema: Any) -> None:
+    """Check that the keywords that are compared have the values that they may have.
+
+    :raises FormatError: if one has not; the text names it.
+    """
+    waiting = [(schema, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > MOST_DEPTH:
+            raise FormatError(f"the JSON Schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
+        if isinstance(part, bool):
+            continue
+        if not isinstance(part, dict):
+            raise FormatError(f"the JSON Schema has {_shown(part)} where a schema is expected: an object or a boolean")
+        for name in _EXPECTED.keys() & part.keys():
+            expected, is_right = _EXPECTED[name]
+            if not is_right(part[name]):
+                raise FormatError(f"the JSON Schema has '{name}': {_shown(part[name])}, expected {expected}")
+        parts = [
+            *part.get("properties", {}).values(),
+            *(each for name in _OF_ALTERNATIVES for each in part.get(name, ())),
+        ]
+        parts += [part[name] for name in ("additionalProperties", "items") if name in part]
+        waiting += [(each, depth + 1) for each in parts]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+#: Of each keyword that is compared, what it may be.
+_EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "type": ("a text or a list of texts", lambda value: isinstance(value, str) or _is_texts(value)),
+    "required": ("a list of texts", _is_texts),
+    "properties": ("an object", lambda value: isinstance(value, dict)),
+    **dict.fromkeys(_OF_ALTERNATIVES, ("a list", lambda value: isinstance(value, list))),
+}
 
 
 def unknown_keyword(schema: Any) -> str | None:
@@ -72,8 +117,20 @@ def check_rows(schema: str, derived: str, column: str) -> None:
         )
 
 
-def problems(reader: Any, writer: Any, path: str = "") -> Iterator[str]:
-    """Why JSON of *writer* may not fit *reader*, each with its path in the reader's schema; nothing if it does."""
+def problems(reader: Any, writer: Any) -> Iterator[str]:
+    """Why JSON of *writer* may not fit *reader*, each with its path in the reader's schema; nothing if it does.
+
+    :raises FormatError: if so many alternatives stand within one another that they cannot be compared.
+    """
+    return _problems(reader, writer, "", count(1))
+
+
+def _problems(reader: Any, writer: Any, path: str, compared: Iterator[int]) -> Iterator[str]:
+    if next(compared) > _MOST_COMPARED:
+        raise FormatError(
+            f"the JSON Schema has alternatives within alternatives, of more than {_MOST_COMPARED} combinations; "
+            "make it flatter"
+        )
     if reader is True or reader == {}:
         return
     if not isinstance(reader, dict) or not isinstance(writer, dict):
@@ -83,36 +140,36 @@ def problems(reader: Any, writer: Any, path: str = "") -> Iterator[str]:
     alternatives = _alternatives(writer)
     if alternatives is not None:
         for each in alternatives:
-            yield from problems(reader, each, path)
+            yield from _problems(reader, each, path, compared)
         return
     accepted = _alternatives(reader)
     if accepted is not None:
-        if not any(next(problems(each, writer, path), None) is None for each in accepted):
+        if not any(next(_problems(each, writer, path, compared), None) is None for each in accepted):
             yield f"SUM_TYPE_NARROWED: nothing at path '{path or '/'}' takes {_shown(writer)}"
         return
-    yield from _of_one_type(reader, writer, path)
+    yield from _of_one_type(reader, writer, path, compared)
 
 
-def _of_one_type(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
+def _of_one_type(reader: dict[str, Any], writer: dict[str, Any], path: str, compared: Iterator[int]) -> Iterator[str]:
     wanted, given = reader.get("type"), writer.get("type")
     if wanted is not None and wanted != given and (wanted, given) != ("number", "integer"):
         yield f"TYPE_CHANGED: the type at path '{path or '/'}' is {wanted!r}, which does not take {given!r}"
     elif given == "object":
-        yield from _of_objects(reader, writer, path)
+        yield from _of_objects(reader, writer, path, compared)
     elif given == "array":
-        yield from problems(reader.get("items", True), writer.get("items", True), f"{path}/items")
+        yield from _problems(reader.get("items", True), writer.get("items", True), f"{path}/items", compared)
 
 
-def _of_objects(reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
+def _of_objects(reader: dict[str, Any], writer: dict[str, Any], path: str, compared: Iterator[int]) -> Iterator[str]:
     read, written = reader.get("properties", {}), writer.get("properties", {})
     others_read, others_written = (each.get("additionalProperties", True) for each in (reader, writer))
     for name, kind in written.items():
         if name in read:
-            yield from problems(read[name], kind, f"{path}/properties/{name}")
+            yield from _problems(read[name], kind, f"{path}/properties/{name}", compared)
         elif others_read is False:
             yield f"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL: path '{path}/properties/{name}' is missing"
         else:
-            yield from problems(others_read, kind, f"{path}/additionalProperties")
+            yield from _problems(others_read, kind, f"{path}/additionalProperties", compared)
     for name in read:
         if name not in written and others_written is not False:
             yield (
@@ -123,7 +180,7 @@ def _of_objects(reader: dict[str, Any], writer: dict[str, Any], path: str) -> It
         if name not in writer.get("required", ()):
             yield f"REQUIRED_ATTRIBUTE_ADDED: path '{path}/properties/{name}' is required, and was not"
     if others_written is not False:
-        yield from problems(others_read, others_written, f"{path}/additionalProperties")
+        yield from _problems(others_read, others_written, f"{path}/additionalProperties", compared)
 
 
 def _alternatives(schema: dict[str, Any]) -> list[Any] | None:

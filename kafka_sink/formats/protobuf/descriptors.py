@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_sink.formats.bounds import check_size
 from kafka_sink.formats.errors import FormatError
 
 #: What every compiler and every registry has.
@@ -80,6 +81,7 @@ def descriptors(text: str) -> Any:
 
     :raises FormatError: if it is no valid schema, or if a package is missing.
     """
+    check_size(text, "Protobuf schema")
     data = _base64(text)
     if data is None:
         return _compiled(text, f"schema{_SUFFIX}", None)
@@ -116,23 +118,31 @@ def pool_of(text: str) -> Any:
     from google.protobuf.descriptor_pool import DescriptorPool
 
     pool, files = DescriptorPool(), {each.name: each for each in descriptors(text).file}
-    added: set[str] = set()
-
-    def add(name: str) -> None:
-        if name in added:
-            return
-        added.add(name)
-        declared = files.get(name) or _well_known(name)
-        for dependency in declared.dependency:
-            add(dependency)
+    for declared in _in_order(files):
         try:
             pool.AddSerializedFile(declared.SerializeToString())
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise FormatError(f"the Protobuf schema is invalid: {error}") from None
-
-    for name in files:
-        add(name)
     return pool
+
+
+def _in_order(files: dict[str, Any]) -> list[Any]:
+    """*files*, and what they import of others, each after those that it imports itself."""
+    found: dict[str, Any] = {}
+    begun: set[str] = set()
+    waiting = list(reversed(files))
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        declared = files.get(name) or _well_known(name)
+        missing = [] if name in begun else [each for each in declared.dependency if each not in found]
+        begun.add(name)
+        if missing:
+            waiting += [name, *missing]
+        else:
+            found[name] = declared
+    return list(found.values())
 
 
 def _well_known(name: str) -> Any:
@@ -178,7 +188,10 @@ def _compiled(text: str, name: str, folder: Path | None) -> Any:
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as place:
         target = Path(place) / "set"
-        (Path(place) / name).write_text(text, encoding="utf-8")
+        try:
+            (Path(place) / name).write_text(text, encoding="utf-8")
+        except UnicodeEncodeError as error:
+            raise FormatError(f"the Protobuf schema is no text in UTF-8: {error}") from None
         command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
         command += [] if folder is None else [f"-I{folder.absolute()}"]
         command += ["--include_imports", f"--descriptor_set_out={target}", name]

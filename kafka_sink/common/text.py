@@ -1,0 +1,33 @@
+"""Text from outside, such as a peer's message, a record or a schema: it must not write lines of its own into a log,
+control a terminal, or turn the text around it.
+
+Pure functions, called wherever such text reaches a person.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+#: C0 but for tab and line feed, DEL, C1, the separators of lines and paragraphs, and what overrides the direction.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """*text* in one line: with every character escaped that is not seen, as in ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def without_controls(text: str) -> str:
+    """*text* with its lines and tabs, and with an escape of JSON for what would control a terminal or the direction."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def json_text(value: Any) -> str:
+    """*value* as JSON in one line, without controls."""
+    return without_controls(json.dumps(value, ensure_ascii=False))

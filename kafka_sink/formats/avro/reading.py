@@ -1,0 +1,294 @@
+"""Reads one datum of Avro as the text of JSON, whatever its bytes and its schema ask for.
+
+For people who look at records: any thread, one datum at a time. Nothing is built of what a datum claims to be: its text
+is made piece by piece, from a stack of its own, so that neither a schema that contains itself nor a count of 2⁴⁰ items
+without bytes costs more than the text that somebody takes.
+
+Bytes are ``{"base64": "…"}``, as in the rest of the lines; decimals, dates, times and timestamps are texts, and so are
+numbers that JSON does not have. A date or time that the calendar does not have is its number.
+
+Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding, and #logical-types; the JSON is not Avro's
+own JSON encoding, which names the types of unions.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Final, TypeAlias
+
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.text import json_text
+from kafka_sink.formats.avro.parsing import parse_to_read
+from kafka_sink.formats.avro.schema import (
+    Array,
+    AvroType,
+    Decimal,
+    Enum,
+    Fixed,
+    Map,
+    Primitive,
+    Record,
+    Reference,
+    Union,
+)
+from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.records.varint import read_varlong
+
+#: Python makes no text of more digits.
+_MOST_DECIMAL_BYTES: Final = 1_024
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1)
+
+
+class _Bytes:
+    """The bytes of a datum, and how far they are read."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def long(self) -> int:
+        """:raises CorruptRecordError: if there is none."""
+        value, self._at = read_varlong(self._data, self._at)
+        return value
+
+    def take(self, count: int) -> bytes:
+        """:raises CorruptRecordError: if there are fewer."""
+        if not 0 <= count <= len(self._data) - self._at:
+            raise CorruptRecordError(f"{count} bytes are declared, and {len(self._data) - self._at} are left")
+        start, self._at = self._at, self._at + count
+        return self._data[start : self._at]
+
+    def text(self) -> str:
+        """:raises CorruptRecordError: if it is not whole, or no UTF-8."""
+        try:
+            return self.take(self.long()).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptRecordError(f"a string is no UTF-8 ({error.reason})") from None
+
+
+_Leaf: TypeAlias = Callable[[_Bytes], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is read and written one after the other, the last first."""
+
+    steps: tuple[_Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Union:
+    branches: tuple[_Step, ...]
+
+
+@dataclass(slots=True)
+class _Items:
+    """The items of an array, or with *is_map* of a map; *left* ones are left of the block."""
+
+    item: _Step
+    is_map: bool
+    left: int = 0
+    separator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compound:
+    """An array, or a map."""
+
+    item: _Step
+    is_map: bool
+
+
+class _End(str):
+    """What closes a record, an array or a map."""
+
+
+_Step: TypeAlias = str | _Leaf | _Record | _Union | _Compound | _Items | Reference
+
+
+class DatumReader:
+    """Reads data of one *schema*, its JSON.
+
+    :raises FormatError: if it is no valid schema, or one beyond the bounds.
+    """
+
+    def __init__(self, schema: str) -> None:
+        parsed = parse_to_read(schema)
+        self._records: dict[str, _Step] = {}
+        self._root = self._step(parsed.type)
+
+    def pieces(self, data: bytes) -> Iterator[str]:
+        """The JSON of the datum in *data*, in pieces that are as large as their bytes.
+
+        :raises CorruptRecordError: if *data* is no datum of the schema, or one that is nested too deeply.
+        """
+        source = _Bytes(data)
+        waiting: list[_Step] = [self._root]
+        depth = 0
+        while waiting:
+            step = waiting.pop()
+            if isinstance(step, str):
+                depth -= isinstance(step, _End)
+                yield step
+            elif isinstance(step, _Items):
+                yield from _next_item(step, source, waiting)
+            elif isinstance(step, _Union):
+                waiting.append(step.branches[_index(source, len(step.branches))])
+            elif isinstance(step, Reference):
+                waiting.append(self._records[step.name])
+            elif isinstance(step, _Record | _Compound):
+                depth += 1
+                if depth > MOST_DEPTH:
+                    raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
+                if isinstance(step, _Record):
+                    waiting += step.steps
+                else:
+                    waiting += [_End("}" if step.is_map else "]"), _Items(step.item, step.is_map)]
+                    yield "{" if step.is_map else "["
+            else:
+                yield step(source)
+        if not source.is_at_end:
+            raise CorruptRecordError("bytes follow it")
+
+    def _step(self, avro: AvroType) -> _Step:
+        match avro:
+            case Record():
+                return self._record(avro)
+            case Union():
+                return _Union(tuple(map(self._step, avro.branches)))
+            case Array():
+                return _Compound(self._step(avro.items), is_map=False)
+            case Map():
+                return _Compound(self._step(avro.values), is_map=True)
+            case Enum():
+                return partial(_symbol, tuple(map(json_text, avro.symbols)))
+            case Decimal():
+                return partial(_decimal, avro.scale, avro.size)
+            case Fixed():
+                return partial(_fixed, avro.size)
+            case Primitive():
+                return _LOGICAL.get(avro.logical or "") or _PRIMITIVES[avro.name]
+        return avro
+
+    def _record(self, record: Record) -> _Step:
+        if record.name not in self._records:
+            steps: list[_Step] = []
+            for field in record.fields:
+                steps += [f"{', ' if steps else '{'}{json_text(field.name)}: ", self._step(field.type)]
+            steps += [_End("}") if steps else _End("{}")]
+            self._records[record.name] = _Record(tuple(reversed(steps)))
+        return self._records[record.name]
+
+
+def _next_item(items: _Items, source: _Bytes, waiting: list[_Step]) -> Iterator[str]:
+    if not items.left:
+        items.left = source.long()
+        if items.left < 0:
+            # The bytes of the block follow, so that it can be skipped.
+            items.left = -items.left
+            source.long()
+        if not items.left:
+            return
+    items.left -= 1
+    waiting += [items, items.item]
+    yield f"{items.separator}{json_text(source.text())}: " if items.is_map else items.separator
+    items.separator = ", "
+
+
+def _index(source: _Bytes, count: int) -> int:
+    index = source.long()
+    if not 0 <= index < count:
+        raise CorruptRecordError(f"number {index} of {count} is declared")
+    return index
+
+
+def _symbol(symbols: tuple[str, ...], source: _Bytes) -> str:
+    return symbols[_index(source, len(symbols))]
+
+
+def _boolean(source: _Bytes) -> str:
+    return "true" if source.take(1) != b"\0" else "false"
+
+
+def _number(layout: struct.Struct, source: _Bytes) -> str:
+    (value,) = layout.unpack(source.take(layout.size))
+    if math.isfinite(value):
+        return repr(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _fixed(size: int, source: _Bytes) -> str:
+    return f'{{"base64": "{base64.b64encode(source.take(size)).decode("ascii")}"}}'
+
+
+def _decimal(scale: int, size: int | None, source: _Bytes) -> str:
+    data = source.take(source.long() if size is None else size)
+    if len(data) > _MOST_DECIMAL_BYTES:
+        raise CorruptRecordError(f"a decimal has {len(data)} bytes, more than {_MOST_DECIMAL_BYTES}")
+    unscaled = decimal.Decimal(int.from_bytes(data, "big", signed=True))
+    return f'"{unscaled.scaleb(-scale, _EXACT):f}"'
+
+
+_EXACT: Final = decimal.Context(prec=3 * _MOST_DECIMAL_BYTES)
+
+
+def _date(source: _Bytes) -> str:
+    days = source.long()
+    try:
+        return f'"{date.fromordinal(_EPOCH_DAY + days).isoformat()}"'
+    except (ValueError, OverflowError):
+        return str(days)
+
+
+def _time(per_second: int, source: _Bytes) -> str:
+    count = source.long()
+    if not 0 <= count < 86_400 * per_second:
+        return str(count)
+    return f'"{(_EPOCH + _duration(count, per_second)).time().isoformat()}"'
+
+
+def _timestamp(per_second: int, is_utc: bool, source: _Bytes) -> str:
+    count = source.long()
+    try:
+        moment = _EPOCH + _duration(count, per_second)
+    except OverflowError:
+        return str(count)
+    return f'"{(moment.replace(tzinfo=UTC) if is_utc else moment).isoformat()}"'
+
+
+def _duration(count: int, per_second: int) -> timedelta:
+    """:raises OverflowError: if it is longer than any."""
+    return timedelta(microseconds=count * (1_000_000 // per_second))
+
+
+_PRIMITIVES: Final[Mapping[str, _Leaf]] = {
+    "null": lambda source: "null",
+    "boolean": _boolean,
+    "int": lambda source: str(source.long()),
+    "long": lambda source: str(source.long()),
+    "float": partial(_number, struct.Struct("<f")),
+    "double": partial(_number, struct.Struct("<d")),
+    "bytes": lambda source: _fixed(source.long(), source),
+    "string": lambda source: json_text(source.text()),
+}
+_LOGICAL: Final[Mapping[str, _Leaf]] = {
+    "date": _date,
+    "time-millis": partial(_time, 1_000),
+    "time-micros": partial(_time, 1_000_000),
+    "timestamp-millis": partial(_timestamp, 1_000, True),
+    "timestamp-micros": partial(_timestamp, 1_000_000, True),
+    "local-timestamp-millis": partial(_timestamp, 1_000, False),
+    "local-timestamp-micros": partial(_timestamp, 1_000_000, False),
+}

@@ -1,0 +1,146 @@
+"""Whether a message is small enough to be made into objects, found out from its bytes and its schema.
+
+For people who look at records, before Google's library makes JSON of them: two bytes may be a message with a thousand
+fields that are shown by their default values, and one byte an enum with a name of 60 kB.
+
+Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/programming-guides/json/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Field, Message, Presence, Schema
+
+_ANY: Final = "google.protobuf.Any"
+_VARINT, _FIXED64, _LENGTH, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
+_MOST_VARINT_BYTES: Final = 10
+#: So many characters of names, or bytes of an Any, which are copied, are as heavy as a value.
+_UNIT: Final = 64
+#: The bytes of a packed item, of kinds that have more than one.
+_ITEM_BYTES: Final = {"double": 8, "fixed64": 8, "sfixed64": 8, "float": 4, "fixed32": 4, "sfixed32": 4}
+#: What is shown of an empty message.
+_SHOWN_EMPTY: Final = frozenset({Presence.IMPLICIT, Presence.REPEATED, Presence.PACKED})
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A message; *weight* is that of an empty one."""
+
+    name: str
+    fields: Mapping[int, Field]
+    weight: int
+
+    @classmethod
+    def of(cls, message: Message) -> _Kind:
+        shown = (each for each in message.fields if each.presence in _SHOWN_EMPTY)
+        weight = 1 + sum(1 + len(each.name) // _UNIT for each in shown)
+        return cls(message.name, {each.number: each for each in message.fields}, weight)
+
+
+_UNKNOWN: Final = _Kind("", {}, 1)
+
+
+class Scale:
+    """Weighs messages of *schema*."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.kinds = {name: _Kind.of(message) for name, message in schema.messages.items()}
+        self.enums = {
+            name: 1 + max((len(symbol) for symbol, _ in enum.numbers), default=0) // _UNIT
+            for name, enum in schema.enums.items()
+        }
+
+    def check(self, name: str, data: bytes, most: int) -> None:
+        """Check that the message *name*, which is *data*, has at most *most* values.
+
+        :raises CorruptRecordError: if it has more, is nested too deeply, or is no message.
+        """
+        _Weighing(self, data, most).message(self.kinds[name], 0, len(data), 0, 0)
+
+
+class _Weighing:
+    def __init__(self, scale: Scale, data: bytes, most: int) -> None:
+        self._scale, self._data, self._most, self._left = scale, data, most, most
+
+    def message(self, kind: _Kind, at: int, end: int, group: int, depth: int) -> int:
+        """Weigh the fields from *at* to *end*, or to the end of the *group* of this number; where they end."""
+        if depth == MOST_DEPTH:
+            raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
+        self._take(kind.weight)
+        held = _UNKNOWN
+        while at < end:
+            key, at = self._varint(at, end)
+            number, wire = key >> 3, key & 7
+            field = kind.fields.get(number)
+            self._take(1)
+            if wire == _VARINT:
+                _, at = self._varint(at, end)
+                self._take_item(field, 1)
+            elif wire == _LENGTH:
+                size, at = self._varint(at, end)
+                if size > end - at:
+                    raise CorruptRecordError(f"{size} bytes are declared, and {end - at} are left")
+                if kind.name == _ANY:
+                    held = self._held(held, number, at, size, depth)
+                elif field is not None and field.kind == MESSAGE:
+                    self.message(self._kind(field), at, at + size, 0, depth + 1)
+                else:
+                    self._take_item(field, size)
+                at += size
+            elif wire == _START_GROUP:
+                at = self.message(self._kind(field), at, end, number, depth + 1)
+            elif wire == _END_GROUP and number == group:
+                return at
+            elif wire in (_FIXED64, _FIXED32):
+                at += 8 if wire == _FIXED64 else 4
+            else:
+                raise CorruptRecordError(f"a field has the wire type {wire}")
+        if group or at > end:
+            raise CorruptRecordError("it ends too early")
+        return at
+
+    def _kind(self, field: Field | None) -> _Kind:
+        return _UNKNOWN if field is None else self._scale.kinds.get(field.type_name, _UNKNOWN)
+
+    def _held(self, held: _Kind, number: int, at: int, size: int, depth: int) -> _Kind:
+        """Weigh a field of an Any, which has the name of a message first; the message that it holds."""
+        if number == 1:
+            name = self._data[at : at + size].rpartition(b"/")[2].decode("utf-8", "replace")
+            if name not in self._scale.kinds:
+                raise CorruptRecordError(f"an Any holds {name[:_UNIT]!r}, which the schema does not have")
+            return self._scale.kinds[name]
+        if held is _UNKNOWN and size:
+            raise CorruptRecordError("an Any has no name of a message before its bytes")
+        self._take(size // _UNIT)
+        self.message(held, at, at + size, 0, depth + 1)
+        return held
+
+    def _take_item(self, field: Field | None, size: int) -> None:
+        """Weigh a value, or packed values, of *size* bytes."""
+        if field is None:
+            return
+        if field.kind == ENUM:
+            self._take(size * self._scale.enums.get(field.type_name, 1))
+        elif field.presence in (Presence.PACKED, Presence.REPEATED) and field.kind not in ("string", "bytes"):
+            self._take(size // _ITEM_BYTES.get(field.kind, 1))
+
+    def _take(self, weight: int) -> None:
+        self._left -= weight
+        if self._left < 0:
+            raise CorruptRecordError(f"it has more than {self._most} values, which are too many to be shown")
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        value = 0
+        for index in range(_MOST_VARINT_BYTES):
+            if at + index >= end:
+                raise CorruptRecordError("it ends too early")
+            byte = self._data[at + index]
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return value, at + index + 1
+        raise CorruptRecordError(f"a number has more than {_MOST_VARINT_BYTES} bytes")
