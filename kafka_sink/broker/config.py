@@ -157,6 +157,14 @@ class NodeConfig:
         "connections that may wait to be accepted; the client of a further one retries after a second (Kafka: 50)",
         validator=at_least(1),
     )
+    socket_connection_setup_timeout_ms: int = key(
+        "socket.connection.setup.timeout.ms",
+        INT,
+        10000,
+        "close connections whose TLS handshake and login are not complete after this time, ms; reauthentication has no "
+        "limit (Kafka limits only the connections that it opens itself)",
+        validator=at_least(1),
+    )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", INT, 600000, "close connections that have been idle for this long, ms; -1 = never"
     )

@@ -16,6 +16,7 @@ from kafka_sink.cli.acl_choice import Choice, Principals, Resources, Roles
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.admin import AdminClient
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, PatternType
+from kafka_sink.common.text import without_controls
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -162,12 +163,12 @@ def add(yes: bool, **given: Any) -> None:
         existing = set(_described(admin, [AclBindingFilter.of(acl) for acl in wanted]))
         missing = [acl for acl in wanted if acl not in existing]
         if not missing:
-            click.echo(f"nothing to add: {_counted(wanted)} existed already")
+            output.line(f"nothing to add: {_counted(wanted)} existed already")
             return
         _show(missing)
         _ask(f"Add {_counted(missing)}?", yes=yes)
         admin.create_acls(missing)
-    click.echo(f"added {_counted(missing)}" + (f", {len(existing)} existed already" if existing else ""))
+    output.line(f"added {_counted(missing)}" + (f", {len(existing)} existed already" if existing else ""))
 
 
 @acls.command()
@@ -181,13 +182,13 @@ def remove(yes: bool, **given: Any) -> None:
     with _connect(**given) as admin:
         found = _described(admin, filters)
         if not found:
-            click.echo("nothing to remove: no ACL matches")
+            output.line("nothing to remove: no ACL matches")
             return
         _show(found)
         _refuse_unknown(found)
         _ask(f"Remove {_counted(found)}?", yes=yes)
         removed = admin.delete_acls(found)
-    click.echo(f"removed {_counted(removed)}")
+    output.line(f"removed {_counted(removed)}")
 
 
 def _described(admin: AdminClient, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
@@ -229,7 +230,7 @@ def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     try:
-        click.confirm(question, abort=True, err=True)
+        click.confirm(without_controls(question), abort=True, err=True)
     except click.Abort:
-        click.echo("nothing was changed; --yes answers the question", err=True)
+        output.line("nothing was changed; --yes answers the question", is_error=True)
         raise

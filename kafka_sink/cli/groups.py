@@ -66,7 +66,7 @@ def describe(
     output.print_table(columns, [row for document in documents for row in _rows(document)])
     for document in documents:
         for sink in document["sinks"]:
-            click.echo(
+            output.line(
                 f"{document['group']} is an exactly-once sink: batch {sink['last_batch']} of {sink['topic']} was "
                 f"committed {timedelta(seconds=sink['age_s'])} ago by {sink['writer']}; its offset counts batches, so "
                 "there is no lag"
@@ -81,7 +81,7 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             admin.delete(name)
-            click.echo(f"deleted {name}")
+            output.line(f"deleted {name}")
 
 
 @groups.command("reset-offsets")
@@ -142,7 +142,7 @@ def reset_offsets(
             admin.set_offsets(name, after)
     _show_changes(before, after, as_json=as_json)
     if dry_run and not as_json:
-        click.echo("dry run: nothing was changed", err=True)
+        output.line("dry run: nothing was changed", is_error=True)
 
 
 def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition, int], *, as_json: bool) -> None:

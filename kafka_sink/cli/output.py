@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.text import printable, without_controls
 
 _PACKAGE: Final = "kafka_sink"
 # The warnings of these packages are also contained in the error that the command reports.
@@ -29,10 +30,17 @@ _DEBUG_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s:
 _PIPE_WIDTH: Final = 10_000
 
 
+class _WithoutControls(logging.Formatter):
+    """For texts of brokers and of users in log lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_controls(super().format(record))
+
+
 def configure_logging(debug: bool) -> None:
     """Log the package's warnings (with *debug*: all messages) to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
+    handler.setFormatter(_WithoutControls(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(_PACKAGE).setLevel(logging.DEBUG if debug else logging.WARNING)
     for name in _TOLD_BY_THE_ERROR:
@@ -73,12 +81,17 @@ def explain(error: Exception) -> str:
 
 def error_line(text: str) -> None:
     """Print *text* as one line on stderr."""
-    click.echo("kafkalite: " + " ".join(text.split()), err=True)
+    click.echo("kafkalite: " + printable(" ".join(text.split())), err=True)
+
+
+def line(text: str, *, is_error: bool = False) -> None:
+    """Print *text*, which may have texts of brokers."""
+    click.echo(without_controls(text), err=is_error)
 
 
 def print_json(value: Any) -> None:
     """Print *value* as one JSON document."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(without_controls(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -87,7 +100,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(without_controls(str(cell)) for cell in row))
     print_rich(table)
 
 

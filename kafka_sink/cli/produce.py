@@ -298,9 +298,9 @@ def _print_report(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         output.print_json(report)
         return
-    click.echo(f"{report['acknowledged']} acknowledged, {report['failed']} failed")
+    output.line(f"{report['acknowledged']} acknowledged, {report['failed']} failed")
     for entry in report["partitions"]:
         if entry["first_offset"] is not None:
-            click.echo(
+            output.line(
                 f"{report['topic']}-{entry['partition']}: offsets {entry['first_offset']}..{entry['last_offset']}"
             )

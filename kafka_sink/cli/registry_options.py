@@ -8,16 +8,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.config import is_of_registry, registry_configs, registry_secrets
+from kafka_sink.registry.config import URL, is_of_registry, registry_configs, registry_secrets
 
 C = TypeVar("C", bound=Callable[..., Any])
-
-_URL: Final = "schema.registry.url"
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ def registry(command: C) -> C:
         own = {name: value for name, value in properties.items() if is_of_registry(name)}
         _warn_of_secrets(own)
         if registry_url is not None:
-            own[_URL] = registry_url
+            own[URL] = registry_url
         others = {name: value for name, value in properties.items() if name not in own}
         return command(registry=own, properties=others, **arguments)
 

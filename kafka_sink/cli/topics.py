@@ -41,7 +41,7 @@ def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int
         output.print_json(names)
         return
     for name in names:
-        click.echo(name)
+        output.line(name)
 
 
 @topics.command()
@@ -76,7 +76,7 @@ def create(
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             admin.create_topic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, topic_config)
-            click.echo(f"created {name}")
+            output.line(f"created {name}")
 
 
 @topics.command()
@@ -87,7 +87,7 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             admin.delete_topics([name])
-            click.echo(f"deleted {name}")
+            output.line(f"deleted {name}")
 
 
 @topics.command()
@@ -126,7 +126,7 @@ def alter(
             admin.alter_topic_configs(name, topic_config, deleted)
         if partitions is not None:
             admin.add_partitions(name, partitions)
-    click.echo(f"altered {name}")
+    output.line(f"altered {name}")
 
 
 @topics.command("move-leader")
@@ -145,7 +145,7 @@ def move_leader(
     """Move the leader of a partition: BROKER becomes its preferred leader, and is elected."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         admin.move_leader(TopicPartition(name, partition), node_id)
-    click.echo(f"broker {node_id} leads {name}-{partition}")
+    output.line(f"broker {node_id} leads {name}-{partition}")
 
 
 @topics.command()

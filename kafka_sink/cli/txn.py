@@ -122,7 +122,7 @@ def abort(
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
             if not each.is_ongoing:
-                click.echo(f"{name}: {each.state}, nothing to abort")
+                output.line(f"{name}: {each.state}, nothing to abort")
                 continue
             if each.is_completing or each.transaction in _decided(client, name):
                 reason = (
@@ -131,12 +131,12 @@ def abort(
                 )
                 if prefix is None:
                     raise click.ClickException(reason)
-                click.echo(f"not aborted: {reason}", err=True)
+                output.line(f"not aborted: {reason}", is_error=True)
                 continue
             # A time-out that brokers accept from anybody; its producers ask for theirs again.
             lasting_ms = _ANY_TIMEOUT_MS if each.timeout_ms == NO_TIMEOUT_MS else each.timeout_ms
             client.run(client.init_producer_id(name, lasting_ms))
-            click.echo(f"aborted {name}")
+            output.line(f"aborted {name}")
 
 
 @txn.command()
@@ -161,7 +161,7 @@ def commit(
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
             if each.state == _COMMITTED:
-                click.echo(f"{name}: already committed")
+                output.line(f"{name}: already committed")
                 continue
             if not each.is_ongoing and each.state != _PREPARED_COMMIT:
                 raise click.ClickException(f"{name} is {each.state}: there is nothing to commit.")
@@ -174,7 +174,7 @@ def commit(
             code = client.run(client.end([each.transaction], transaction_version, commit=True))[each.transaction]
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{name} has ended in another way in the meantime")
-            click.echo(f"committed {name}")
+            output.line(f"committed {name}")
 
 
 @txn.command()
@@ -262,7 +262,7 @@ def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: 
         raise click.ClickException(f"the transaction of producer id {chosen.producer_id} in {place} {reason}")
     client.run(client.leaders.write_marker(place, chosen, commit=commit))
     done = "committed" if commit else "aborted"
-    click.echo(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
+    output.line(f"{done} the transaction of producer id {chosen.producer_id} in {place}")
 
 
 def _coordinated(client: CoordinatorClient, producer_id: int) -> TransactionDescription | None:

@@ -124,11 +124,12 @@ class ConfigKey:
     validator: Validator | None
     sensitive: bool
     at_connect: bool
+    is_address: bool
 
     def read(self, value: Any, shown_as: str, *, hidden: bool = False) -> Any:
         """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts, which do not show a
         *hidden* value."""
-        seen = REDACTED if self.sensitive or hidden else repr(value)
+        seen = REDACTED if self.sensitive or hidden else repr(without_user(value) if self.is_address else value)
         try:
             parsed = self.type.parse(value)
         except (TypeError, ValueError):
@@ -148,15 +149,25 @@ def key(
     validator: Validator | None = None,
     sensitive: bool = False,
     at_connect: bool = False,
+    is_address: bool = False,
 ) -> Any:
     """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory.
 
     :param sensitive: the value appears in no error and no ``repr``.
     :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
         :func:`resolved`.
+    :param is_address: the value may have a user and a password, which appear in no error, and the value in no ``repr``.
     """
-    entry = ConfigKey(name, type, doc, validator, sensitive, at_connect)
-    return dataclasses.field(default=default, metadata={_META: entry}, repr=not sensitive, kw_only=True)
+    entry = ConfigKey(name, type, doc, validator, sensitive, at_connect, is_address)
+    shown = not (sensitive or is_address)
+    return dataclasses.field(default=default, metadata={_META: entry}, repr=shown, kw_only=True)
+
+
+def without_user(address: Any) -> str:
+    """*address* without its user and password, whatever its form; of several addresses only the last is left then."""
+    before, at, host = str(address).rpartition("@")
+    scheme, slashes, _ = before.partition("://")
+    return f"{scheme if slashes else ''}{slashes}{REDACTED}@{host}" if at else host
 
 
 def keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:

@@ -17,8 +17,12 @@ MOST_DEPTH: Final = 100
 
 
 def check_size(text: str, what: str) -> None:
-    """:raises FormatError: if the schema *text*, called *what*, is larger than any."""
+    """:raises FormatError: if the schema *text*, called *what*, is larger than any, or no text in UTF-8."""
     if len(text) > MOST_SCHEMA_CHARACTERS:
         raise FormatError(
             f"the {what} has {len(text)} characters, more than {MOST_SCHEMA_CHARACTERS}; divide it, or correct it"
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FormatError(f"the {what} is no text in UTF-8: {error.reason} at character {error.start}") from None

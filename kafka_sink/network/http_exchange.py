@@ -8,18 +8,28 @@ byte.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import io
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.config import REDACTED
+from kafka_sink.common.text import printable
 from kafka_sink.network.tls_context import TlsContexts
 
 #: A schema has some kilobytes, and a token too.
 MAX_ANSWER_BYTES: Final = 4 << 20
+#: Its head, and what is between its chunks.
+_MOST_HEAD_BYTES: Final = 1 << 18
+
+#: The encoding of less is found in any text.
+_SHORTEST_ENCODED: Final = 4
 
 
 class ExchangeError(Exception):
@@ -39,24 +49,63 @@ class Server:
 
     @classmethod
     def parse(cls, url: str) -> Server:
-        """:raises ValueError: if there is no host, or no valid port."""
+        """:raises ValueError: if there is no valid host or port, or if a part of the user or the password is no part of
+        them, for it is not URL-encoded."""
         parts = urlsplit(url)
-        if not parts.hostname:
+        if not parts.hostname or "@" in parts.path + parts.query + parts.fragment:
             raise ValueError("no host")
+        parts.hostname.encode("idna")
         port = parts.port or (443 if parts.scheme == "https" else 80)
         credentials = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         path = parts.path.rstrip("/")
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.scheme, parts.hostname, port, path, credentials)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this machine, to which nothing goes over a network."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """What a server said."""
+    """What a server said. *sent* are the secrets that it was sent."""
 
     status: int
     body: bytes
     location: str = ""
+    sent: tuple[str, ...] = field(default=(), repr=False)
+
+    def shown(self, text: str) -> str:
+        """*text* of the server in one line, with what it repeats of the secrets hidden, as they are or encoded."""
+        for secret in sorted(self.sent, key=len, reverse=True):
+            text = text.replace(secret, REDACTED)
+        return printable(text)
+
+
+def secrets_of(headers: Mapping[str, str], *more: str) -> tuple[str, ...]:
+    """The secret of the header Authorization, and *more*, in every encoding in which they are sent."""
+    credentials = headers.get("Authorization", "").partition(" ")[2]
+    plain = {credentials, *more}
+    with contextlib.suppress(ValueError):
+        pair = base64.b64decode(credentials, validate=True).decode()
+        plain |= {pair, pair.partition(":")[2], unquote_plus(pair.partition(":")[2])}
+    encoded = {coded for each in plain for coded in _encodings(each)}
+    return tuple(encoded | {form(each) for each in encoded for form in (quote, quote_plus, partial(quote, safe=""))})
+
+
+def _encodings(text: str) -> Iterator[str]:
+    if not text:
+        return
+    yield text
+    if len(text) < _SHORTEST_ENCODED:
+        return
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        # The last characters depend on what follows.
+        yield encode(text.encode()).decode().rstrip("=")[: len(text.encode()) * 4 // 3]
 
 
 def basic(credentials: str) -> str:
@@ -74,8 +123,19 @@ class Exchange:
     clock: Clock
     connect_timeout_ms: int | None = None
 
-    def run(self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
-        """:raises ExchangeError: if there is no whole answer in time."""
+    def run(
+        self,
+        server: Server,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        secrets: Sequence[str] = (),
+    ) -> HttpAnswer:
+        """*secrets* are those in the body.
+
+        :raises ExchangeError: if there is no whole answer in time.
+        """
         deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
         connection = self._connection(server)
 
@@ -88,14 +148,16 @@ class Exchange:
             answer = connection.getresponse()
             data = answer.read(MAX_ANSWER_BYTES + 1)
             if len(data) > MAX_ANSWER_BYTES:
-                raise ExchangeError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
-            return HttpAnswer(answer.status, data, answer.headers.get("Location", ""))
+                raise _too_large()
+            location = answer.headers.get("Location", "")
+            return HttpAnswer(answer.status, data, location, secrets_of(headers, *secrets))
         except TimeoutError:
             limits = sorted({self.connect_timeout_ms or self.timeout_ms, self.timeout_ms})
             raise ExchangeError(f"no answer within {' + '.join(map(str, limits))} ms") from None
         except OSError as error:
             raise ExchangeError(error.strerror or str(error)) from None
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, ValueError, OverflowError) as error:
+            # The library trusts the sizes of chunks.
             raise ExchangeError(f"the answer is no HTTP ({type(error).__name__})") from None
         finally:
             connection.close()
@@ -106,6 +168,10 @@ class Exchange:
             return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
         context = None if self.tls is None else self.tls.current()
         return http.client.HTTPSConnection(server.host, server.port, timeout=timeout_s, context=context)
+
+
+def _too_large() -> ExchangeError:
+    return ExchangeError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
 
 
 class _TimedSocket:
@@ -120,21 +186,30 @@ class _TimedSocket:
 
 
 class _TimedReader(io.RawIOBase):
+    """Counts what is read, because an answer can say of itself, in several ways, that it has no end."""
+
     def __init__(self, sock: Any, deadline_ms: int, clock: Clock) -> None:
         self._sock, self._deadline_ms, self._clock = sock, deadline_ms, clock
         # It keeps the socket open while the answer is read: the connection lets go of it before.
         self._raw = sock.makefile("rb", buffering=0)
+        self._left = MAX_ANSWER_BYTES + _MOST_HEAD_BYTES
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, target: Any) -> int:
-        """:raises TimeoutError: after the deadline."""
+        """
+        :raises TimeoutError: after the deadline.
+        :raises ExchangeError: if the answer is too large.
+        """
         left_ms = self._deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             raise TimeoutError
         self._sock.settimeout(left_ms / 1000)
         count: int = self._raw.readinto(target)
+        self._left -= count
+        if self._left < 0:
+            raise _too_large()
         return count
 
     def close(self) -> None:

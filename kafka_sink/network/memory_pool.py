@@ -78,6 +78,22 @@ class SimpleMemoryPool:
         return self._size_bytes // 10
 
 
+class LoginMemoryPool(SimpleMemoryPool):
+    """A limit of *size_bytes* on what peers announce before they are known. Frames of up to *free_bytes* are always
+    granted, so that others can log in while somebody holds all of it."""
+
+    def __init__(self, size_bytes: int, free_bytes: int) -> None:
+        super().__init__(size_bytes)
+        self._free_bytes = free_bytes
+
+    def try_reserve(self, size_bytes: int) -> bool:
+        return size_bytes <= self._free_bytes or super().try_reserve(size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        if size_bytes > self._free_bytes:
+            super().release(size_bytes)
+
+
 class _UnlimitedMemoryPool:
     """No limit: every reservation succeeds and nothing is counted."""
 

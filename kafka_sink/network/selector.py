@@ -36,6 +36,9 @@ from kafka_sink.protocol.framing import SIZE_BYTES
 #: Idle connections are never closed.
 NO_IDLE_TIMEOUT_MS: Final = -1
 
+#: Handshake and login may take any time: clients limit theirs in the states of their connections.
+NO_SETUP_TIMEOUT_MS: Final = -1
+
 #: A failed authentication is answered without delay.
 NO_FAILED_AUTHENTICATION_DELAY: Final = 0
 
@@ -60,6 +63,8 @@ class SelectorLimits:
     connections_max_idle_ms: int = NO_IDLE_TIMEOUT_MS
     #: After this time a peer whose authentication fails is answered and closed.
     failed_authentication_delay_ms: int = NO_FAILED_AUTHENTICATION_DELAY
+    #: The time after which a connection without a complete handshake and login is closed; −1 = never.
+    setup_timeout_ms: int = NO_SETUP_TIMEOUT_MS
 
 
 NO_LIMITS: Final = SelectorLimits()
@@ -89,6 +94,9 @@ class KSelector:
         #: The share of the thread's time in which polls wait.
         self.idle = self._events.idle
         self._refusals = DelayedRefusals(clock, limits.failed_authentication_delay_ms)
+        self._setup_timeout_ms = limits.setup_timeout_ms
+        # Channel that is not ready yet → when it has to be, monotonic ms, in this order.
+        self._setup_ends_ms: dict[KafkaChannel, int] = {}
         self._scratch = memoryview(bytearray(READ_AHEAD_BYTES))
 
         self._channels: dict[str, KafkaChannel] = {}
@@ -143,6 +151,8 @@ class KSelector:
             self._metrics.created(self._clock.monotonic_ms())
         if self._idle is not None:
             self._idle.update(connection_id, self._clock.monotonic_ms())
+        if self._setup_timeout_ms >= 0 and not channel.ready:
+            self._setup_ends_ms[channel] = self._clock.monotonic_ms() + self._setup_timeout_ms
 
     def can_send(self, connection_id: str) -> bool:
         channel = self._channels.get(connection_id)
@@ -353,6 +363,7 @@ class KSelector:
             channel.prepare()
         if channel.ready:
             channel.state = ChannelState.READY
+            self._setup_ends_ms.pop(channel, None)
 
     def _attempt_read(self, channel: KafkaChannel) -> None:
         received = channel.read()
@@ -407,7 +418,8 @@ class KSelector:
         self._close(channel, mode)
 
     def _close_overdue(self, now_ms: int) -> None:
-        """Close the longest idle connection if it has expired, and failed authentications whose delay is over."""
+        """Close the longest idle connection if it has expired, and logins that are overdue or whose delayed refusal is
+        due."""
         expired = self._idle.poll_expired(now_ms) if self._idle is not None else None
         channel = self._channels.get(expired) if expired is not None else None
         if channel is not None:
@@ -415,11 +427,23 @@ class KSelector:
             channel.cause = f"idle for more than {self._max_idle_ms} ms"
             self._log.debug("closing connection %s: %s", channel.id, channel.cause)
             self._close(channel, _CloseMode.GRACEFUL)
+        self._close_unfinished(now_ms)
         while (refused := self._refusals.take_due(now_ms)) is not None:
             refused.authenticator.send_failure()
             self._close(refused, _CloseMode.NOTIFY_ONLY)
 
+    def _close_unfinished(self, now_ms: int) -> None:
+        while self._setup_ends_ms:
+            channel, end_ms = next(iter(self._setup_ends_ms.items()))
+            if now_ms < end_ms:
+                return
+            del self._setup_ends_ms[channel]
+            if channel.failure is None:
+                channel.cause = f"no login within {self._setup_timeout_ms} ms"
+                self._close(channel, _CloseMode.NOTIFY_ONLY)
+
     def _close(self, channel: KafkaChannel, mode: _CloseMode) -> None:
+        self._setup_ends_ms.pop(channel, None)
         del self._channels[channel.id]
         if self._idle is not None:
             self._idle.remove(channel.id)

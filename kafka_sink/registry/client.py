@@ -9,6 +9,7 @@ Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.h
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from dataclasses import astuple, dataclass
 from typing import Any, Final
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.config import without_user
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
@@ -25,7 +27,7 @@ from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.tls_context import TlsContexts
-from kafka_sink.registry.config import SSL_PREFIX, RegistryConfig
+from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError, UnusableSchemaError
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -38,6 +40,10 @@ _BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
 #: Of a refusal so much is shown.
 _SHOWN: Final = 1_500
 _HIGHEST_ID: Final = 2**31 - 1
+#: The registries that credentials go to unencrypted, each of which is told once in a process.
+_WARNED: Final[set[str]] = set()
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,9 @@ class RegistryClient:
         self._rounds = rounds
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
+        for server in self._servers:
+            if self._has_credentials(server) and server.scheme == "http" and not server.is_here:
+                _warn_once(server.shown)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id.
@@ -182,10 +191,25 @@ class RegistryClient:
             return {**headers, "Authorization": basic(resolve("basic.auth.user.info", config.user_info, PROVIDERS))}
         return {**headers, "Authorization": basic(server.credentials)} if server.credentials else headers
 
+    def _has_credentials(self, server: Server) -> bool:
+        config = self.config
+        return bool(self._tokens or config.bearer_token or config.user_info or server.credentials)
+
     def _pause(self, duration_ms: int) -> None:
         condition = threading.Condition()
         with condition:
             self._clock.wait(condition, duration_ms)
+
+
+def _warn_once(shown: str) -> None:
+    if shown not in _WARNED:
+        _WARNED.add(shown)
+        _log.warning(
+            "the credentials for the schema registry go unencrypted to %s, where others can read them on the way; use "
+            "https:// in %s",
+            shown,
+            URL,
+        )
 
 
 def _tokens(config: RegistryConfig, tls: SslConfig, clock: Clock) -> TokenUser | None:
@@ -211,9 +235,9 @@ def _server(url: str) -> Server:
     try:
         return Server.parse(url)
     except ValueError:
-        shown = url.rpartition("@")[2] if "@" in url else url
         raise ConfigError(
-            f"option schema.registry.url: {shown!r} is not an address; expected https://host:port"
+            f"option {URL}: {without_user(url)!r} is not an address; expected https://host:port, with what is special "
+            "in a user or password URL-encoded (%2F for /)"
         ) from None
 
 
@@ -230,8 +254,8 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     """
     if 300 <= answer.status < 400:
         raise RegistryError(
-            f"{server.shown} redirects to {answer.location[:200]!r}, which is not followed; set schema.registry.url to "
-            "the registry itself"
+            f"{server.shown} redirects to '{answer.shown(answer.location)[:200]}', which is not followed; set "
+            "schema.registry.url to the registry itself"
         )
     if answer.status == 409:
         raise IncompatibleSchemaError(_refusal(answer))
@@ -264,8 +288,7 @@ def _alone(what: str, answer: dict[str, Any], kind: str) -> str:
 def _refusal(answer: HttpAnswer) -> str:
     found = _json(answer.body)
     message = found.get("message") if isinstance(found, dict) else None
-    text = message if isinstance(message, str) else ""
-    shown = "".join(each if each.isprintable() else " " for each in text[:_SHOWN])
+    shown = answer.shown(message)[:_SHOWN] if isinstance(message, str) else ""
     return f"HTTP {answer.status}: {shown}" if shown else f"HTTP {answer.status}"
 
 

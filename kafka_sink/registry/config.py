@@ -21,6 +21,8 @@ from kafka_sink.common.tls_config import SslConfig
 #: The prefix of the options for TLS, which have Kafka's names after it.
 SSL_PREFIX: Final = "schema.registry."
 
+URL: Final = "schema.registry.url"
+
 _USER_INFO: Final = "USER_INFO"
 
 
@@ -41,7 +43,7 @@ class RegistryConfig:
     """Where the registry is, who asks it, and what is asked."""
 
     urls: tuple[str, ...] = c.key(
-        "schema.registry.url",
+        URL,
         c.LIST,
         (),
         "http:// or https:// addresses of a schema registry, tried in turn; payloads then have Confluent's wire format",
@@ -49,6 +51,7 @@ class RegistryConfig:
             "addresses that begin with http:// or https://",
             lambda urls: all(url.startswith(("http://", "https://")) for url in urls),
         ),
+        is_address=True,
     )
     credentials_source: str = c.key(
         "basic.auth.credentials.source",
@@ -177,6 +180,7 @@ def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the options whose values are secrets and no references."""
     sensitive = {name for name, (entry, _) in c.keys(RegistryConfig).items() if entry.sensitive}
     sensitive |= {f"{SSL_PREFIX}{name}" for name, (entry, _) in c.keys(SslConfig).items() if entry.sensitive}
+    sensitive |= {name for name, value in properties.items() if name == URL and "@" in value}
     return tuple(
         name
         for name, value in properties.items()

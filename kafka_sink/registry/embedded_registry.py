@@ -1,22 +1,29 @@
 """A schema registry in memory on loopback, for development and tests: the REST API that clients use.
 
-One thread answers requests, one after the other, each on a connection of its own. Nothing is kept after :meth:`close`.
+Each connection has a thread, for one request and a few seconds, and requests are answered one after the other. Only
+programs of this machine, or of those that reach its address, are answered, and no pages of a browser. Nothing is kept
+after :meth:`close`.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
+import socket
+import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import Thread, start_loop
+from kafka_sink.network.local_pages import refusal_of
 from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore, serialized
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -24,6 +31,9 @@ _MAX_BODY_BYTES: Final = 4 << 20
 #: A client that sends nothing for so long is left.
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.05
+#: A request is complete within this time, however slowly its client sends it.
+_REQUEST_MS: Final = 10_000
+_MOST_CONNECTIONS: Final = 200
 
 _log = logging.getLogger(__name__)
 
@@ -118,12 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
         registry = self.server
         if not isinstance(registry, _Server):
             raise RuntimeError("the handler belongs to another server")
+        refusal = refusal_of(self.headers.get("Host", ""), self.headers.get("Origin"), registry.host)
+        if refusal is not None:
+            self.send_error(403, refusal)
+            return
         size = self.headers.get("Content-Length", "0")
         if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
             self.send_error(413)
             return
         body = self.rfile.read(int(size))
-        status, found = answer(registry.store, self.command, self.path, body)
+        with registry.lock:
+            status, found = answer(registry.store, self.command, self.path, body)
         data = json.dumps(found).encode()
         self.send_response(status)
         self.send_header("Content-Type", _CONTENT_TYPE)
@@ -137,10 +152,35 @@ class _Handler(BaseHTTPRequestHandler):
         _log.debug(format, *args)
 
 
-class _Server(HTTPServer):
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
     def __init__(self, address: tuple[str, int], store: SchemaStore) -> None:
         super().__init__(address, _Handler)
-        self.store = store
+        self.store, self.lock = store, threading.Lock()
+        self.host = address[0]
+        # Connection → when it is ended, monotonic ms.
+        self._open: dict[socket.socket, int] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give *request* a thread, unless too many have one."""
+        if len(self._open) >= _MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._open[request] = SYSTEM_CLOCK.monotonic_ms() + _REQUEST_MS
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called when *request* was answered."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called several times a second: end the connections of clients that are too slow."""
+        now_ms = SYSTEM_CLOCK.monotonic_ms()
+        for request in [each for each, end_ms in list(self._open.items()) if now_ms >= end_ms]:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
         """Answer requests until the server is shut down."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -325,6 +326,10 @@ class SinkOptions:
     is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the registry, which tasks never ask, and its secrets."""
+        return {**self.__dict__, "registry_properties": {}}
 
     @property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:

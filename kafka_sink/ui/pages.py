@@ -25,8 +25,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
-from kafka_sink.common.text import printable
+from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
+from kafka_sink.network.local_pages import refusal_of
 from kafka_sink.ui import shown
 from kafka_sink.ui.cluster_view import (
     MOST_GROUPS,
@@ -40,9 +41,6 @@ from kafka_sink.ui.reports import Reports
 MOST_HEADERS: Final = 20
 
 _HERE: Final = Path(__file__).parent
-#: Under which names the page's own host is reached; the port may be that of a tunnel.
-_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -79,13 +77,13 @@ class OwnBrowserOnly:
 
 def refuse(headers: Headers) -> str | None:
     """Why a request with these *headers* is refused; None if it is not."""
-    host = headers.get("host", "")
-    if host.rpartition(":")[0] not in _HOSTS and host not in _HOSTS:
-        return "This page answers to 127.0.0.1 and localhost only."
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
-        return "This page answers to itself only, and not to other origins."
-    return None
+    return refusal_of(headers.get("host", ""), headers.get("origin"))
+
+
+def _without_controls(value: Any) -> Any:
+    """*value* as it is put into a page: names come from brokers, and from whoever writes to them."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return without_controls(value) if is_text else value
 
 
 class Pages:
@@ -96,14 +94,17 @@ class Pages:
         self._reports = reports
         self._view = view
         self._templates = Environment(
-            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            finalize=_without_controls,
         )
         self._templates.filters.update(
             number=shown.shown_number,
             rate=shown.shown_rate,
             age=shown.shown_age,
             time=shown.shown_time,
-            one_line=printable,
         )
         self._templates.globals.update(
             most_headers=MOST_HEADERS,

@@ -23,7 +23,7 @@ from kafka_sink.network.channel_builder import (
     PlaintextChannelBuilder,
     SecureChannelBuilder,
 )
-from kafka_sink.network.memory_pool import MemoryPool
+from kafka_sink.network.memory_pool import LoginMemoryPool, MemoryPool
 from kafka_sink.network.receive import FrameReader
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import ServerExchange
@@ -108,6 +108,12 @@ def missing_protection(config: BrokerConfig, protocol: str) -> list[str]:
     return missing if protocol in _SASL or shows_certificate else [*missing, "authentication"]
 
 
+#: What clients may announce before they are known: all together, and each without being counted. A login has a few
+#: hundred bytes, a token of an identity provider some thousand.
+LOGIN_BYTES: Final = 16 << 20
+LOGIN_FREE_BYTES: Final = 16 << 10
+
+
 class ListenerSecurity:
     """Creates the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
 
@@ -121,6 +127,7 @@ class ListenerSecurity:
         self._protocols = security_protocols(config, listener_names)
         self._exchanges = _exchanges(config, clock)
         self._contexts: TlsContexts | None = None
+        self._login_pool = LoginMemoryPool(LOGIN_BYTES, LOGIN_FREE_BYTES)
 
     def channel_builder(self, listener_name: str, memory_pool: MemoryPool) -> ChannelBuilder:
         """A channel builder for one selector of a listener.
@@ -152,6 +159,7 @@ class ListenerSecurity:
                 clock=self._clock,
                 config=self._config,
                 memory_pool=memory_pool,
+                login_pool=self._login_pool,
                 answer_versions=self._answer_versions,
             )
 

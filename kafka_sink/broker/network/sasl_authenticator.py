@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
 from kafka_sink.network.authenticator import ANONYMOUS
 from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.receive import FrameReader, NetworkReceive
@@ -63,6 +63,7 @@ class SaslServerAuthenticator:
         config: BrokerConfig,
         memory_pool: MemoryPool,
         answer_versions: AnswerVersions,
+        login_pool: MemoryPool = UNLIMITED_MEMORY_POOL,
     ) -> None:
         self._exchanges = exchanges
         self._transport = transport
@@ -70,6 +71,7 @@ class SaslServerAuthenticator:
         self._clock = clock
         self._config = config
         self._memory_pool = memory_pool
+        self._login_pool = login_pool
         self._answer_versions = answer_versions
         self._state = _State.HANDSHAKE
         self._mechanism = ""
@@ -130,8 +132,8 @@ class SaslServerAuthenticator:
             self._request = None
 
     def _limit_requests(self) -> None:
-        # Requests of unauthenticated clients are small, so they need no memory from the pool for requests.
-        self._reader.limit(self._config.sasl_server_max_receive_size, UNLIMITED_MEMORY_POOL)
+        # Clients that are not known yet cannot take memory from those that are.
+        self._reader.limit(self._config.sasl_server_max_receive_size, self._login_pool)
 
     # -- the exchange
 
@@ -139,6 +141,8 @@ class SaslServerAuthenticator:
         while self._flush() and self._state is not _State.COMPLETE:
             request, self._request = self._request, None
             received = request or self._reader.read_from(self._transport)
+            if self._reader.awaits_memory:
+                raise InvalidReceiveError("clients that log in at the same time hold all memory for it")
             if received is None:
                 return
             try:

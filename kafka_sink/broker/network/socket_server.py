@@ -51,6 +51,7 @@ def kselector_factory(
             memory_pool=memory_pool,
             connections_max_idle_ms=config.connections_max_idle_ms,
             failed_authentication_delay_ms=config.connection_failed_authentication_delay_ms,
+            setup_timeout_ms=config.socket_connection_setup_timeout_ms,
         )
         builder = security.channel_builder(endpoint.listener_name, memory_pool)
         return KSelector(builder, clock, limits, log_context=f"listener {endpoint.listener_name}")

@@ -188,10 +188,7 @@ def _compiled(text: str, name: str, folder: Path | None) -> Any:
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as place:
         target = Path(place) / "set"
-        try:
-            (Path(place) / name).write_text(text, encoding="utf-8")
-        except UnicodeEncodeError as error:
-            raise FormatError(f"the Protobuf schema is no text in UTF-8: {error}") from None
+        (Path(place) / name).write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
         command += [] if folder is None else [f"-I{folder.absolute()}"]
         command += ["--include_imports", f"--descriptor_set_out={target}", name]

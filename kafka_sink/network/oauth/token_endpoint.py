@@ -11,14 +11,13 @@ Source: RFC 6749, 4.4; RFC 7523; KIP-768, KIP-1139, KIP-1258; apache/kafka ``Htt
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import SplitResult, quote_plus, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote, urlsplit
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
@@ -134,13 +133,13 @@ class TokenEndpoint:
         server = Server(self._shown, parts.scheme, parts.hostname or "", port, "", "")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            answer = exchange.run(server, "POST", path, headers, body.encode())
+            answer = exchange.run(server, "POST", path, headers, body.encode(), _secrets(credentials, body))
         except ExchangeError as error:
             raise _TemporaryError(str(error)) from None
         found = _json(answer.body)
         if answer.status in (200, 201):
             return self._token(found.get("access_token") or found.get("id_token"), found, credentials)
-        reason = _refusal(answer, found).replace(credentials.client_secret or "\0", "[hidden]")
+        reason = _refusal(answer, found)
         if answer.status not in _FINAL:
             raise _TemporaryError(reason)
         proof = "the client's id and secret" if credentials.assertion is None else "sasl.oauthbearer.assertion.…"
@@ -157,6 +156,10 @@ class TokenEndpoint:
         is_opaque = value.count(".") != 2 and isinstance(seconds, int | float)
         try:
             token = token_of((value, now_ms / 1000 + seconds) if is_opaque and seconds else value, now_ms)
+        except OverflowError:
+            raise AuthenticationError(
+                f"no OAUTHBEARER token: {self._shown}: its token expires in a number of seconds that is none"
+            ) from None
         except AuthenticationError as error:
             raise AuthenticationError(f"no OAUTHBEARER token: {self._shown}: {error}") from None
         return Token(token.value, token.expires_ms, credentials.extensions, token.starts_ms)
@@ -187,6 +190,8 @@ def _checked(option: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        if host:
+            host.encode("idna")
     except ValueError:
         raise ConfigError(f"option {option}: the value is not an address; {expected}") from None
     if parts.username is not None:
@@ -195,7 +200,7 @@ def _checked(option: str, url: str) -> SplitResult:
         return parts
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"option {option}: {url!r} is not an address; {expected}")
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not Server.parse(url).is_here:
         raise ConfigError(
             f"option {option}: {url} would send the client's secret unencrypted; use https:// (http:// is for this "
             "machine only)"
@@ -203,13 +208,10 @@ def _checked(option: str, url: str) -> SplitResult:
     return parts
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
+    """What of *body* is secret."""
+    proofs = (value for name, value in parse_qsl(body) if name in ("assertion", "client_assertion"))
+    return (credentials.client_secret, *proofs)
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -225,5 +227,5 @@ def _refusal(answer: HttpAnswer, found: Mapping[str, Any]) -> str:
     if answer.status in (301, 302, 303, 307, 308):
         return f"HTTP {answer.status}: it redirects to another address, which is not followed"
     named = [found.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]
-    text = ": ".join(each for each in named if isinstance(each, str))[:_SHOWN]
+    text = answer.shown(": ".join(each for each in named if isinstance(each, str)))[:_SHOWN]
     return f"HTTP {answer.status}: {text}" if text else f"HTTP {answer.status}"
