@@ -45,8 +45,18 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        # threading refuses time-outs beyond TIMEOUT_MAX, and "for ever" is longer.
-        return condition.wait(min(max(timeout_ms, 0) / 1000.0, threading.TIMEOUT_MAX))
+        try:
+            # threading refuses time-outs beyond TIMEOUT_MAX, and "for ever" is longer.
+            return condition.wait(min(max(timeout_ms, 0) / 1000.0, threading.TIMEOUT_MAX))
+        except BaseException:
+            # An interrupt that strikes beside the library's try statement leaves the condition released, and in it a
+            # waiter that would take the next notification.
+            try:
+                condition.notify_all()
+            except RuntimeError:
+                condition.acquire()
+                condition.notify_all()
+            raise
 
 
 @dataclass(frozen=True, slots=True)

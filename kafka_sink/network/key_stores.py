@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 #: The first byte of a DER sequence, as PKCS12 files begin.
 _DER_SEQUENCE: Final = b"\x30"
+_INTEGER: Final = 0x02
+_OCTETS: Final = 0x04
+_CONSTRUCTED: Final = 0x20
+#: From here on, the length is that of the length.
+_LONG_LENGTH: Final = 0x80
+#: openssl and keytool take some thousand, careful people a million.
+_MOST_ITERATIONS: Final = 10_000_000
 
 
 def trusted_certificates(data: bytes, password: str) -> str:
@@ -59,6 +66,14 @@ def key_and_chain(data: bytes, password: str, key_password: str) -> str:
 def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
     if not data.startswith(_DER_SEQUENCE):
         raise KeyStoreError("it is neither JKS nor PKCS12")
+    if "\0" in password:
+        raise KeyStoreError(
+            "the password of the store has a character that no password has (NUL)", is_about_password=True
+        )
+    if _most_iterations(data) > _MOST_ITERATIONS:
+        raise KeyStoreError(
+            f"its password is hashed more than {_MOST_ITERATIONS} times, which takes minutes; write it again"
+        )
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -75,6 +90,30 @@ def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
         raise KeyStoreError(
             "it is encrypted in a way that is not supported; write it again with the keytool of Java 17"
         ) from None
+
+
+def _most_iterations(data: bytes) -> int:
+    """The largest number that stands behind a salt in DER: an INTEGER after an OCTET STRING. What an OCTET STRING holds
+    is looked at, too.
+
+    Source: RFC 7292 (MacData), RFC 8018 (PBKDF2-params, PBEParameter).
+    """
+    most, waiting = 0, [data]
+    while waiting:
+        part = waiting.pop()
+        at, before = 0, 0
+        while at + 2 <= len(part):
+            tag, size, at = part[at], part[at + 1], at + 2
+            if size >= _LONG_LENGTH:
+                count = size - _LONG_LENGTH
+                size, at = int.from_bytes(part[at : at + count]), at + count
+            inner = part[at : at + size]
+            if tag == _INTEGER and before == _OCTETS:
+                most = max(most, int.from_bytes(inner))
+            elif tag & _CONSTRUCTED or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
+                waiting.append(inner)
+            at, before = at + size, tag
+    return most
 
 
 def _pkcs12_identity(store: PKCS12KeyAndCertificates) -> str:

@@ -57,7 +57,7 @@ def default_column(field: Field, path: str) -> tuple[AvroType, pa.Array]:
     kind = _plain(declared)
     try:
         return kind, pa.array([_value(kind, field.default)], _arrow(kind))
-    except (pa.ArrowException, TypeError, ValueError, KeyError, AttributeError, OverflowError):
+    except (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError, OverflowError):
         raise FormatError(
             f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
             f"{kind}; correct the schema, or add the column"

@@ -135,6 +135,8 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
         name = waiting.pop()
         if name in found:
             continue
+        if not isinstance(name, str):
+            raise FormatError(f"the Protobuf schema has a file whose name is no text: {name!r:.60}")
         declared = files.get(name) or _well_known(name)
         missing = [] if name in begun else [each for each in declared.dependency if each not in found]
         begun.add(name)

@@ -1,0 +1,112 @@
+"""The standing attack on what kafkalite reads: runs on from a random seed, which it prints, for as long as it is told.
+
+    scripts/test.sh --fuzz MINUTES        or        python -m tests.hostile.fuzz --minutes MINUTES [--seed SEED]
+
+Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one. What is written is
+attacked too: the columns of the three formats, against independent libraries. Exits with 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import hypothesis
+
+from tests.hostile import json_columns, records, servers
+from tests.property import test_avro_properties, test_protobuf_properties
+
+Attack = Callable[[random.Random], None]
+
+#: An attack's turn.
+_TURN_S: Final = 5.0
+#: Of each kind of finding so many are printed.
+_SHOWN: Final = 3
+
+
+def _property(test: Any) -> Attack:
+    """A property of hypothesis, from a seed: as many batches as the normal run tries."""
+
+    def attack(rng: random.Random) -> None:
+        hypothesis.seed(rng.getrandbits(64))(test)()
+
+    return attack
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    "Avro columns": _property(test_avro_properties.test_payloads_equal_those_of_fastavro),
+    "Avro slices": _property(test_avro_properties.test_slices_are_encoded_like_copies),
+    "Avro nulls": _property(test_avro_properties.test_values_under_null_rows_are_not_written),
+    "Protobuf columns": _property(test_protobuf_properties.test_payloads_equal_those_of_googles_library),
+    "Protobuf slices": _property(test_protobuf_properties.test_slices_are_encoded_like_copies),
+    "JSON columns": json_columns.json_columns,
+    "coded and chunked columns": records.avro_columns,
+    "Avro records": records.avro_records,
+    "Avro like fastavro": records.avro_like_fastavro,
+    "Avro schemas": records.avro_schemas,
+    "JSON texts": records.json_texts,
+    "JSON schemas": records.json_schemas,
+    "Protobuf records": records.protobuf_records,
+    "Protobuf schemas": records.protobuf_schemas,
+    "HTTP answers": servers.http_answers,
+    "command lines": servers.command_lines,
+}
+
+
+def attacked(name: str, seed: int, case: int) -> Exception | None:
+    """What case number *case* of the attack *name* found; None if it held."""
+    try:
+        ATTACKS[name](random.Random(f"{seed} {name} {case}"))
+    except Exception as error:
+        return error
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
+    parser.add_argument("--only", choices=ATTACKS, help="one attack")
+    parser.add_argument("--case", type=int, help="with --only: one case, with its traceback")
+    asked = parser.parse_args()
+    # What a user's log would get is a finding.
+    warnings.simplefilter("error", RuntimeWarning)
+    if asked.case is not None:
+        ATTACKS[asked.only](random.Random(f"{asked.seed} {asked.only} {asked.case}"))
+        return
+    print(f"seed {asked.seed}, {asked.minutes:g} minutes", flush=True)
+    names = [asked.only] if asked.only else list(ATTACKS)
+    with servers.OPEN:
+        cases, findings = _run(names, asked.seed, time.monotonic() + asked.minutes * 60)
+    for name in names:
+        print(f"{name:28}{cases[name]:>10,} cases{findings[name]:>8,} findings")
+    print(f"{sum(cases.values()):,} cases, {sum(findings.values()):,} findings, seed {asked.seed}", flush=True)
+    sys.exit(1 if sum(findings.values()) else 0)
+
+
+def _run(names: list[str], seed: int, end_s: float) -> tuple[Counter[str], Counter[str]]:
+    cases, findings, kinds = Counter[str](), Counter[str](), Counter[str]()
+    while time.monotonic() < end_s:
+        for name in names:
+            turn_ends_s = min(end_s, time.monotonic() + _TURN_S)
+            while time.monotonic() < turn_ends_s:
+                error = attacked(name, seed, cases[name])
+                if error is not None:
+                    findings[name] += 1
+                    kinds[f"{name} {type(error).__name__}"] += 1
+                    if kinds[f"{name} {type(error).__name__}"] <= _SHOWN:
+                        print(f"--only '{name}' --seed {seed} --case {cases[name]}:", flush=True)
+                        traceback.print_exception(error, limit=-6, file=sys.stdout)
+                cases[name] += 1
+    return cases, findings
+
+
+if __name__ == "__main__":
+    main()
