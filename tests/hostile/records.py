@@ -29,7 +29,9 @@ from kafka_sink.formats.json.reading import check_json
 #: More text than this is made of no hostile record of these sizes.
 MOST_TEXT: Final = 5 << 20
 WIRE: Final = b"\0\0\0\0\1"
-_NASTY: Final[tuple[Any, ...]] = (None, True, [], {}, "", "\0", "int", "null", 5, -1, 10**9, 10**30, 1e308, [[]], {"type": []}, "\ud800")
+_NASTY: Final[tuple[Any, ...]] = (
+    *(None, True, [], {}, "", "\0", "int", "null", 5, -1, 10**9, 10**30, 1e308, [[]], {"type": []}, "\ud800"),
+)
 
 
 class OneSchema:

@@ -196,7 +196,6 @@ COMMANDS: Final = (
     ("groups", "list"),
     ("groups", "describe", "g"),
     ("txn", "list"),
-    ("txn", "hanging", "t", "0"),
     ("txn", "abort", "--prefix", "x"),
     ("acls", "list"),
     ("check", "t"),

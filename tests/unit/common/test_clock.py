@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
+
+TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 def test_monotonic_time_is_in_milliseconds_and_never_goes_back() -> None:
@@ -41,3 +49,60 @@ def test_wait_for_ever_is_accepted_and_ends_with_a_notification() -> None:
         thread.start()
         assert SYSTEM_CLOCK.wait(condition, FOREVER_MS) is True
     thread.join()
+
+
+@pytest.mark.behaviour("Threads", "An interrupt within a wait reaches the caller, wherever it strikes")
+def test_an_interrupt_at_any_bytecode_of_a_wait_reaches_the_caller() -> None:
+    """Interrupts at every bytecode of the wait and of the library below it: none is replaced by another error, the
+    condition stays usable, and no waiter is left in it that would take a notification of others."""
+    struck = 0
+    while _is_interrupted(struck):
+        struck += 1
+    assert struck > 70
+
+
+def _is_interrupted(at: int) -> bool:
+    """Wait, with an interrupt before the bytecode number *at*; False if there are not so many."""
+    condition = threading.Condition()
+    left = [at]
+
+    def trace(frame: FrameType, event: str, argument: Any) -> TraceFunction | None:
+        if frame.f_code is not waits and frame.f_code.co_filename != threading.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    waits = type(SYSTEM_CLOCK).wait.__code__
+    is_interrupted = False
+    before = sys.gettrace()
+    try:
+        with condition:
+            sys.settrace(trace)
+            try:
+                SYSTEM_CLOCK.wait(condition, 1)
+            finally:
+                sys.settrace(before)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    woken: list[bool] = []
+    waiter = threading.Thread(target=_wait_for_a_second, args=(condition, woken))
+    with condition:
+        waiter.start()
+        # It gives the condition back when it waits for it.
+        condition.wait(0.001)
+    while waiter.is_alive():
+        with condition:
+            condition.notify()
+        waiter.join(0.01)
+    assert woken == [True]
+    return is_interrupted
+
+
+def _wait_for_a_second(condition: threading.Condition, woken: list[bool]) -> None:
+    with condition:
+        woken.append(SYSTEM_CLOCK.wait(condition, 10_000))

@@ -1,0 +1,150 @@
+"""A small, fixed part of the standing attack (``scripts/test.sh --fuzz``), and what it found before it was mended."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf import any_pb2
+
+from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.cli.main import run
+from kafka_sink.cli.typed_values import shown, shown_by_schema
+from kafka_sink.common.errors import SerializationError
+from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.records.varint import encode_varint
+from kafka_sink.ui.shown import ByteView
+from tests.conftest import Figure
+from tests.hostile import servers
+from tests.hostile.fuzz import ATTACKS, attacked
+from tests.hostile.records import PROTO, WIRE, OneSchema
+from tests.hostile.servers import CHUNKED, SECRET, EvilHttp, asked, echo
+
+pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
+
+#: Cases of each attack; those of properties are in tests/property.
+CASES = {**dict.fromkeys(ATTACKS, 60), "HTTP answers": 20, "command lines": 2}
+IN_PROPERTY = ("Avro columns", "Avro slices", "Avro nulls", "Protobuf columns", "Protobuf slices")
+
+#: A record of everything that a schema can nest: an array, a map, a union and itself.
+NESTED = json.dumps(
+    {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "u", "type": ["null", "R"]},
+            {"name": "a", "type": {"type": "array", "items": "R"}},
+            {"name": "m", "type": {"type": "map", "values": "R"}},
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    with servers.OPEN:
+        yield
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in IN_PROPERTY])
+def test_an_attack_finds_nothing(name: str) -> None:
+    for case in range(CASES[name]):
+        found = attacked(name, 1, case)
+        if found is not None:
+            raise found
+
+
+def nested(levels: int) -> bytes:
+    """A datum of NESTED, ending in the middle of its deepest level."""
+    return (b"\2" * 3 + b"\0\2") * (levels // 4)
+
+
+def test_consume_shows_the_records_around_a_hostile_one(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        hostile = WIRE + nested(800_000)
+        with EvilHttp(_schema) as evil, KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            for value in (WIRE + b"\0\0\0", hostile, WIRE + b"\2\0\0\0\0\0"):
+                producer.send(ProducerRecord("t", value))
+            producer.flush()
+            common = ["--bootstrap-server", cluster.bootstrap_servers, "--format", "avro"]
+            code = run(["consume", "t", *common, "--registry", f"http://127.0.0.1:{evil.port}"])
+    out, err = capfdbinary.readouterr()
+    before, between, after = map(json.loads, out.splitlines())
+    assert code == 3
+    assert before["value"] == {"u": None, "a": [], "m": {}}
+    assert after["value"] == {"u": {"u": None, "a": [], "m": {}}, "a": [], "m": {}}
+    assert between["value"] == {"hex": hostile.hex()}
+    assert between["error"].startswith("t-0 at offset 1: the value is no Avro of schema 1: it is nested more than")
+    assert b"t-0 at offset 1" in err
+
+
+def _schema(connection: socket.socket, head: bytes) -> None:
+    body = json.dumps({"schema": NESTED}).encode()
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def test_a_page_shows_a_hostile_record_in_hex_with_the_reason() -> None:
+    view = ByteView(shown_by_schema(OneSchema(NESTED)))  # type: ignore[arg-type]
+    found = view(WIRE + nested(1_000_000))
+    assert found.text.startswith("00 00 00 00 01 02")
+    assert f"nested more than {MOST_DEPTH} levels" in found.problem
+    assert view(WIRE + b"\0\0\0").text == '{"u": null, "a": [], "m": {}}'
+
+
+def test_items_without_bytes_are_not_counted_to_the_end() -> None:
+    endless = WIRE + encode_varint(1 << 40) + b"\0"
+    for items in ("null", '{"type": "record", "name": "E", "fields": []}', '{"type": "fixed", "name": "F", "size": 0}'):
+        schema = f'{{"type": "array", "items": {items if items != "null" else json.dumps(items)}}}'
+        with pytest.raises(SerializationError, match="too long as JSON to be shown"):
+            shown("avro", "value", OneSchema(schema))(endless)  # type: ignore[arg-type]
+        page = shown_by_schema(OneSchema(schema))  # type: ignore[arg-type]
+        assert page(endless).startswith(("[null, null", "[{}, {}", '[{"base64": ""}'))
+
+
+def test_messages_are_weighed_before_objects_are_made_of_them() -> None:
+    show = shown("protobuf", "value", OneSchema(PROTO, "PROTOBUF"))  # type: ignore[arg-type]
+    with pytest.raises(SerializationError, match="more than 200000 values"):
+        show(WIRE + b"\0" + b"\x22\0" * 500_000)
+    nested_any = b""
+    for _ in range(MOST_DEPTH + 1):
+        nested_any = any_pb2.Any(type_url="x/M", value=b"\x4a" + encode_length(nested_any)).SerializeToString()
+    with pytest.raises(SerializationError, match="nested more than"):
+        show(WIRE + b"\0\x4a" + encode_length(nested_any))
+
+
+def encode_length(data: bytes) -> bytes:
+    size, found = len(data), b""
+    while size > 0x7F:
+        found, size = found + bytes([size & 0x7F | 0x80]), size >> 7
+    return found + bytes([size]) + data
+
+
+@pytest.mark.parametrize("size", [b"-1", b"-5", b"1e9", b"ffffffffffffffffff", b"7fffffff;x=y", b" +25800000"])
+def test_an_answer_is_bounded_whatever_its_chunks_say(size: bytes, figure: Figure) -> None:
+    taken = [0]
+
+    def answer(connection: socket.socket, head: bytes) -> None:
+        connection.sendall(CHUNKED + size + b"\r\n")
+        for _ in range(600):
+            connection.sendall(b"x" * (1 << 20))
+            taken[0] += 1
+
+    with EvilHttp(answer) as server:
+        for said in asked(server.port, 4_000):
+            assert "the answer is larger than" in said or "the answer is no HTTP" in said
+        time.sleep(0.1)
+    figure("MB of 1,200 that were taken", taken[0])
+    assert taken[0] < 40
+
+
+def test_secrets_that_servers_repeat_are_hidden() -> None:
+    with EvilHttp(echo) as server:
+        for said in asked(server.port):
+            assert "[hidden]" in said
+            for secret in (SECRET, "S3cr3t", "UzNjcjN0", "YWxpY2U6UzNj", "Y2lkOlMzY3Iz"):
+                assert secret not in said
