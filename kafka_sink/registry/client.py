@@ -288,7 +288,7 @@ def _alone(what: str, answer: dict[str, Any], kind: str) -> str:
 def _refusal(answer: HttpAnswer) -> str:
     found = _json(answer.body)
     message = found.get("message") if isinstance(found, dict) else None
-    shown = answer.shown(message)[:_SHOWN] if isinstance(message, str) else ""
+    shown = answer.shown(" ".join(message.split()))[:_SHOWN] if isinstance(message, str) else ""
     return f"HTTP {answer.status}: {shown}" if shown else f"HTTP {answer.status}"
 
 

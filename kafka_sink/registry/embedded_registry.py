@@ -13,7 +13,6 @@ import contextlib
 import json
 import logging
 import re
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +33,8 @@ _POLL_S: Final = 0.05
 #: A request is complete within this time, however slowly its client sends it.
 _REQUEST_MS: Final = 10_000
 _MOST_CONNECTIONS: Final = 200
+#: SHUT_RDWR: sockets belong to the network, and this one is only ended.
+_BOTH_WAYS: Final = 2
 
 _log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class _Server(ThreadingHTTPServer):
         self.store, self.lock = store, threading.Lock()
         self.host = address[0]
         # Connection → when it is ended, monotonic ms.
-        self._open: dict[socket.socket, int] = {}
+        self._open: dict[Any, int] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give *request* a thread, unless too many have one."""
@@ -180,7 +181,7 @@ class _Server(ThreadingHTTPServer):
         now_ms = SYSTEM_CLOCK.monotonic_ms()
         for request in [each for each, end_ms in list(self._open.items()) if now_ms >= end_ms]:
             with contextlib.suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
+                request.shutdown(_BOTH_WAYS)
 
     def run(self) -> None:
         """Answer requests until the server is shut down."""

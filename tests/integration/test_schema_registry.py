@@ -10,6 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +304,28 @@ def test_schemas_that_cannot_be_used_are_refused() -> None:
         body = json.dumps({**latest, **more}).encode()
         with Scripted(http(200, body)) as server, pytest.raises(RegistryError, match=expected):
             client(server.url).latest("s")
+
+
+@pytest.mark.behaviour("Schema registry", "The embedded registry answers to this machine only, and to nobody slowly")
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Host": "localhost@x"}]
+)
+def test_pages_of_others_are_refused(headers: dict[str, str]) -> None:
+    with EmbeddedRegistry() as registry:
+        host, _, port = registry.url.removeprefix("http://").rpartition(":")
+        for method, path in (("POST", "/subjects/evil/versions"), ("PUT", "/config"), ("GET", "/subjects")):
+            connection = HTTPConnection(host, int(port), timeout=10)
+            connection.request(method, path, b'{"schema": "\\"int\\"", "compatibility": "NONE"}', headers)
+            assert connection.getresponse().status == 403
+            connection.close()
+
+
+def test_a_slow_client_holds_nobody_up() -> None:
+    with EmbeddedRegistry() as registry:
+        host, _, port = registry.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nX:")
+            connection = HTTPConnection(host, int(port), timeout=4)
+            connection.request("GET", "/subjects")
+            assert connection.getresponse().status == 200
+            connection.close()

@@ -52,7 +52,7 @@ def test_wait_for_ever_is_accepted_and_ends_with_a_notification() -> None:
 
 
 @pytest.mark.behaviour("Threads", "An interrupt within a wait reaches the caller, wherever it strikes")
-def test_an_interrupt_at_any_bytecode_of_a_wait_reaches_the_caller() -> None:
+def test_an_interrupt_at_any_bytecode_of_a_wait_is_seen() -> None:
     """Interrupts at every bytecode of the wait and of the library below it: none is replaced by another error, the
     condition stays usable, and no waiter is left in it that would take a notification of others."""
     struck = 0

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +29,31 @@ AUTHORITY, OTHER = Authority("first"), Authority("second")
 IDENTITY = AUTHORITY.issue("broker.test", common_name="broker")
 
 pytestmark = requires_keytool
+
+
+def test_hashes_without_end_and_nul_are_refused_at_once() -> None:
+    key = pkcs12.serialize_key_and_certificates(
+        b"a", ec.generate_private_key(ec.SECP256R1()), None, None, BestAvailableEncryption(b"pw")
+    )
+    with pytest.raises(KeyStoreError, match="NUL"):
+        key_and_chain(key, "p\0w", "")
+    assert b"\x02\x02\x4e\x20" in key
+    with pytest.raises(KeyStoreError, match="hashed more than 10000000 times"):
+        key_and_chain(_with_iterations(key, 2**31 - 1), "pw", "")
+
+
+def _with_iterations(store: bytes, count: int) -> bytes:
+    """*store* whose checksum is hashed *count* times: the last number of a store, two bytes longer than it was."""
+    tail = store.rindex(b"\x02\x02")
+    assert tail == len(store) - 4
+    longer = store[:tail] + b"\x02\x04" + count.to_bytes(4)
+    data = bytearray(longer)
+    # The store is a sequence with a length of two bytes, and the checksum one of a byte at the end.
+    assert data[:2] == b"\x30\x82"
+    data[2:4] = (len(data) - 4).to_bytes(2)
+    mac = next(at for at in range(tail, 0, -1) if data[at] == 0x30 and at + 2 + data[at + 1] == len(store))
+    data[mac + 1] += 2
+    return bytes(data)
 
 
 @pytest.fixture(scope="module")

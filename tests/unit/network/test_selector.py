@@ -632,6 +632,37 @@ def test_refused_client_is_told_and_closed_after_the_delay() -> None:
         theirs.close()
 
 
+def test_a_login_that_is_not_complete_in_time_is_closed() -> None:
+    clock = FakeClock(1000)
+
+    class Builder(PlaintextChannelBuilder):
+        def build_channel(
+            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+        ) -> KafkaChannel:
+            if connection_id == "known":
+                return super().build_channel(
+                    connection_id, sock, connected=connected, reader=reader, peer_host=peer_host
+                )
+            transport = PlaintextTransport(sock, connected=connected)
+            return KafkaChannel(connection_id, transport, Doorkeeper(transport, clock, []), reader)
+
+    with contextlib.closing(KSelector(Builder(), clock, SelectorLimits(setup_timeout_ms=100))) as selector:
+        pairs = [socket.socketpair() for _ in range(2)]
+        for connection_id, (ours, _) in zip(("known", "silent"), pairs, strict=True):
+            selector.register(connection_id, ours)
+        clock.advance(99)
+        selector.poll(0)
+        assert selector.disconnected == {}
+        clock.advance(1)
+        selector.poll(0)
+        assert {name: each.cause for name, each in selector.disconnected.items()} == {
+            "silent": "no login within 100 ms"
+        }
+        assert selector.is_open("known")
+        for _, theirs in pairs:
+            theirs.close()
+
+
 # -- waking
 
 
