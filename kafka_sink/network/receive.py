@@ -192,7 +192,9 @@ def _other_language(size: int) -> str:
     first = size.to_bytes(4, "big")
     if first[:2] in (b"\x15\x03", b"\x16\x03"):
         return "; the other side speaks TLS: set security.protocol to the protocol of the listener"
-    return "; the other side speaks HTTP" if first == b"HTTP" else ""
+    # Some web servers answer what is no request with a page alone.
+    is_http = first == b"HTTP" or (first[:1] == b"<" and first[1:].strip(b"!").isalpha())
+    return "; the other side speaks HTTP: an HTTP server answers there" if is_http else ""
 
 
 def _larger(payload: memoryview, size: int) -> memoryview:

@@ -114,8 +114,8 @@ class Reachability:
         return connect_all(addresses, builder, self._timeout_ms, self._clock) if addresses else {}
 
     def _agreed(self) -> Finding:
-        mechanism = f" with {self._config.sasl_mechanism}" if self._config.sasl_mechanism else ""
         protocol = self._config.security_protocol
+        mechanism = f" with {self._config.sasl_mechanism}" if protocol in (SASL_PLAINTEXT, SASL_SSL) else ""
         return Finding(_AGREED[protocol], "", Status.OK, f"{protocol}{mechanism} accepted")
 
     def _disagreed(self, lost: Disconnect) -> Finding:
