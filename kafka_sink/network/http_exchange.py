@@ -92,7 +92,7 @@ def secrets_of(headers: Mapping[str, str], *more: str) -> tuple[str, ...]:
     plain = {credentials, *more}
     with contextlib.suppress(ValueError):
         pair = base64.b64decode(credentials, validate=True).decode()
-        plain |= {pair, pair.partition(":")[2], unquote_plus(pair.partition(":")[2])}
+        plain |= {pair.partition(":")[2], unquote_plus(pair.partition(":")[2])}
     encoded = {coded for each in plain for coded in _encodings(each)}
     return tuple(encoded | {form(each) for each in encoded for form in (quote, quote_plus, partial(quote, safe=""))})
 
