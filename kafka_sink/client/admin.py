@@ -352,9 +352,13 @@ class AdminClient:
             missing = [partition for partition in wanted if partition not in found]
             for leader, led in self._by_leader(missing, remaining_ms).items():
                 found.update(self._offsets_from(leader, led, timestamp, remaining_ms))
+            if unanswered := [str(partition) for partition in missing if partition not in found]:
+                raise ApiError(f"the brokers' answer has no offsets of {', '.join(unanswered)}")
 
         self._retrying(attempt)
         unset = [partition for partition in wanted if found[partition] < 0]
+        if unset and timestamp == LATEST:
+            raise ApiError(f"the brokers' answer has a negative end of {', '.join(map(str, unset))}")
         if unset:
             found.update(self.offsets(unset, LATEST))
         return {partition: found[partition] for partition in wanted}

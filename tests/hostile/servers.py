@@ -188,6 +188,7 @@ class LyingProxy(AsyncioProxy):
             while data := await reader.read(65_536):
                 writer.write(data)
                 await writer.drain()
+        writer.close()
 
 
 COMMANDS: Final = (
