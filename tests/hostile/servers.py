@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import base64
 import contextlib
@@ -191,6 +192,9 @@ class LyingProxy(AsyncioProxy):
         writer.close()
 
 
+#: Of a command with a time-out of 0.8 s for each exchange.
+MOST_S: Final = 20.0
+
 COMMANDS: Final = (
     ("topics", "list"),
     ("topics", "describe"),
@@ -229,8 +233,14 @@ def command_lines(rng: random.Random) -> None:
     proxy.rng, proxy.lies = rng, rng.choice([0.05, 0.3])
     command = rng.choice(COMMANDS)
     errors, output = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with redirect_stderr(errors), redirect_stdout(output):
-        code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "800"])
+    # A command that does not end is a finding too: it is interrupted, and its exit code says so.
+    limit = threading.Timer(MOST_S, _thread.interrupt_main)
+    limit.start()
+    try:
+        with redirect_stderr(errors), redirect_stdout(output):
+            code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "800"])
+    finally:
+        limit.cancel()
     said = errors.getvalue()
     assert code in (0, 1, 2, 3), (command, code)
     assert "unexpected" not in said.replace("unexpected API", ""), (command, said)
