@@ -14,12 +14,13 @@ from typing import Any, Final
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def printable(text: str) -> str:
-    """*text* in one line: with every character escaped that is not seen, as in ``\\x1b``."""
+def printable(text: str, kept: str = "") -> str:
+    """*text* with every character escaped that is not seen, as in ``\\x1b``, but for those in *kept*."""
     if text.isprintable():
         return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+        character if character.isprintable() or character in kept else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 

@@ -72,29 +72,29 @@ class Server:
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """What a server said. *sent* are the secrets that it was sent."""
+    """What a server said. It was sent *credentials* in the header Authorization, and *secrets* in the body."""
 
     status: int
     body: bytes
     location: str = ""
-    sent: tuple[str, ...] = field(default=(), repr=False)
+    credentials: str = field(default="", repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def shown(self, text: str) -> str:
         """*text* of the server in one line, with what it repeats of the secrets hidden, as they are or encoded."""
-        for secret in sorted(self.sent, key=len, reverse=True):
+        for secret in sorted(_as_sent(self.credentials, self.secrets), key=len, reverse=True):
             text = text.replace(secret, REDACTED)
         return printable(text)
 
 
-def secrets_of(headers: Mapping[str, str], *more: str) -> tuple[str, ...]:
-    """The secret of the header Authorization, and *more*, in every encoding in which they are sent."""
-    credentials = headers.get("Authorization", "").partition(" ")[2]
-    plain = {credentials, *more}
+def _as_sent(credentials: str, secrets: Sequence[str]) -> set[str]:
+    """*credentials* and *secrets* in every encoding in which they are sent."""
+    plain = {credentials, *secrets}
     with contextlib.suppress(ValueError):
         pair = base64.b64decode(credentials, validate=True).decode()
         plain |= {pair.partition(":")[2], unquote_plus(pair.partition(":")[2])}
     encoded = {coded for each in plain for coded in _encodings(each)}
-    return tuple(encoded | {form(each) for each in encoded for form in (quote, quote_plus, partial(quote, safe=""))})
+    return encoded | {form(each) for each in encoded for form in (quote, quote_plus, partial(quote, safe=""))}
 
 
 def _encodings(text: str) -> Iterator[str]:
@@ -150,7 +150,8 @@ class Exchange:
             if len(data) > MAX_ANSWER_BYTES:
                 raise _too_large()
             location = answer.headers.get("Location", "")
-            return HttpAnswer(answer.status, data, location, secrets_of(headers, *secrets))
+            credentials = headers.get("Authorization", "").partition(" ")[2]
+            return HttpAnswer(answer.status, data, location, credentials, tuple(secrets))
         except TimeoutError:
             limits = sorted({self.connect_timeout_ms or self.timeout_ms, self.timeout_ms})
             raise ExchangeError(f"no answer within {' + '.join(map(str, limits))} ms") from None

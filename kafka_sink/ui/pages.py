@@ -70,14 +70,10 @@ class OwnBrowserOnly:
 
         if scope["type"] != "http":
             return
-        refusal = refuse(Headers(scope=scope))
+        headers = Headers(scope=scope)
+        refusal = refusal_of(headers.get("host", ""), headers.get("origin"))
         answer = self._app if refusal is None else PlainTextResponse(refusal, HTTPStatus.FORBIDDEN)
         await answer(scope, receive, send_with_headers)
-
-
-def refuse(headers: Headers) -> str | None:
-    """Why a request with these *headers* is refused; None if it is not."""
-    return refusal_of(headers.get("host", ""), headers.get("origin"))
 
 
 def _without_controls(value: Any) -> Any:

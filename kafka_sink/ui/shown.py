@@ -105,7 +105,7 @@ class ByteView:
 
 
 def _shown_text(kind: str, text: str, rest: int | None) -> ShownBytes:
-    return ShownBytes(kind, _printable(text[:SHOWN_CHARACTERS]), rest)
+    return ShownBytes(kind, printable(text[:SHOWN_CHARACTERS], kept="\n\t"), rest)
 
 
 def _text(data: bytes) -> str | None:
@@ -126,13 +126,6 @@ def _is_json(data: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _printable(text: str) -> str:
-    """*text* with an escape for each character that would not be seen, or that would turn the others around."""
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def shown_time(timestamp_ms: int) -> str:

@@ -12,7 +12,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka_sink.formats.avro.schema import (
@@ -58,14 +57,6 @@ _LOGICAL: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class ReadSchema:
-    """A schema that is read by: its type, and the records that contain themselves by their names."""
-
-    type: AvroType
-    records: Mapping[str, AvroType]
-
-
 def parse_schema(text: str) -> AvroType:
     """The type that the JSON *text* declares; a bare name of a primitive type is accepted without its quotes.
 
@@ -75,11 +66,9 @@ def parse_schema(text: str) -> AvroType:
     return _parsed(text, _Parser())
 
 
-def parse_to_read(text: str) -> ReadSchema:
-    """As :func:`parse_schema`, of a schema that may refer to itself."""
-    parser = _Parser(is_read=True)
-    found = _parsed(text, parser)
-    return ReadSchema(found, {name: each for name, each in parser.named.items() if each is not None})
+def parse_to_read(text: str) -> AvroType:
+    """As :func:`parse_schema`, of a schema that may refer to itself, and that stands for no column."""
+    return _parsed(text, _Parser(is_read=True))
 
 
 def _parsed(text: str, parser: _Parser) -> AvroType:
@@ -96,7 +85,7 @@ class _Parser:
     """The named types of one schema; None stands for one whose declaration has not ended."""
 
     def __init__(self, *, is_read: bool = False) -> None:
-        self.named: dict[str, AvroType | None] = {}
+        self._named: dict[str, AvroType | None] = {}
         self._is_read = is_read
         # How many types a row has with all names written out, and of them those of each name.
         self._count = 0
@@ -159,8 +148,8 @@ class _Parser:
             return Primitive(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         for candidate in (full, name):
-            if candidate in self.named:
-                found = self.named[candidate]
+            if candidate in self._named:
+                found = self._named[candidate]
                 if found is None and self._is_read:
                     return Reference(candidate)
                 if found is None:
@@ -195,9 +184,9 @@ class _Parser:
             if not isinstance(inside, str | None):
                 raise FormatError(f"{place} has the namespace {_shown(inside)}, expected names with dots between")
             full = f"{inside}.{name}" if inside else name
-        if full in self.named:
+        if full in self._named:
             raise FormatError(f"{place} declares {full} a second time; refer to it by its name")
-        self.named[full] = None
+        self._named[full] = None
         return full, full.rpartition(".")[0]
 
     def _record(self, declared: Mapping[str, Any], namespace: str, place: str) -> Record:
@@ -217,7 +206,7 @@ class _Parser:
             kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
             fields[name] = Field(name, kind, each.get("default", NO_DEFAULT))
         record = Record(full, tuple(fields.values()))
-        self.named[full], self._counts[full] = record, self._count - before
+        self._named[full], self._counts[full] = record, self._count - before
         return record
 
     def _enum(self, declared: Mapping[str, Any], namespace: str, place: str) -> Enum:
@@ -230,7 +219,7 @@ class _Parser:
         ):
             raise FormatError(f"{place} (enum {full}) has the symbols {_shown(symbols)}, expected names, each once")
         enum = Enum(full, tuple(symbols))
-        self.named[full], self._counts[full] = enum, 0
+        self._named[full], self._counts[full] = enum, 0
         return enum
 
     def _fixed(self, declared: Mapping[str, Any], namespace: str, place: str) -> Fixed | Decimal:
@@ -242,7 +231,7 @@ class _Parser:
                 f"{MOST_FIXED_BYTES}"
             )
         found = _decimal(declared, size) or Fixed(full, size)
-        self.named[full], self._counts[full] = found, 0
+        self._named[full], self._counts[full] = found, 0
         return found
 
 

@@ -125,9 +125,8 @@ class DatumReader:
     """
 
     def __init__(self, schema: str) -> None:
-        parsed = parse_to_read(schema)
         self._records: dict[str, _Step] = {}
-        self._root = self._step(parsed.type)
+        self._root = self._step(parse_to_read(schema))
 
     def pieces(self, data: bytes) -> Iterator[str]:
         """The JSON of the datum in *data*, in pieces that are as large as their bytes.

@@ -121,7 +121,7 @@ def pool_of(text: str) -> Any:
     for declared in _in_order(files):
         try:
             pool.AddSerializedFile(declared.SerializeToString())
-        except (TypeError, RecursionError) as error:
+        except TypeError as error:
             raise FormatError(f"the Protobuf schema is invalid: {error}") from None
     return pool
 

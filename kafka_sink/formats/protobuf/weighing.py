@@ -15,10 +15,10 @@ from typing import Final
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Field, Message, Presence, Schema
+from kafka_sink.formats.protobuf.wire import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT
+from kafka_sink.records.varint import MAX_VARLONG_BYTES
 
 _ANY: Final = "google.protobuf.Any"
-_VARINT, _FIXED64, _LENGTH, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
-_MOST_VARINT_BYTES: Final = 10
 #: So many characters of names, or bytes of an Any, which are copied, are as heavy as a value.
 _UNIT: Final = 64
 #: The bytes of a packed item, of kinds that have more than one.
@@ -78,10 +78,10 @@ class _Weighing:
             number, wire = key >> 3, key & 7
             field = kind.fields.get(number)
             self._take(1)
-            if wire == _VARINT:
+            if wire == VARINT:
                 _, at = self._varint(at, end)
                 self._take_item(field, 1)
-            elif wire == _LENGTH:
+            elif wire == LENGTH_DELIMITED:
                 size, at = self._varint(at, end)
                 if size > end - at:
                     raise CorruptRecordError(f"{size} bytes are declared, and {end - at} are left")
@@ -92,12 +92,12 @@ class _Weighing:
                 else:
                     self._take_item(field, size)
                 at += size
-            elif wire == _START_GROUP:
+            elif wire == START_GROUP:
                 at = self.message(self._kind(field), at, end, number, depth + 1)
-            elif wire == _END_GROUP and number == group:
+            elif wire == END_GROUP and number == group:
                 return at
-            elif wire in (_FIXED64, _FIXED32):
-                at += 8 if wire == _FIXED64 else 4
+            elif wire in (FIXED64, FIXED32):
+                at += 8 if wire == FIXED64 else 4
             else:
                 raise CorruptRecordError(f"a field has the wire type {wire}")
         if group or at > end:
@@ -136,11 +136,11 @@ class _Weighing:
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         value = 0
-        for index in range(_MOST_VARINT_BYTES):
+        for index in range(MAX_VARLONG_BYTES):
             if at + index >= end:
                 raise CorruptRecordError("it ends too early")
             byte = self._data[at + index]
             value |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
                 return value, at + index + 1
-        raise CorruptRecordError(f"a number has more than {_MOST_VARINT_BYTES} bytes")
+        raise CorruptRecordError(f"a number has more than {MAX_VARLONG_BYTES} bytes")
