@@ -202,6 +202,7 @@ COMMANDS: Final = (
     ("groups", "describe", "g"),
     ("txn", "list"),
     ("txn", "abort", "--prefix", "x"),
+    ("txn", "hanging", "t", "0"),
     ("acls", "list"),
     ("check", "t"),
     ("consume", "t"),
@@ -238,7 +239,7 @@ def command_lines(rng: random.Random) -> None:
     limit.start()
     try:
         with redirect_stderr(errors), redirect_stdout(output):
-            code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "800"])
+            code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "0.8"])
     finally:
         limit.cancel()
     said = errors.getvalue()
