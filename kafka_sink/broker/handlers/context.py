@@ -148,7 +148,8 @@ class BrokerContext:
 
         with storage_errors("cannot open a log"):
             log = self.logs.get_or_create(TopicPartition(topic.name, index), topic.settings.log, still_wanted)
-        if log is None:
+        # A log that was there may be that of the next topic with this name.
+        if log is None or not still_wanted():
             raise ApiError(f"topic {topic.name} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
 

@@ -232,6 +232,24 @@ def test_produce_to_unknown_partition_or_with_bad_acks_fails(node: BrokerNode, v
     assert produced(node, version, produce(node, acks=5)).error_code == 21
 
 
+def test_a_topic_deleted_meanwhile_does_not_write_to_its_successor(
+    node: BrokerNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produced(node, 13, produce(node))
+    request, open_log = produce(node), node.logs.get_or_create
+
+    def open_late(*args: Any) -> Any:
+        monkeypatch.undo()
+        node.cluster.delete_topic("t", lambda topic: node.logs.delete(topic.topic_partitions()))
+        node.cluster.create_topic("t", assignment=[[1]])
+        produced(node, 13, produce(node))
+        return open_log(*args)
+
+    monkeypatch.setattr(node.logs, "get_or_create", open_late)
+    assert produced(node, 13, request).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (log := node.logs.get(TopicPartition("t", 0))) is not None and log.end_offset == 1
+
+
 def test_each_partition_is_answered_for_itself(node: BrokerNode) -> None:
     request = produce(node)
     request.topic_data[0].partition_data += [
