@@ -14,7 +14,6 @@ from typing import Final
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.model import Node
 from kafka_sink.network.resolver import SocketAddress
 
@@ -28,12 +27,10 @@ class ConnectionState(Enum):
     CONNECTING = "connecting"
     CHECKING_API_VERSIONS = "checking API versions"
     READY = "ready"
-    AUTHENTICATION_FAILED = "authentication failed"
 
 
 _CONNECTED: Final = frozenset({ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY})
 _PREPARING: Final = frozenset({ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS})
-_DISCONNECTED: Final = frozenset({ConnectionState.DISCONNECTED, ConnectionState.AUTHENTICATION_FAILED})
 
 
 class _NodeState:
@@ -42,9 +39,9 @@ class _NodeState:
     __slots__ = (
         "address_index",
         "addresses",
-        "authentication_error",
         "failed_attempts",
         "failed_setups",
+        "has_answered",
         "last_attempt_ms",
         "node",
         "reconnect_backoff_ms",
@@ -59,10 +56,10 @@ class _NodeState:
         self.last_attempt_ms = -FOREVER_MS
         self.failed_attempts = 0
         self.failed_setups = 0
+        self.has_answered = False
         self.reconnect_backoff_ms = reconnect_backoff_ms
         self.setup_timeout_ms = setup_timeout_ms
         self.throttled_until_ms = 0
-        self.authentication_error: AuthenticationError | None = None
         self.addresses: Sequence[SocketAddress] = ()
         self.address_index = 0
 
@@ -70,8 +67,8 @@ class _NodeState:
 class ClusterConnectionStates:
     """State, backoff, set-up time-out, throttling and addresses of every node (by connection id).
 
-    Waits grow by powers of two with a jitter of 20 %: *reconnect_backoff* with every failure until a connection is
-    ready, *setup_timeout* with every attempt for which no connection was established.
+    Waits grow by powers of two with a jitter of 20 %: *reconnect_backoff* with every failure until a request is
+    answered, *setup_timeout* with every attempt for which no connection was established.
     """
 
     def __init__(
@@ -95,7 +92,8 @@ class ClusterConnectionStates:
         known = self._nodes.get(node_id)
         if known is None:
             return True
-        return known.state in _DISCONNECTED and now_ms - known.last_attempt_ms >= known.reconnect_backoff_ms
+        is_over = now_ms - known.last_attempt_ms >= known.reconnect_backoff_ms
+        return known.state is ConnectionState.DISCONNECTED and is_over
 
     def is_ready(self, node_id: str, now_ms: int) -> bool:
         """Whether the connection is established, its API versions are known, and it is not throttled."""
@@ -115,14 +113,14 @@ class ClusterConnectionStates:
 
     def is_disconnected(self, node_id: str) -> bool:
         """Whether the node was connected, or a connection was attempted, and it is not connected any more."""
-        return self.state(node_id) in _DISCONNECTED
+        return self.state(node_id) is ConnectionState.DISCONNECTED
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
         """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
         known = self._nodes.get(node_id)
         return (
             known is not None
-            and known.state in _DISCONNECTED
+            and known.state is ConnectionState.DISCONNECTED
             and known.failed_setups > 0
             and known.last_attempt_ms >= since_ms
         )
@@ -138,14 +136,9 @@ class ClusterConnectionStates:
             return 0
         if known.state is ConnectionState.CONNECTING:
             return known.setup_timeout_ms
-        if known.state in _DISCONNECTED:
+        if known.state is ConnectionState.DISCONNECTED:
             return max(known.last_attempt_ms + known.reconnect_backoff_ms - now_ms, 0)
         return known.throttled_until_ms - now_ms if known.throttled_until_ms > now_ms else FOREVER_MS
-
-    def authentication_error(self, node_id: str) -> AuthenticationError | None:
-        """The authentication error of the last attempt; None if there was none."""
-        known = self._nodes.get(node_id)
-        return None if known is None else known.authentication_error
 
     def nodes_with_setup_timeout(self, now_ms: int) -> list[tuple[str, int]]:
         """The nodes whose connection set-up has timed out, each with the time-out in ms."""
@@ -174,7 +167,6 @@ class ClusterConnectionStates:
             self._nodes[node_id] = known
         known.last_attempt_ms = now_ms
         known.state = ConnectionState.CONNECTING
-        known.authentication_error = None
         self._connecting.add(node_id)
         known.address_index += 1
         if known.address_index >= len(known.addresses):
@@ -194,15 +186,25 @@ class ClusterConnectionStates:
         """The connection is ready for requests."""
         known = self._nodes[node_id]
         known.state = ConnectionState.READY
-        known.authentication_error = None
         self._connecting.discard(node_id)
         self._reset_setup_timeout(known)
+
+    def has_answered(self, node_id: str) -> bool:
+        """Whether the broker has answered a request on this connection; ApiVersions does not count."""
+        return self._nodes[node_id].has_answered
+
+    def answered(self, node_id: str) -> None:
+        """The broker has answered a request other than ApiVersions. Only then the backoff begins again at its first
+        value: a listener that wants another security.protocol may answer ApiVersions and then close the connection."""
+        known = self._nodes[node_id]
+        known.has_answered = True
         known.failed_attempts = 0
         known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
 
     def disconnected(self, node_id: str, now_ms: int) -> None:
         """The connection was lost or was never established."""
         known = self._nodes[node_id]
+        known.has_answered = False
         known.last_attempt_ms = now_ms
         known.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(known.failed_attempts)
         known.failed_attempts += 1
@@ -215,12 +217,6 @@ class ClusterConnectionStates:
             known.addresses = ()
         self._connecting.discard(node_id)
         known.state = ConnectionState.DISCONNECTED
-
-    def authentication_failed(self, node_id: str, error: AuthenticationError) -> None:
-        """The broker refused the authentication; to be called after :meth:`disconnected`."""
-        known = self._nodes[node_id]
-        known.authentication_error = error
-        known.state = ConnectionState.AUTHENTICATION_FAILED
 
     def throttle(self, node_id: str, until_ms: int) -> None:
         """Send no request to the node before *until_ms*; an earlier time does not shorten the current throttling."""

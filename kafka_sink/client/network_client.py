@@ -351,6 +351,9 @@ class NetworkClient:
             if pause_ms > 0:
                 self._states.throttle(receive.source, now_ms + pause_ms)
                 self._log.debug("throttled by %s for %d ms", self._peers.name(receive.source), pause_ms)
+            if entry.request.api_key is not ApiKey.API_VERSIONS and not self._states.has_answered(receive.source):
+                self._states.answered(receive.source)
+                self._peers.answered(receive.source)
             if not entry.is_internal:
                 responses.append(entry.request.ended(now_ms, body=body))
             elif isinstance(body, MetadataResponse):
@@ -366,7 +369,6 @@ class NetworkClient:
         if code is ErrorCode.NONE:
             self.api_versions.update(node_id, NodeApiVersions.of(body))
             self._states.ready(node_id)
-            self._peers.ready(node_id)
         elif not self._version_questions.add_again(node_id, entry.version, body):
             self._drop(node_id, f"the broker refused the ApiVersions request: {code.name}", responses, now_ms)
 
@@ -426,17 +428,16 @@ class NetworkClient:
         self, node_id: str, disconnect: Disconnect, responses: list[ClientResponse], now_ms: int
     ) -> None:
         hint = ""
-        was_ready = not self._states.is_preparing(node_id)
-        if disconnect.cause in (CLOSED, RESET) and not was_ready:
+        is_unanswered = not self._states.has_answered(node_id) and self._in_flight.count(node_id) > 0
+        is_refusal = is_unanswered or self._states.is_preparing(node_id)
+        if disconnect.cause in (CLOSED, RESET) and is_refusal:
             option, protocol = self._config.option("security.protocol"), self._config.security_protocol
-            hint = f" before it sent any response; check that {option}={protocol} is the protocol of that listener"
+            hint = f" before it answered any request; check that {option}={protocol} is the protocol of that listener"
         self._states.disconnected(node_id, now_ms)
         self.api_versions.remove(node_id)
         self._version_questions.remove(node_id)
-        if disconnect.authentication_error is not None:
-            self._states.authentication_failed(node_id, disconnect.authentication_error)
         if disconnect.state is not ChannelState.EXPIRED:
-            self._peers.lost(node_id, disconnect.cause + hint, was_ready=was_ready)
+            self._peers.lost(node_id, disconnect.cause + hint, was_ready=not is_refusal)
         for entry in self._in_flight.clear_all(node_id):
             self._cancel(entry, disconnect, responses, now_ms)
         self._updater.handle_server_disconnect(now_ms, disconnect.authentication_error)

@@ -29,11 +29,11 @@ class Peers:
     def connecting(self, node: Node) -> None:
         self._nodes[node.connection_id] = node
 
-    def ready(self, node_id: str) -> None:
-        """The address of the node can be reached."""
+    def answered(self, node_id: str) -> None:
+        """The address of the node can be reached: it has answered the first request."""
         node = self._nodes[node_id]
         self._failures.clear(node.host, node.port)
-        self._log.debug("%s is ready", node)
+        self._log.debug("%s has answered", node)
 
     def lost(self, node_id: str, cause: str, *, was_ready: bool) -> None:
         """The connection was lost or was never established.

@@ -54,7 +54,7 @@ class Sender:
         self._why_closed = "the producer was closed"
         # The pause after an unexpected error; a forced close ends it.
         self._pause = threading.Condition()
-        self._last_uncaught: str | None = None
+        self._last_uncaught: type[Exception] | None = None
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -117,9 +117,8 @@ class Sender:
 
     def _note_uncaught(self, error: Exception) -> None:
         """Log *error*, unless the previous step failed in the same way."""
-        kind = repr(error)
-        if kind != self._last_uncaught:
-            self._last_uncaught = kind
+        if type(error) is not self._last_uncaught:
+            self._last_uncaught = type(error)
             self._log.exception("uncaught error in the sender thread; the thread continues")
 
     def _wait_after_uncaught(self) -> None:

@@ -22,7 +22,8 @@ from kafka_sink.producer.kafka_producer import ClientNetwork
 #: Spark itself ends a worker after one minute without a task.
 MOST_IDLE_MS: Final = 30_000
 
-#: After this time a task refreshes the metadata, so that it sees new partitions as early as without kept connections.
+#: Connections whose metadata is older are not kept: a task uses partitions that were added before it began at the latest
+#: after this time.
 MOST_AGE_MS: Final = 30_000
 
 _log = logging.getLogger(__name__)

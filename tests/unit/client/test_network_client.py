@@ -108,6 +108,13 @@ class World:
         self.poll()
         assert self.client.is_ready(node, self.now)
 
+    def exchange(self) -> None:
+        """Let broker 1 answer a request."""
+        self.send()
+        self.poll()
+        self.network.reply("1", ListOffsetsResponse())
+        self.poll()
+
 
 @pytest.fixture
 def world() -> World:
@@ -209,6 +216,7 @@ def test_connect_that_fails_at_once_is_retried_after_backoff(world: World) -> No
     world.skip_metadata()
     world.network.refusals.clear()
     world.make_ready()
+    world.exchange()
     assert world.client.connection_failures() == ()
     assert world.client.connection_failure(ONE) is None
 
@@ -530,7 +538,7 @@ def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> No
 
 @pytest.mark.parametrize("cause", ["closed by the other side", "connection reset by the other side"])
 def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cause: str) -> None:
-    hint = " before it sent any response; check that security.protocol=PLAINTEXT is the protocol of that listener"
+    hint = " before it answered any request; check that security.protocol=PLAINTEXT is the protocol of that listener"
     world.make_ready()
     world.network.lose("1", cause)
     world.poll()
@@ -541,6 +549,31 @@ def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cau
     world.network.lose("1", cause)
     world.poll()
     assert [failure.cause for failure in world.client.connection_failures()] == [cause + hint]
+
+
+@pytest.mark.behaviour("Connection states", "A listener that only answers ApiVersions is retried with growing backoff")
+def test_listener_that_only_answers_api_versions(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A SASL listener does so, if the client speaks SSL."""
+    waits_ms = []
+    for _ in range(5):
+        world.skip_metadata()
+        world.make_ready()
+        world.send()
+        world.poll()
+        world.network.lose("1", "closed by the other side")
+        world.poll()
+        waits_ms.append(world.client.poll_delay_ms(ONE, world.now))
+        world.clock.advance(waits_ms[-1])
+    assert waits_ms == sorted(waits_ms) and waits_ms[-1] >= 800 * 0.8
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "closed by the other side before it answered any request; check that security.protocol=PLAINTEXT" in said
+    world.skip_metadata()
+    world.make_ready()
+    world.exchange()
+    assert world.client.connection_failures() == ()
+    world.network.lose("1", "closed by the other side")
+    world.poll()
+    assert world.client.poll_delay_ms(ONE, world.now) <= 60
 
 
 # -- metadata
@@ -590,6 +623,7 @@ def test_failed_connect_is_reported_beside_a_living_connection(world: World) -> 
     world.clock.advance(2_000)
     world.skip_metadata()
     world.make_ready(ONE)
+    world.exchange()
     assert world.client.connection_failures() == ()
 
 

@@ -17,7 +17,7 @@ from kafka_sink.client.connection_states import (
 from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import AuthenticationError, UnsupportedVersionError
+from kafka_sink.common.errors import UnsupportedVersionError
 from kafka_sink.common.model import Node
 from kafka_sink.network.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
@@ -64,7 +64,6 @@ def test_an_unknown_node_may_be_connected_to() -> None:
     assert (subject.poll_delay_ms("1", 0), subject.state("1"), subject.is_preparing("1")) == (0, None, False)
     assert not subject.is_disconnected("1")
     assert not subject.is_unreachable("1", 0)
-    assert subject.authentication_error("1") is None
     assert subject.last_attempt_ms("1") == -FOREVER_MS
 
 
@@ -89,9 +88,9 @@ def test_connection_states_on_the_way_to_ready() -> None:
 
 
 @pytest.mark.behaviour(
-    "Connection states", "The reconnect backoff grows until a connection is ready, and is then reset"
+    "Connection states", "The reconnect backoff grows until a request is answered, and is then reset"
 )
-def test_reconnect_backoff_grows_until_a_connection_is_ready() -> None:
+def test_reconnect_backoff_grows_until_a_request_is_answered() -> None:
     subject = states()
     for wait_ms in (50, 100, 200, 400, 800, 1000, 1000):
         lose(subject, 0)
@@ -106,6 +105,7 @@ def test_reconnect_backoff_grows_until_a_connection_is_ready() -> None:
     subject.connecting(NODE, 0)
     subject.checking_api_versions("1")
     subject.ready("1")
+    subject.answered("1")
     subject.disconnected("1", 0)
     assert subject.poll_delay_ms("1", 0) == 50
 
@@ -183,17 +183,6 @@ def test_throttling_never_gets_shorter() -> None:
     subject.throttle("1", 60)
     assert (subject.is_ready("1", 99), subject.poll_delay_ms("1", 60)) == (False, 40)
     assert (subject.is_ready("1", 100), subject.poll_delay_ms("1", 100)) == (True, FOREVER_MS)
-
-
-def test_a_refusal_is_remembered_until_the_next_attempt() -> None:
-    subject = states()
-    lose(subject, 0)
-    error = AuthenticationError("no")
-    subject.authentication_failed("1", error)
-    assert subject.authentication_error("1") is error
-    assert (subject.can_connect("1", 49), subject.can_connect("1", 50)) == (False, True)
-    subject.connecting(NODE, 50)
-    assert subject.authentication_error("1") is None
 
 
 # -- in-flight requests
