@@ -22,8 +22,8 @@ from kafka_sink.producer.kafka_producer import ClientNetwork
 #: Spark itself ends a worker after one minute without a task.
 MOST_IDLE_MS: Final = 30_000
 
-#: Connections whose metadata is older are not kept: a task uses partitions that were added before it began at the latest
-#: after this time.
+#: A task requests metadata again that is older. It does not wait for the answer, so its first rows may still be
+#: distributed over the partitions that were known before.
 MOST_AGE_MS: Final = 30_000
 
 _log = logging.getLogger(__name__)
