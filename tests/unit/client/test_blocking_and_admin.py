@@ -390,6 +390,16 @@ def test_offsets_come_from_the_leaders(admin: AdminClient, cluster: ClusterFake)
     assert admin.offsets([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 9}
 
 
+def test_offsets_that_no_log_has_are_refused(admin: AdminClient, cluster: ClusterFake) -> None:
+    first = TopicPartition("t", 0)
+    cluster.handlers[ListOffsetsRequest] = lambda connection, body: ListOffsetsResponse()
+    with pytest.raises(ApiError, match="has no offsets of t-0"):
+        admin.offsets([first])
+    cluster.handlers[ListOffsetsRequest] = Offsets({("t", 0, LATEST): -7})
+    with pytest.raises(ApiError, match="has a negative end of t-0"):
+        admin.offsets([first])
+
+
 def test_a_leader_that_changed_is_looked_for_again(admin: AdminClient, cluster: ClusterFake) -> None:
     offsets = Offsets({("t", 0, LATEST): 9, ("t", 1, LATEST): 4})
     offsets.leaders["t", 0] = "2"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.http_exchange import Server
+from kafka_sink.network.http_exchange import Exchange, HttpAnswer, Server
+from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs, registry_secrets
 from kafka_sink.registry.subjects import subject_name, wire_header
 
@@ -117,3 +118,18 @@ def test_addresses_are_shown_without_user_and_password() -> None:
     assert (server.shown, server.credentials) == ("https://host:443/path", "me:s3cr3t@")
     assert "s3cr3t" not in repr(server)
     assert Server.parse("http://[::1]:81").shown == "http://[::1]:81"
+
+
+@pytest.mark.behaviour("Schema registry", "Credentials that go unencrypted to another machine are warned of, once")
+def test_credentials_over_http_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Exchange, "run", lambda *_: HttpAnswer(200, b"[]"))
+    for urls in ("http://who:hidden@registry:81", "http://127.0.0.1:82", "https://registry:83"):
+        for _ in range(2):
+            source = {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": "who:hidden"}
+            given = {"schema.registry.url": urls, **source}
+            RegistryClient(*registry_configs(given)).types()
+    (said,) = caplog.messages
+    assert "go unencrypted to http://registry:81" in said and "use https:// in schema.registry.url" in said
+    assert "hidden" not in said

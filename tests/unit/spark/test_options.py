@@ -169,6 +169,16 @@ def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
     assert len(pickle.dumps(parse_options(REQUIRED))) < 750
 
 
+@pytest.mark.behaviour("Schema registry", "Tasks do not get the registry's options, which may have secrets")
+def test_options_of_the_registry_do_not_travel_to_tasks() -> None:
+    registry = {"schema.registry.url": "https://who:hidden@registry", "value.format": "avro"}
+    options = parse_options({**REQUIRED, "topic": "t", **registry})
+    assert options.registry_properties
+    pickled = pickle.dumps(options)
+    assert b"hidden" not in pickled
+    assert not pickle.loads(pickled).registry_properties
+
+
 def test_extra_columns_are_errors() -> None:
     schema = StructType().add("value", "string").add("keys", "string")
     with pytest.raises(SchemaError, match=r"'keys' would not be written \(did you mean key\?\)"):
