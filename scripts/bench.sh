@@ -9,6 +9,7 @@
 #   scripts/bench.sh protobuf  rows encoded to Protobuf compared with Google's library and ptars, without a broker
 #   scripts/bench.sh stream    micro-batches compared with Spark's own sink and a Python sink that does nothing
 #   scripts/bench.sh trigger   the same for complete triggers, with asyncProgressTrackingEnabled
+#   scripts/bench.sh task      one task outside Spark: its wall time and CPU time, beside confluent-kafka
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
 #   scripts/bench.sh exactly-once  the cost of transactions: none, one per task, one for all tasks
 #   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
@@ -71,6 +72,7 @@ bench_all() {
     bench_stream "${common[@]}"
     bench_stream --security SASL_SSL "${common[@]}"
     bench_stream --whole-trigger "${common[@]}"
+    bench bench_task "${common[@]}"
     bench bench_small --jars "$jars" --results "$results"
     bench bench_exactly_once "${common[@]}"
     bench bench_limits "${common[@]}"
@@ -150,6 +152,11 @@ case "$command" in
         prepare
         find_kafka
         bench_stream --whole-trigger "$@"
+        ;;
+    task)
+        prepare
+        find_kafka
+        bench bench_task "$@"
         ;;
     small)
         prepare

@@ -20,7 +20,7 @@ from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.network_client import NetworkClient
 from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ConfigError, KafkaError
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import StartThread, start_loop
 from kafka_sink.network.resolver import canonical_names, resolve
 from kafka_sink.network.selectable import Selectable
@@ -34,9 +34,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClientNetwork:
-    """A network client, its metadata and its connection metrics, with the clock that they go by. Producers of one
-    process may use it one after the other as long as it works. One thread at a time drives it; ``start_thread`` starts
-    that thread, and is given what it runs.
+    """A network client, its metadata and its connection metrics, with the clock that they go by. One thread drives it;
+    ``start_thread`` starts that thread, and is given what it runs.
     """
 
     client: NetworkClient
@@ -44,26 +43,6 @@ class ClientNetwork:
     metrics: SelectorMetrics
     clock: Clock = SYSTEM_CLOCK
     start_thread: StartThread = start_loop
-
-    def can_go_on(self, now_ms: int, max_age_ms: int) -> bool:
-        """Check the connections after a pause. False if one was lost or refused and a new client should be created
-        instead.
-
-        The metadata is requested again if it is older than *max_age_ms*.
-        """
-        if self.client.is_closed:
-            # A task that was interrupted while it returned the network has closed it.
-            return False
-        # Earlier failures, such as a name that does not resolve, are ignored.
-        before = set(self.client.connection_failures())
-        try:
-            self.client.poll(0, now_ms)
-            self.metadata.raise_if_fatal()
-        except KafkaError:
-            return False
-        if self.metadata.age_ms(now_ms) > max_age_ms:
-            self.metadata.request_update()
-        return before.issuperset(self.client.connection_failures())
 
 
 def create_client(

@@ -23,7 +23,7 @@ from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
-from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
+from kafka_sink.producer.kafka_producer import KafkaProducer
 
 #: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
 _ATTEMPTS: Final = 5
@@ -172,19 +172,20 @@ def open_producer(
     transaction_version: TransactionVersion,
     *,
     option_prefix: str = "",
-    network: ClientNetwork | None = None,
+    kept: KafkaProducer | None = None,
 ) -> KafkaProducer:
-    """A producer that writes in *transaction*; closing it does not end the transaction. *network* as for
-    :class:`KafkaProducer`.
+    """A producer that writes in *transaction*; closing it does not end the transaction. *kept* is a producer with the
+    same properties that has written in other transactions.
     """
-    producer = KafkaProducer(
-        {**properties, "transactional.id": transaction.transactional_id},
-        option_prefix=option_prefix,
-        network=network,
+    producer = kept or KafkaProducer(
+        {**properties, "transactional.id": transaction.transactional_id}, option_prefix=option_prefix
     )
     try:
         producer.join_transaction(
-            transaction.producer_id, transaction.epoch, transaction_version=transaction_version.value
+            transaction.producer_id,
+            transaction.epoch,
+            transaction_version=transaction_version.value,
+            transactional_id=transaction.transactional_id,
         )
     except BaseException:
         producer.close(0)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.connection_states import ConnectionFailure
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS
@@ -72,9 +73,8 @@ class KafkaProducer:
     :param properties: see the table in docs/options.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
         Serializers, interceptors and the partitioner may be named there or be passed as objects.
     :param option_prefix: the prefix of the names of *properties* as the user wrote them, for messages.
-    :param network: the network to use instead of a new one, with its clock and its thread. For example the result of
-        :meth:`hand_over` of an earlier producer with the same properties: its connections, with their TLS sessions and
-        their authentication, and its cluster metadata. This producer owns them from then on.
+    :param network: the network to use instead of a new one, with its clock and its thread. This producer owns it from
+        then on.
     :raises ConfigError: if an option is unknown, a value is wrong, or options contradict each other.
     :raises KafkaError: if the producer could not be created; everything that was opened is closed again.
     """
@@ -101,6 +101,7 @@ class KafkaProducer:
             names = ", ".join(sorted(of_plugins))
             self._log.warning("options that are not Kafka's are passed to the plugins only: %s", names)
         self._was_forked = False
+        self._failures_before_rest: frozenset[ConnectionFailure] = frozenset()
         # False once the producer is closed, and in processes that were forked from the one that created it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
@@ -245,21 +246,28 @@ class KafkaProducer:
         """
         self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout_ms)
 
-    def join_transaction(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
-        """Join a transaction that another producer began under this producer's transactional.id, instead of calling
-        :meth:`init_transactions` and :meth:`begin_transaction`. The other producer commits or aborts it, after
-        :meth:`flush` here. Closing this producer does not end the transaction.
+    def join_transaction(
+        self, producer_id: int, epoch: int, *, transaction_version: int, transactional_id: str | None = None
+    ) -> None:
+        """Join a transaction that another producer began, instead of calling :meth:`init_transactions` and
+        :meth:`begin_transaction`. The other producer commits or aborts it, after :meth:`flush` here. Closing this
+        producer does not end the transaction. After a flush it may join another transaction.
 
         No two producers may write to the same partition in one transaction: they would use the same sequences, and
         brokers would take their batches for duplicates.
 
         :param transaction_version: 1 or 2: the version in which the transaction was begun, whatever version the cluster
             uses now (KIP-890).
-        :raises TransactionStateError: if this producer began or joined a transaction before, or has no
-            transactional.id.
+        :param transactional_id: the id under which the other producer began it; by default this producer's own.
+        :raises TransactionStateError: if this producer began a transaction itself, has records of the last one that are
+            not acknowledged, or has no transactional.id.
         """
         transactions = self._transactional("join_transaction")
-        transactions.join(ProducerIdAndEpoch(producer_id, epoch), TransactionVersion.of_level(transaction_version))
+        if self._pipeline.accumulator.has_incomplete:
+            raise TransactionStateError("join_transaction is not possible before the records sent so far are flushed")
+        transactions.join(
+            ProducerIdAndEpoch(producer_id, epoch), TransactionVersion.of_level(transaction_version), transactional_id
+        )
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records that are sent in it become visible together, or not at all.
@@ -406,21 +414,31 @@ class KafkaProducer:
             if not on_sender_thread:
                 self._thread.join()
 
-    def hand_over(self) -> ClientNetwork | None:
-        """Close like :meth:`close`, but keep the connections for another producer with the same properties.
+    def batch_totals(self) -> tuple[int, int]:
+        """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""
+        return self._pipeline.metrics.batch_totals()
 
-        :returns: None if the connections cannot be reused, because a request is still unanswered; they are closed then.
-        :raises KafkaError: if it is called from a delivery callback, or the producer is closed.
+    def rest(self) -> None:
+        """Release the memory that is kept for later batches, before a pause. The producer can be used as before."""
+        self._pipeline.pool.release_kept()
+        self._failures_before_rest = frozenset(self._network.client.connection_failures())
+
+    def can_go_on(self, max_age_ms: int) -> bool:
+        """Whether this producer can be used again after :meth:`rest`: everything sent so far is acknowledged, nothing
+        was refused, and no connection was lost meanwhile. Metadata that is older than *max_age_ms* is requested again.
         """
-        self._check_usable()
-        if threading.current_thread() is self._thread:
-            raise KafkaError(
-                "hand_over in a delivery callback is not possible: callbacks run on the sender thread, which still "
-                "uses the network"
-            )
-        self._sender.keep_network()
-        self.close()
-        return None if self._network.client.is_closed else self._network
+        if self._was_forked or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
+            return False
+        metadata, identity = self._network.metadata, self._pipeline.identity
+        try:
+            metadata.raise_if_fatal()
+        except KafkaError:
+            return False
+        if metadata.age_ms(self._clock.monotonic_ms()) > max_age_ms:
+            metadata.request_update()
+            self._sender.wakeup()
+        is_sound = identity is None or identity.last_error is None
+        return is_sound and self._failures_before_rest.issuperset(self._network.client.connection_failures())
 
     def __enter__(self) -> Self:
         return self

@@ -147,6 +147,10 @@ class ProducerMetrics:
             found = self._topics.setdefault(topic, _TopicMetrics(self._samples, self._window_ms))
         return found
 
+    def batch_totals(self) -> tuple[int, int]:
+        """The batches drained so far, retries among them, and their bytes."""
+        return int(self._all.sizes.count), int(self._all.sizes.total)
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, now_ms: int) -> dict[str, float]:

@@ -165,7 +165,7 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
         ("produce requests, at least", "tasks × leaders of a task", tasks["Produce"]),
         (
             "InitProducerId of tasks, at least once",
-            "tasks",
+            "workers, once each",
             scale_model.at_least_once(shape)["InitProducerId"],
         ),
         ("searches for free ids", "workers × coordinators reached", tasks["DescribeTransactions"]),

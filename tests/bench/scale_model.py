@@ -70,11 +70,11 @@ def connections_of_the_driver(shape: Shape) -> int:
 
 
 def at_least_once(shape: Shape) -> Mapping[str, float]:
-    """Requests of the tasks of one batch, on workers that have just begun; later the first two are not there."""
+    """Requests of the tasks of one batch, on workers that have just begun; later they send only the last one."""
     return {
         "ApiVersions": shape.workers * connections_of_a_worker(shape, exactly_once=False),
         "Metadata": shape.workers,
-        "InitProducerId": shape.tasks,
+        "InitProducerId": shape.workers,
         "Produce": shape.tasks * shape.leaders,
     }
 

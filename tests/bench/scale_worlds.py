@@ -24,7 +24,7 @@ import pyarrow as pa
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.network.request_metrics import kafka_name
 from kafka_sink.client import blocking
-from kafka_sink.client.factory import ClientNetwork, create_client
+from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -35,6 +35,7 @@ from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Trans
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions
+from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
@@ -93,7 +94,7 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task import kept_networks, task_writer, transactional_task
+from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.task_writer import write_task
 from kafka_sink.spark.task.transactional_task import write_in_transaction
@@ -122,27 +123,27 @@ Requests = Counter[str]
 # --- real brokers ----------------------------------------------------------------------------------------------------
 
 
-class _NotedNetworks(kept_networks.KeptNetworks):
+class _NotedProducers(kept_producers.KeptProducers):
     """Closes what it has kept."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
-        self._noted: list[ClientNetwork] = []
+        self._noted: set[KafkaProducer] = set()
 
-    def keep(self, key: bytes, network: ClientNetwork) -> None:
-        self._noted.append(network)
-        super().keep(key, network)
+    def keep(self, key: bytes, producer: KafkaProducer) -> None:
+        self._noted.add(producer)
+        super().keep(key, producer)
 
     def close(self) -> None:
-        for network in self._noted:
-            network.client.close()
+        for producer in self._noted:
+            producer.close(0)
 
 
 class Worker:
-    """What belongs to one Python process of Spark's: its connections, its client of coordinators, its ids."""
+    """What belongs to one Python process of Spark's: its producers, its client of coordinators, its ids."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._networks = _NotedNetworks(SYSTEM_CLOCK)
+        self._producers = _NotedProducers(SYSTEM_CLOCK)
         self._coordinators = CoordinatorClient(properties)
         self._ids = WriterTransactions()
 
@@ -151,9 +152,9 @@ class Worker:
         """Tasks that are run meanwhile are this worker's."""
         with (
             # However long the run takes: nothing is asked for again.
-            mock.patch.object(kept_networks, "MOST_AGE_MS", _FOR_EVER_MS),
-            mock.patch.object(kept_networks, "MOST_IDLE_MS", _FOR_EVER_MS),
-            mock.patch.object(task_writer, "kept_networks", self._networks),
+            mock.patch.object(kept_producers, "MOST_AGE_MS", _FOR_EVER_MS),
+            mock.patch.object(kept_producers, "MOST_IDLE_MS", _FOR_EVER_MS),
+            mock.patch.object(task_writer, "kept_producers", self._producers),
             mock.patch.object(transactional_task, "shared_client", lambda properties: self._coordinators),
             mock.patch.object(transactional_task, "WRITER_TRANSACTIONS", self._ids),
         ):
@@ -161,7 +162,7 @@ class Worker:
 
     def close(self) -> None:
         self._coordinators.close()
-        self._networks.close()
+        self._producers.close()
 
 
 @dataclass

@@ -40,6 +40,9 @@ T = TypeVar("T")
 #: How often a close checks for appends that are still in progress, ms.
 _STRAGGLER_CHECK_MS = 10
 
+#: From this linger.ms on, the sender looks for new batches itself, ms.
+_LONG_LINGER_MS = 50
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
@@ -187,6 +190,9 @@ class RecordAccumulator:
         transactions: TransactionGate | None = None,
     ) -> None:
         self._settings = settings
+        #: Whether the sender is told of every new batch of rows. With a long linger.ms it looks for new batches itself,
+        #: once within that time: waking a thread takes longer than staging a few rows.
+        self.tells_of_new_batches = settings.linger_ms < _LONG_LINGER_MS
         self._pool = pool
         self._memory = BatchMemory(pool, settings.batch_size_bytes)
         self._calls = calls
@@ -372,8 +378,9 @@ class RecordAccumulator:
             release_left(queue.lock)
             raise
 
-    def append_to_new_batch(self, topic_partition: TopicPartition, rows: EncodedRows, max_block_ms: int) -> None:
-        """Open a batch with *rows*, behind the open batch of the partition, which is closed.
+    def append_to_new_batch(self, topic_partition: TopicPartition, rows: EncodedRows, max_block_ms: int) -> bool:
+        """Open a batch with *rows*, behind the open batch of the partition, which is closed. Returns whether the sender
+        has to be told.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
         :raises KafkaError: if the producer was closed meanwhile.
@@ -391,9 +398,11 @@ class RecordAccumulator:
                 opened.append(batch)
                 batch.append_encoded(*rows)
                 self._add_batch(queue, batch)
+                needs_sender = self.tells_of_new_batches or len(queue.batches) > 1 or batch.is_full
         except BaseException:
             self._give_up(queue, memory, opened)
             raise
+        return needs_sender
 
     # --- queues and batches (calling threads) ------------------------------------------------------------------------
 
@@ -451,7 +460,7 @@ class RecordAccumulator:
         unknown_leader_topics: set[str] = set()
         for topic_partition, queue in tuple(self._queues.items()):
             if not queue.batches:
-                # Most queues are empty most of the time. An append to an empty queue wakes the sender afterwards.
+                # Most queues are empty most of the time. After an append to an empty queue the sender looks again.
                 continue
             with queue.lock:
                 first = queue.batches[0]

@@ -253,6 +253,15 @@ class BufferPool:
             if self._available() > 0:
                 self._signal_first()
 
+    def release_kept(self) -> None:
+        """Release the buffers that are kept for later batches."""
+        try:
+            with self._lock:
+                self._free_up(self.total_memory)
+        except BaseException:
+            release_left(self._lock)
+            raise
+
     def close(self) -> None:
         """Refuse further allocations and wake every waiter with an error."""
         try:

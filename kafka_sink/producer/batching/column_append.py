@@ -143,8 +143,7 @@ class ColumnAppender:
             batch = segment.place.batch
             if batch is None:
                 left = max(deadline - self._clock.monotonic_ms(), 0)
-                self._accumulator.append_to_new_batch(plan.rows.topic_partition(segment.run), rows, left)
-                ready = True
+                ready |= self._accumulator.append_to_new_batch(plan.rows.topic_partition(segment.run), rows, left)
             elif self._accumulator.continue_batch(batch, segment.place.record_count, rows):
                 ready |= batch.is_full
             else:

@@ -48,9 +48,9 @@ class Sender:
         self._in_flight = in_flight
         self._produce = produce
         self._transactional = transactional
+        self._longest_poll_ms = FOREVER_MS if accumulator.tells_of_new_batches else self._config.linger_ms
         self._running = True
         self._force_close = False
-        self._keeps_network = False
         self._why_closed = "the producer was closed"
         # The pause after an unexpected error; a forced close ends it.
         self._pause = threading.Condition()
@@ -99,8 +99,6 @@ class Sender:
             self._log.warning("%s, and not all records were acknowledged: %s", self._why_closed, lost)
 
     def _close_client(self) -> None:
-        if self._keeps_network and not self._force_close and not self._client.has_in_flight_requests():
-            return
         try:
             self._client.close()
         except Exception:
@@ -136,7 +134,7 @@ class Sender:
         now_ms = self._clock.monotonic_ms()
         self._in_flight.expire(now_ms)
         wait_ms = FOREVER_MS if self._transactional is None else self._transactional.run_once(now_ms)
-        poll_ms = min(self._produce.run_once(now_ms), wait_ms)
+        poll_ms = min(self._produce.run_once(now_ms), wait_ms, self._longest_poll_ms)
         self._client.poll(poll_ms, self._clock.monotonic_ms())
 
     def initiate_close(self) -> None:
@@ -144,10 +142,6 @@ class Sender:
         self._accumulator.close()
         self._running = False
         self.wakeup()
-
-    def keep_network(self) -> None:
-        """Leave the connections open at the end, unless a request is in flight. Any thread, before a close."""
-        self._keeps_network = True
 
     def force_close(self) -> None:
         """Stop now; batches that are not acknowledged fail. Any thread."""

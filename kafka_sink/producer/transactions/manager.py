@@ -163,10 +163,18 @@ class TransactionManager:
             return self._machine.call("init_transactions", State.INITIALIZING, start)
 
     @leaves("_lock")
-    def join(self, identity: ProducerIdAndEpoch, transaction_version: TransactionVersion) -> None:
-        """Join a transaction that another producer began and will end."""
+    def join(
+        self,
+        identity: ProducerIdAndEpoch,
+        transaction_version: TransactionVersion,
+        transactional_id: str | None = None,
+    ) -> None:
+        """Join a transaction that another producer began and will end, under *transactional_id* or this producer's own;
+        no batch of an earlier one is without an outcome."""
         with self._lock:
             self._machine.join()
+            self._scope.clear()
+            self.transactional_id = self._machine.transactional_id = transactional_id or self.transactional_id
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
             self._epochs.join(transaction_version)
 

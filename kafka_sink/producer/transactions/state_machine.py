@@ -118,8 +118,11 @@ class TransactionStateMachine:
         self.transition(State.IN_TRANSACTION)
 
     def join(self) -> None:
-        """Enter a transaction that another producer began and will end."""
+        """Enter a transaction that another producer began and will end, as the first one or after another such one."""
         self.check_no_other_call("join_transaction")
+        self._check_no_error()
+        if self.is_guest and self.state is State.IN_TRANSACTION:
+            return
         self._check_can_follow(State.INITIALIZING)
         # This comes first: the producer must never end a transaction of another producer.
         self.is_guest = True

@@ -1,4 +1,4 @@
-"""The write of one Spark task, with its own producer, which is opened inside the task and always closed.
+"""The write of one Spark task, with a producer that nobody else uses meanwhile: a new one, or that of the last task.
 
 Runs in a Spark Python worker. It returns only when its iterator is exhausted and every row is acknowledged; otherwise
 it raises an error that tells the user what to do.
@@ -24,7 +24,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer, PartlyStagedError
+from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import ColumnChunk
@@ -33,7 +33,7 @@ from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
 from kafka_sink.spark.task.dead_letters import DeadLetters
-from kafka_sink.spark.task.kept_networks import KeptNetworks
+from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import take_placed
 from kafka_sink.spark.task.property_digest import digest_with_files
@@ -49,11 +49,11 @@ class SinkWriteError(KafkaError):
 
 _log = logging.getLogger(__name__)
 
-#: Creates the producer of a task from its partition, its attempt number and the connections of the previous task.
-OpenProducer = Callable[[int, int, ClientNetwork | None], KafkaProducer]
+#: Makes the producer of the previous task (None: there is none) that of this task, or creates one.
+OpenProducer = Callable[[KafkaProducer | None], KafkaProducer]
 
-#: The connections of this worker process.
-kept_networks = KeptNetworks(SYSTEM_CLOCK)
+#: The producers of this worker process.
+kept_producers = KeptProducers(SYSTEM_CLOCK)
 
 
 def write_task(
@@ -70,7 +70,7 @@ def write_task(
     try:
         attempt.write(batches)
         commit = attempt.commit()
-        attempt.keep_network()
+        attempt.keep_producer()
         return commit
     except BaseException:
         # This also handles an interrupt at any point.
@@ -87,7 +87,8 @@ class _TaskAttempt:
         self._number = context.attemptNumber() if context is not None else 0
         self._options = options
         self._open_producer = open_producer
-        self._connections = digest_with_files(options.producer_properties)
+        kind = b"plain" if open_producer is None else b"transactional"
+        self._producer_key = kind + digest_with_files(options.producer_properties)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
         self._payloads = Payloads(options.formats)
@@ -96,8 +97,9 @@ class _TaskAttempt:
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
         self._rows_in = 0
-        self._network: ClientNetwork | None = None
         self._producer: KafkaProducer | None = None
+        #: What the producer had sent before this task: batches and bytes.
+        self._sent_before = (0, 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
         """:raises SinkWriteError: if a row was not acknowledged."""
@@ -171,9 +173,9 @@ class _TaskAttempt:
     def _open(self) -> KafkaProducer:
         if self._producer is not None:
             return self._producer
-        self._network = kept_networks.take(self._connections)
         open_producer = self._open_producer or partial(_open_plain, self._options)
-        self._producer = open_producer(self._task_partition, self._number, self._network)
+        self._producer = open_producer(kept_producers.take(self._producer_key))
+        self._sent_before = self._producer.batch_totals()
         return self._producer
 
     def _explained(self, error: Exception) -> SinkWriteError:
@@ -188,15 +190,16 @@ class _TaskAttempt:
 
     def commit(self) -> TaskCommit:
         """The message for the driver."""
-        figures = self._producer.metrics() if self._producer is not None else {}
+        batches, wire_bytes = (0, 0) if self._producer is None else self._producer.batch_totals()
+        batches_before, bytes_before = self._sent_before
         return TaskCommit(
             task_partition=self._task_partition,
             attempt=self._number,
             rows_in=self._rows_in,
             rows_acked=self._tracker.rows_acked,
             record_bytes=self._tracker.record_bytes,
-            wire_bytes=int(figures.get("batch-byte-total", 0)),
-            batches=int(figures.get("batch-total", 0)),
+            wire_bytes=wire_bytes - bytes_before,
+            batches=batches - batches_before,
             elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - self._started_ms,
             bad_rows=self._bad.count,
             first_bad_row=self._bad.first,
@@ -204,34 +207,25 @@ class _TaskAttempt:
             ack_ms=dict(self._tracker.ack_ms),
         )
 
-    def keep_network(self) -> None:
-        """Close the producer and keep its connections for the next task. All rows are acknowledged, so an error here
-        must not fail the task."""
+    def keep_producer(self) -> None:
+        """Keep the producer for the next task. All rows are acknowledged, so an error here must not fail the task."""
         if self._producer is None:
             return
-        network: ClientNetwork | None = None
         try:
-            network = self._producer.hand_over()
-            if network is not None:
-                kept_networks.keep(self._connections, network)
+            kept_producers.keep(self._producer_key, self._producer)
         except Exception:
-            _log.exception("could not keep the connections of a task for the next one")
-            self._producer.close(0)
-            if network is not None:
-                network.client.close()
+            _log.exception("could not keep the producer of a task for the next one")
+            self.abandon()
 
     def abandon(self) -> None:
-        """Close producer and connections without waiting, because the attempt has failed."""
+        """Close the producer without waiting, because the attempt has failed."""
+        kept_producers.give_up()
         if self._producer is not None:
             self._producer.close(0)
-        if self._network is not None:
-            self._network.client.close()
 
 
-def _open_plain(
-    options: SinkOptions, task_partition: int, attempt: int, network: ClientNetwork | None
-) -> KafkaProducer:
-    return KafkaProducer(task_properties(options), option_prefix=KAFKA_PREFIX, network=network)
+def _open_plain(options: SinkOptions, kept: KafkaProducer | None) -> KafkaProducer:
+    return kept or KafkaProducer(task_properties(options), option_prefix=KAFKA_PREFIX)
 
 
 class _Gathered:

@@ -17,7 +17,7 @@ from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
-from kafka_sink.producer.kafka_producer import ClientNetwork, KafkaProducer
+from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
@@ -38,13 +38,11 @@ def write_in_transaction(
     """
     opened: list[Transaction] = []
 
-    def open_own(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
+    def open_own(kept: KafkaProducer | None) -> KafkaProducer:
         transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
         properties = task_properties(options)
-        return open_producer(
-            properties, transaction, plan.transaction_version, option_prefix=KAFKA_PREFIX, network=network
-        )
+        return open_producer(properties, transaction, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
 
     try:
         commit = write_task(batches, options, open_own)
@@ -74,11 +72,9 @@ def write_in_drivers_transaction(
             "this is a second attempt at a task of an atomic write, which can only be retried as a whole"
         )
 
-    def open_shared(task_partition: int, attempt: int, network: ClientNetwork | None) -> KafkaProducer:
+    def open_shared(kept: KafkaProducer | None) -> KafkaProducer:
         properties = task_properties(options)
-        return open_producer(
-            properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, network=network
-        )
+        return open_producer(properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
 
     try:
         commit = write_task(batches, options, open_shared)

@@ -122,12 +122,28 @@ def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
 
 
 def test_rows_wake_the_sender() -> None:
-    driven = DrivenProducer(linger_ms=1000)
+    driven = DrivenProducer(linger_ms=49)
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
     for expected in (True, False):
         driven.brokers.network.woken = False
         driven.producer.send_columns(TOPIC, make_chunk([Row()]))
         assert driven.brokers.network.woken is expected
+
+
+@pytest.mark.behaviour("Sender", "With a long linger.ms the sender looks for new batches itself, and none waits longer")
+def test_sender_looks_for_new_batches_itself() -> None:
+    driven = DrivenProducer(linger_ms=1000)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    network, clock = driven.brokers.network, driven.brokers.clock
+    driven.pipeline.sender.run_once()
+    assert network.poll_timeouts[-1] == 1000
+    network.woken = False
+    future = driven.producer.send_columns(TOPIC, make_chunk([Row()]))
+    staged_ms = clock.now_ms
+    assert not network.woken
+    while not future.done():
+        driven.pipeline.sender.run_once()
+    assert clock.now_ms == staged_ms + 1000
 
 
 def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:

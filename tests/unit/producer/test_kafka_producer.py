@@ -7,7 +7,6 @@ import logging
 import multiprocessing
 import pickle
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
-from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import (
     ApiError,
     ConfigError,
@@ -406,61 +404,19 @@ def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
     assert producer.metrics()["record-send-total"] == 1
 
 
-def test_connections_go_on_to_the_next_producer(cluster: EmbeddedCluster) -> None:
-    network = None
-    for number in range(3):
-        producer = make(cluster, network=network)
-        assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(10_000).offset == number
-        created = producer.metrics()["connection-creation-total"]
-        network = producer.hand_over()
-        assert network is not None
-        with pytest.raises(KafkaError, match="closed"):
-            producer.send(ProducerRecord(TOPIC, b"late"))
-        with pytest.raises(KafkaError, match="closed"):
-            producer.hand_over()
-        producer.close()
-    # To the bootstrap address and to the node, by the first.
-    assert created == 2
-    assert network is not None and not network.client.is_closed
-    network.client.close()
-    assert sender_threads() == []
-
-
-def test_rows_staged_before_a_hand_over_are_sent(cluster: EmbeddedCluster) -> None:
-    producer = make(cluster, {"linger.ms": 60_000})
-    future = producer.send(ProducerRecord(TOPIC, b"staged", partition=0))
-    network = producer.hand_over()
-    assert network is not None
-    network.client.close()
-    assert future.get(0).offset == 0
-
-
-def test_nothing_is_handed_over_while_an_answer_is_due(cluster: EmbeddedCluster) -> None:
-    producer, pipeline = producer_with_parts({"bootstrap.servers": cluster.bootstrap_servers})
-    producer.send(ProducerRecord(TOPIC, b"x")).get(10_000)
-    client = pipeline.network.client
-    with set_fault(cluster.faults, "metadata:drop=request"):
-        pipeline.network.metadata.request_update()
-        deadline = time.monotonic() + 30
-        while not client.has_in_flight_requests() and time.monotonic() < deadline:
-            client.wakeup()
-        assert producer.hand_over() is None
-    assert client.is_closed
-
-
-def test_a_hand_over_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
-    errors: list[Exception] = []
-
-    def called(*_: object) -> None:
-        try:
-            producer.hand_over()
-        except KafkaError as error:
-            errors.append(error)
-
-    with make(cluster) as producer:
-        producer.send(ProducerRecord(TOPIC, b"x"), called).get(10_000)
-        assert "still uses" in str(errors[0])
-        producer.send(ProducerRecord(TOPIC, b"y")).get(10_000)
+@pytest.mark.behaviour("KafkaProducer", "A producer goes on after a rest, and has released its memory meanwhile")
+def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
+    producer, pipeline = producer_with_parts({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 4_000})
+    with producer:
+        for number in range(3):
+            assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(10_000).offset == number
+            producer.rest()
+            assert pipeline.pool._non_pooled_available == pipeline.pool.total_memory
+            assert producer.can_go_on(60_000)
+        # To the bootstrap address and to the node, by the first.
+        assert producer.metrics()["connection-creation-total"] == 2
+        assert producer.batch_totals() == (3, producer.metrics()["batch-byte-total"])
+    assert not producer.can_go_on(60_000)
 
 
 @pytest.mark.behaviour("KafkaProducer", "close() in a callback does not wait for itself")

@@ -617,6 +617,23 @@ def test_closing_producer_does_not_end_a_joined_transaction() -> None:
     assert END not in world.order
 
 
+@pytest.mark.behaviour("Transactions", "A producer joins one transaction after the other, under any transactional id")
+@pytest.mark.parametrize("version", TransactionVersion)
+def test_producer_joins_one_transaction_after_another(version: TransactionVersion) -> None:
+    world = make_world(version.value)
+    written = []
+    for identity, name in (((77, 7), None), ((77, 8), None), ((99, 0), "another-writer")):
+        world.manager.join(ProducerIdAndEpoch(*identity), version, name)
+        world.send(b"v")
+        world.send(b"w")
+        world.settle()
+        sent = world.brokers.batches[0][-1].header
+        written.append((sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.record_count))
+        assert world.brokers.requests(ApiKey.PRODUCE)[-1].transactional_id == (name or "orders-writer")
+    assert written == [(77, 7, 0, 2), (77, 8, 0, 2), (99, 0, 0, 2)]
+    assert not world.manager.has_ongoing_transaction
+
+
 @pytest.mark.parametrize(("newest", "state"), [(5, S.ABORTABLE_ERROR), (2, S.FATAL_ERROR)])
 def test_unknown_producer_id_needs_coordinator_that_bumps_epochs(newest: int, state: State) -> None:
     world = make_world(1)

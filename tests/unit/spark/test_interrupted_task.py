@@ -1,4 +1,7 @@
-"""A KeyboardInterrupt at every line of a Spark task's write, with a broker that is there."""
+"""A KeyboardInterrupt at every line of a Spark task's write, with a broker that is there.
+
+No task may continue with the producer of an interrupted one, whose batches have unknown outcomes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
@@ -33,7 +37,7 @@ def sender_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.behaviour("Faults: interrupts and signals", "An interrupted task leaves no thread and nothing wrong")
-def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) -> None:
+def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, idle: KeptProducers) -> None:
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 3)
         options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
@@ -41,6 +45,9 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) 
         expected = {str(number).encode() for number in range(60)}
         tried = whole = 0
         for point in itertools.count(0, _STRIDE):
+            # The interrupted task begins with the producer that this one has left.
+            write_task(iter(rows), options)
+            whole += 1
             points = Points(point, interrupt)
             with suppress(KeyboardInterrupt):
                 points.during(lambda: write_task(iter(rows), options))
@@ -49,7 +56,8 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure) 
                 break
             tried += 1
             deadline = time.monotonic() + _PATIENCE_S
-            while sender_threads():
+            # Before a task takes the producer that was left, that one stays.
+            while len(sender_threads()) > len(idle._idle):
                 assert time.monotonic() < deadline, f"a sender thread goes on after {points.struck}"
                 time.sleep(0.001)
         figure("interrupted", f"{tried} points")

@@ -17,7 +17,7 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task import kept_networks, task_writer
+from kafka_sink.spark.task import kept_producers, task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, SinkWriteError, write_task
 from tests.support.readback import read_topic
 
@@ -97,7 +97,7 @@ def metadata_requests(cluster: EmbeddedCluster) -> int:
     return int(sum(found))
 
 
-@pytest.mark.behaviour("Tasks", "A task goes on with the metadata and the connections of the task before it")
+@pytest.mark.behaviour("Tasks", "A task goes on with the producer of the task before it")
 def test_task_reuses_metadata_and_still_finds_moved_leaders() -> None:
     with EmbeddedCluster(nodes=2) as cluster:
         servers = cluster.bootstrap_servers
@@ -126,7 +126,7 @@ def test_kept_metadata_is_refreshed_by_age_and_after_failure(monkeypatch: pytest
         write_row(servers, 2)
         assert metadata_requests(cluster) > asked
         asked = metadata_requests(cluster)
-        monkeypatch.setattr(kept_networks, "MOST_AGE_MS", -1)
+        monkeypatch.setattr(kept_producers, "MOST_AGE_MS", -1)
         # Not within retry.backoff.ms of the last time.
         deadline = time.monotonic() + 30
         while metadata_requests(cluster) == asked and time.monotonic() < deadline:
@@ -170,9 +170,8 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
         options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
         with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
             write_task(rows(), options)
-        write_row(cluster.bootstrap_servers, 1)
         assert taken == [0, 1]
-        assert not [thread for thread in threading.enumerate() if "producer" in thread.name]
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
 
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
@@ -182,16 +181,16 @@ def write_row(servers: str, value: int, partition: int = 0) -> None:
     write_task(iter([row]), options)
 
 
-def test_connections_that_cannot_be_kept_fail_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_producer_that_cannot_be_kept_fails_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(kept_networks, "start_thread", fail)
+    monkeypatch.setattr(kept_producers, "start_thread", fail)
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         write_row(cluster.bootstrap_servers, 1)
         assert len(read_topic(cluster.bootstrap_servers, TOPIC)) == 1
-    assert not [thread for thread in threading.enumerate() if "producer" in thread.name]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
 
 
 @pytest.mark.behaviour("Tasks", "A task loads no format, key store reader or token endpoint that it does not use")
