@@ -157,7 +157,7 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
             "1 + leaders of its tasks",
             scale_model.connections_of_a_worker(shape, exactly_once=False),
         ),
-        ("connections of a worker, exactly once", "the same + 1 + coordinators reached", exactly),
+        ("connections of a worker, exactly once", "the same + 1 + coordinators reached + other leaders", exactly),
         ("connections of the driver, exactly once", "1 + brokers", of_driver),
         ("all connections, exactly once", "workers × a worker's + the driver's", shape.workers * exactly + of_driver),
         ("metadata requests", "workers, once each", shape.workers),

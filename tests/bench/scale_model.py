@@ -59,8 +59,10 @@ def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
     the coordinators of its ids, of which it has twice as many as tasks in a batch."""
     found: float = 1 + shape.leaders_of_a_worker
     if exactly_once:
-        # To the leaders once more: it asks them whether the ids' last transactions are over.
-        found += 1 + reached(shape.coordinators, 2 * shape.tasks_of_a_worker) + shape.leaders_of_a_worker
+        # To the leaders once more: it asks them whether the ids' last transactions are over. Some coordinate, too.
+        coordinators = reached(shape.coordinators, 2 * shape.tasks_of_a_worker)
+        others = shape.leaders_of_a_worker * (1 - coordinators / shape.brokers)
+        found += 1 + coordinators + others
     return found
 
 
