@@ -33,7 +33,7 @@ PARTITIONS: Final = 4
 WARM_UP_WRITES: Final = 5
 #: The spread of repeated writes is that of the medians of so many writes in a row.
 WRITES_OF_A_RUN: Final = 10
-COMPARED: Final = ("kafka", "kafkalite", "null")
+COMPARED: Final = ("kafka", "kafkalite", "null", "null-tuned")
 REPEATED: Final = "repeated"
 FIRST: Final = "first"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.bench.spark_sinks import SINKS, register_null, rows, session
+from tests.bench.spark_sinks import SINKS, WITHOUT_RECORDS, register_null, rows, session
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         data = rows(spark, "keyed", int(count), int(tasks))
         started = time.perf_counter()
-        if sink == "null":
+        if sink in WITHOUT_RECORDS:
             register_null(spark)
         SINKS[sink](data, topic, bootstrap_servers, {})
         print(time.perf_counter() - started)

@@ -1,7 +1,7 @@
 """A sink that accepts every Arrow batch and does nothing: the cost of any Python sink in Spark.
 
 Its rows per second are the upper limit of a batch write, and its micro-batches show the time that every sink in Python
-needs.
+needs: as it is, and with Spark's Python processes tuned as kafkalite tunes them, which is the floor of kafkalite's own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+
+from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,3 +50,30 @@ class NullSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NullWriter:
         return NullWriter()
+
+
+class TunedNullWriter(NullWriter):
+    """The same in a tuned process."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with worker_process.task(tuned=True):
+            return super().write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:
+        with worker_process.task(tuned=True):
+            super().commit(messages, batchId)
+
+
+class TunedNullSource(NullSource):
+    """``format("null-arrow-tuned")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "null-arrow-tuned"
+
+    def writer(self, schema: StructType, overwrite: bool) -> NullWriter:
+        with worker_process.task(tuned=True):
+            return TunedNullWriter()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NullWriter:
+        return self.writer(schema, overwrite)

@@ -149,6 +149,8 @@ def _stream(result: str, most: float) -> Callable[[Results], tuple[str, bool]]:
     def measured(found: Results) -> tuple[str, bool]:
         streams = found[result]["streams"]
         nothing = f"; {_NOTHING} {_whole_ms(streams['null']['p50_ms'])}"
+        if "null-tuned" in streams:
+            nothing += f", tuned {_whole_ms(streams['null-tuned']['p50_ms'])}"
         return _slower(streams["kafkalite"], streams["kafka"], most, nothing)
 
     return measured

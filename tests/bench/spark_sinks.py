@@ -63,9 +63,10 @@ def session(jars: str, cores: int, *, with_null: bool = True) -> SparkSession:
 
 def register_null(spark: SparkSession) -> None:
     # Only now: the module of the class must be importable where Spark's workers start, and PYTHONPATH leads there.
-    from tests.bench.null_source import NullSource
+    from tests.bench.null_source import NullSource, TunedNullSource
 
     spark.dataSource.register(NullSource)
+    spark.dataSource.register(TunedNullSource)
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
@@ -149,6 +150,10 @@ def _write_null(data: DataFrame, topic: str, bootstrap_servers: str, options: Ma
     data.write.format("null-arrow").mode("append").save()
 
 
+def _write_null_tuned(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    data.write.format("null-arrow-tuned").mode("append").save()
+
+
 def _write_confluent(data: DataFrame, topic: str, bootstrap_servers: str, options: Mapping[str, str]) -> None:
     settings = {**CONFLUENT, **_properties(options), "bootstrap.servers": bootstrap_servers}
 
@@ -214,8 +219,13 @@ SINKS: Final[Mapping[str, Sink]] = {
     "confluent": _write_confluent,
     "kafka-python": _write_kafka_python,
     "null": _write_null,
+    "null-tuned": _write_null_tuned,
 }
 #: Sinks that write nothing, so that there is nothing to count.
-WITHOUT_RECORDS: Final = frozenset({"null"})
+WITHOUT_RECORDS: Final = frozenset({"null", "null-tuned"})
 #: What tables call the sinks whose names alone say little.
-LABELS: Final[Mapping[str, str]] = {"kafka": "Spark's own sink", "null": "a Python sink that does nothing"}
+LABELS: Final[Mapping[str, str]] = {
+    "kafka": "Spark's own sink",
+    "null": "a Python sink that does nothing",
+    "null-tuned": "the same, tuned as kafkalite is",
+}

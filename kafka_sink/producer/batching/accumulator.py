@@ -672,7 +672,8 @@ class RecordAccumulator:
     def _flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
         deadline = self._clock.monotonic_ms() + timeout_ms
         wake_sender()
-        for batch in self._incomplete_snapshot():
+        # From the last one on: when its outcome is known, those before it mostly have theirs, and nothing is waited for.
+        for batch in reversed(self._incomplete_snapshot()):
             if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                 raise KafkaTimeoutError(f"flush did not complete within {timeout_ms} ms")
 
