@@ -672,7 +672,7 @@ class RecordAccumulator:
     def _flush(self, timeout_ms: int, wake_sender: Callable[[], None]) -> None:
         deadline = self._clock.monotonic_ms() + timeout_ms
         wake_sender()
-        # From the last one on: when its outcome is known, those before it mostly have theirs, and nothing is waited for.
+        # From the last one on: when its outcome is known, those before it mostly have theirs, too.
         for batch in reversed(self._incomplete_snapshot()):
             if not batch.result.wait(max(deadline - self._clock.monotonic_ms(), 0)):
                 raise KafkaTimeoutError(f"flush did not complete within {timeout_ms} ms")
