@@ -97,6 +97,17 @@ def test_kept_buffers_are_given_up_for_other_sizes() -> None:
     assert pool.available_memory == 50
 
 
+@pytest.mark.behaviour("BufferPool", "Kept buffers are released before a rest")
+def test_kept_buffers_are_released() -> None:
+    pool = make_pool(100, 10)
+    memory = allocate(pool, 10, 0)
+    buffer = memory.buffer
+    pool.deallocate(memory)
+    pool.release_kept()
+    assert pool.available_memory == 100
+    assert allocate(pool, 10, 0).buffer is not buffer
+
+
 def test_available_memory_excludes_allocated_buffers() -> None:
     pool = make_pool(1000, 100)
     first, second = allocate(pool, 100, 0), allocate(pool, 300, 0)

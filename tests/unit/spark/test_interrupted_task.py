@@ -14,12 +14,12 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
 from tests.support import amounts
 from tests.support.readback import read_topic
+from tests.unit.spark.conftest import LeftProducers
 from tests.unit.spark.test_task_writer import batches
 
 TOPIC = "rows"
@@ -37,7 +37,7 @@ def sender_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.behaviour("Faults: interrupts and signals", "An interrupted task leaves no thread and nothing wrong")
-def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, idle: KeptProducers) -> None:
+def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, left_producers: LeftProducers) -> None:
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 3)
         options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
@@ -57,7 +57,7 @@ def test_an_interrupted_task_leaves_no_thread_and_nothing_wrong(figure: Figure, 
             tried += 1
             deadline = time.monotonic() + _PATIENCE_S
             # Before a task takes the producer that was left, that one stays.
-            while len(sender_threads()) > len(idle._idle):
+            while len(sender_threads()) > left_producers.usable:
                 assert time.monotonic() < deadline, f"a sender thread goes on after {points.struck}"
                 time.sleep(0.001)
         figure("interrupted", f"{tried} points")

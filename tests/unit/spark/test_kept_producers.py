@@ -14,6 +14,7 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.producer.pipeline import Pipeline
 from kafka_sink.spark.task import kept_producers
 from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, KeptProducers
 from kafka_sink.spark.task.property_digest import digest_with_files as key_of
@@ -64,11 +65,16 @@ class Connected:
         self.selectable = FakeBrokers().attach(clock)
         config = common_config.parse(ProducerConfig, HERE)
         client, metadata = create_client(config, client_id="me", clock=clock, selectable=self.selectable)
-        self.network = ClientNetwork(client, metadata, SelectorMetrics(), clock, IdleThread)
+        self.network = ClientNetwork(client, metadata, SelectorMetrics(), clock, self._start)
         for _ in range(10):
             client.poll(10, clock.now_ms)
         assert not metadata.fetch().is_bootstrap
         self.producer = KafkaProducer(HERE, network=self.network)
+
+    def _start(self, name: str, loop: Loop) -> IdleThread:
+        assert isinstance(loop, Pipeline)
+        self.pipeline = loop
+        return IdleThread(name, loop)
 
     @property
     def is_closed(self) -> bool:
@@ -150,12 +156,11 @@ def test_a_producer_with_refused_credentials_does_not_go_on(clock: FakeClock, ke
 @pytest.mark.parametrize("spoil", ["closed", "refused", "unsent"])
 def test_a_producer_that_is_not_at_rest_does_not_go_on(spoil: str, clock: FakeClock, kept: KeptProducers) -> None:
     left = Connected(clock)
-    pipeline = left.producer._pipeline
     if spoil == "closed":
         left.producer.close(0)
     elif spoil == "refused":
-        assert pipeline.identity is not None
-        pipeline.identity.fail_for_good(AuthenticationError("no"))
+        assert left.pipeline.identity is not None
+        left.pipeline.identity.fail_for_good(AuthenticationError("no"))
     else:
         left.network.metadata.add(TOPIC, clock.now_ms)
         for _ in range(5):
