@@ -62,7 +62,7 @@ from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.state import TransactionalResult
 from kafka_sink.records.columns import ColumnChunk
 
-__all__ = ["ANY_PARTITION", "ClientNetwork", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
+__all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
 
 _producer_numbers = itertools.count(1)
 

@@ -25,7 +25,6 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.network.request_metrics import kafka_name
 from kafka_sink.client import blocking
 from kafka_sink.client.factory import create_client
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
@@ -35,7 +34,6 @@ from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Trans
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions
-from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
@@ -100,6 +98,7 @@ from kafka_sink.spark.task.task_writer import write_task
 from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.bench.scale_model import COORDINATOR_PARTITIONS
 from tests.fakes.clock import FakeClock
+from tests.fakes.left_producers import LeftProducers
 from tests.fakes.selectable import FakeSelectable
 
 TOPIC = "rows"
@@ -123,27 +122,11 @@ Requests = Counter[str]
 # --- real brokers ----------------------------------------------------------------------------------------------------
 
 
-class _NotedProducers(kept_producers.KeptProducers):
-    """Closes what it has kept."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self._noted: set[KafkaProducer] = set()
-
-    def keep(self, key: bytes, producer: KafkaProducer) -> None:
-        self._noted.add(producer)
-        super().keep(key, producer)
-
-    def close(self) -> None:
-        for producer in self._noted:
-            producer.close(0)
-
-
 class Worker:
     """What belongs to one Python process of Spark's: its producers, its client of coordinators, its ids."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._producers = _NotedProducers(SYSTEM_CLOCK)
+        self._producers = LeftProducers()
         self._coordinators = CoordinatorClient(properties)
         self._ids = WriterTransactions()
 

@@ -32,8 +32,8 @@ from tests.support.ports import free_ports
 from tests.support.real_kafka import RealKafka, running_kafka
 
 ROUNDS = amounts.LOST_ENDS
-#: Rounds that may pass before Kafka has lost as many ends as are wanted.
-MOST_ROUNDS = 8 + 4 * ROUNDS
+#: Rounds that may pass before Kafka has lost as many ends as are wanted: every fourth was lost where it was rarest.
+MOST_ROUNDS = 20 + 6 * ROUNDS
 TIMEOUT_MS = 4000
 
 pytestmark = requires_kafka("4.3", "the loss of ends (KAFKA-20734)")
@@ -205,6 +205,4 @@ def test_lost_ends_lose_and_repeat_nothing_on_kafka(
             sink.write()
         sink.check()
     figure(f"{protocol}, {ended}, driver {'dies' if driver_dies else 'lives on'}", f"{sink.lost} of {rounds} ends lost")
-    if not sink.lost and ROUNDS == 1:
-        pytest.skip(f"Kafka lost no end in {rounds} rounds: on a busy machine the broker dies too late")
     assert sink.lost == ROUNDS, f"Kafka lost {sink.lost} ends in {rounds} rounds"

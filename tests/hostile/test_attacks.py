@@ -28,7 +28,7 @@ pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: 
 
 #: Cases of each attack; those of properties are in tests/property.
 CASES = {**dict.fromkeys(ATTACKS, 60), "HTTP answers": 20, "command lines": 30}
-ELSEWHERE = ("Avro columns", "Avro slices", "Avro nulls", "Protobuf columns", "Protobuf slices")
+IN_PROPERTY = ("Avro columns", "Avro slices", "Avro nulls", "Protobuf columns", "Protobuf slices")
 
 #: A record of everything that a schema can nest: an array, a map, a union and itself.
 NESTED = json.dumps(
@@ -50,7 +50,7 @@ def closed() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in ELSEWHERE])
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name not in IN_PROPERTY])
 def test_an_attack_finds_nothing(name: str) -> None:
     for case in range(CASES[name]):
         found = attacked(name, 1, case)

@@ -17,9 +17,9 @@ from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 from tests.conftest import Figure
 from tests.fakes.interrupting import Points, interrupt
+from tests.fakes.left_producers import LeftProducers
 from tests.support import amounts
 from tests.support.readback import read_topic
-from tests.unit.spark.conftest import LeftProducers
 from tests.unit.spark.test_task_writer import batches
 
 TOPIC = "rows"

@@ -1,0 +1,30 @@
+"""The producers that tasks leave for the next task of their worker, which a test can count and close."""
+
+from __future__ import annotations
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.spark.task.kept_producers import KeptProducers
+
+_ANY_AGE_MS = 10**9
+
+
+class LeftProducers(KeptProducers):
+    """Those of one worker."""
+
+    def __init__(self) -> None:
+        super().__init__(SYSTEM_CLOCK)
+        self._left: set[KafkaProducer] = set()
+
+    def keep(self, key: bytes, producer: KafkaProducer) -> None:
+        self._left.add(producer)
+        super().keep(key, producer)
+
+    @property
+    def usable(self) -> int:
+        """How many a task could continue with."""
+        return sum(producer.can_go_on(_ANY_AGE_MS) for producer in self._left)
+
+    def close(self) -> None:
+        for producer in self._left:
+            producer.close(0)
