@@ -143,6 +143,29 @@ class DriverSteps:
         described = yield from self.client.describe(others)
         return [each.transaction for each in described.values() if each.is_ongoing and not each.is_completing]
 
+    def following(self, look: Look, transaction_version: TransactionVersion) -> Exchange[TransactionDescription | None]:
+        """The driver's next transaction if it may begin without a fence, because nothing happened since this process
+        planned the last batch, except that batch's commit; None if a fence is needed.
+
+        In transaction version 2, EndTxn has begun the next epoch (KIP-890), unless another driver has fenced this one.
+        The progress may have been read before the description; it is the latest if it is not the one before the batch.
+        Tasks must have left nothing open: without a fence before it, it may be what a newer driver's tasks are writing.
+        """
+        end, remembered = look.driver, self.remembered
+        if transaction_version is not TransactionVersion.V2 or end is None or end.described is None:
+            return None
+        last = remembered.driver
+        is_own = last is not None and end.described.is_commit_of(last, transaction_version)
+        is_at_rest = end.is_settled and not look.left_open and remembered.logs == _logs_of(look.partitions)
+        is_as_wanted = end.described.timeout_ms == self._wanted_timeout_ms
+        if not (is_own and is_at_rest and is_as_wanted) or look.known in (None, remembered.progress):
+            return None
+        if self.two_phase and not remembered.has_two_phase:
+            return None
+        winners = look.known.transactions
+        ended = yield from self.client.describe(each.transactional_id for each in winners)
+        return None if _unended(look.known, ended) else end.described
+
     def take_over(
         self, end: DriverEnd | None, transaction_version: TransactionVersion, *, with_rows: bool
     ) -> Exchange[tuple[Transaction, int]]:
@@ -165,14 +188,18 @@ class DriverSteps:
             yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
         return driver, timeout_ms
 
+    @property
+    def _wanted_timeout_ms(self) -> int:
+        timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        # That time-out has a meaning of its own.
+        return timeout_ms - (timeout_ms in COMPLETING_MS)
+
     def fence(self) -> Exchange[tuple[Transaction, int]]:
         """The driver's id with a new epoch, and the time-out that the brokers accepted.
 
         From then on no older driver can decide anything, and its open transaction is aborted, unless it was decided.
         """
-        timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
-        # That time-out has a meaning of its own.
-        timeout_ms -= timeout_ms in COMPLETING_MS
+        timeout_ms = self._wanted_timeout_ms
         while True:
             try:
                 driver = yield from self.client.init_producer_id(driver_id(self.id), timeout_ms)
@@ -244,13 +271,8 @@ class DriverSteps:
         :raises TornBatchError: if the brokers had aborted some of them.
         :raises FencedError: if some appear aborted, but a newer driver has taken over and may have continued.
         """
-        version = progress.transaction_version
-        unended = [
-            each
-            for each in progress.transactions
-            if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
-        ]
-        outcomes = self.client.run(self.client.end(unended, version, commit=True))
+        unended = _unended(progress, described)
+        outcomes = self.client.run(self.client.end(unended, progress.transaction_version, commit=True))
         return self.ending(progress, driver, outcomes)
 
     def ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
@@ -291,7 +313,7 @@ class DriverSteps:
         *partitions*, those of the progress topic, have other leaders than before. A failure is logged: what is lost
         holds readers up, and keeps nobody from writing.
         """
-        logs = tuple((each.leader, each.leader_epoch) for each in partitions)
+        logs = _logs_of(partitions)
         if logs == self.remembered.logs:
             return
         try:
@@ -315,6 +337,21 @@ class DriverSteps:
     def now_s(self) -> int:
         """The wall time of a decision, s."""
         return self.clock.wall_ms() // 1000
+
+
+def _unended(progress: Progress, described: Mapping[str, TransactionDescription]) -> list[Transaction]:
+    """The decided transactions, except those *described* as committed."""
+    version = progress.transaction_version
+    return [
+        each
+        for each in progress.transactions
+        if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
+    ]
+
+
+def _logs_of(partitions: Sequence[PartitionInfo]) -> tuple[object, ...]:
+    """What tells whether *partitions* have other leaders than before."""
+    return tuple((each.leader, each.leader_epoch) for each in partitions)
 
 
 def _follows(driver: Transaction, last: Transaction) -> bool:

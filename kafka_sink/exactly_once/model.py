@@ -5,6 +5,7 @@ Created on the driver and in tasks, and pickled between them. They never hold a 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -95,13 +96,16 @@ class Remembered:
 
     *logs* are the partitions of the progress topic, with leaders and epochs, when logs were last searched for lost
     ends. *has_two_phase* says that the brokers have offered two-phase commit. *driver* is the driver's transaction of
-    the last batch that this process planned; *partitions* are those of its rows if this process committed it.
+    the last batch that this process planned, and *progress* the decision before it; *partitions* are those of its rows
+    if this process committed it. A plan is made in its *turn*: two threads must not continue after the same batch.
     """
 
     logs: tuple[object, ...] = ()
     has_two_phase: bool = False
     driver: Transaction | None = None
     partitions: frozenset[TopicPartition] | None = None
+    progress: Progress | None = None
+    turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
 
 class ExactlyOnceError(KafkaError):

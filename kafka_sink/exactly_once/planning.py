@@ -1,5 +1,5 @@
 """The beginning of a batch, the same in both protocols: fence older drivers, finish the previous decision, and abort
-undecided transactions, before the first row.
+undecided transactions, before the first row. A driver to whose sink nothing happened since its last batch goes on.
 
 Used on the driver, by one thread at a time. It is safe at any moment and may be repeated: a driver that was paused in
 the middle of it and resumes does no harm.
@@ -13,7 +13,8 @@ from typing import Final
 
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.model import ExactlyOnceError, FencedError, Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan, require_writer
 
@@ -27,7 +28,7 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
     """Begin a batch of the sink of *steps*.
 
     Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
-    open.
+    open. All of that is done, and known to be, if nothing happened since this process committed the last batch.
 
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
     :param with_rows: the driver's own transaction will contain rows.
@@ -39,7 +40,8 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
     """
     try:
-        return _plan_batch(steps, writer, with_rows=with_rows)
+        with steps.remembered.turn:
+            return _plan_batch(steps, writer, with_rows=with_rows)
     except UnsupportedVersionError as error:
         raise ExactlyOnceError(
             f"these brokers do not support exactly-once writes: {error}; Apache Kafka 3.6 or newer is required"
@@ -64,15 +66,25 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
     if known is not None and writer is not None:
         require_writer(steps.name, known, writer)
     transaction_version = steps.client.transaction_version()
-    # A decision that was read is final, so its transactions can be described before it is certain that it is the
-    # latest one.
-    winners = () if known is None else known.transactions
-    (driver, timeout_ms), ended = steps.client.together(
-        steps.take_over(look.driver, transaction_version, with_rows=with_rows),
-        steps.client.describe(each.transactional_id for each in winners),
-    )
-    progress = steps.client.run(steps.store.read())
-    plan = Plan(
+    following = steps.client.run(steps.following(look, transaction_version))
+    if following is None:
+        plan = _plan_after_fence(steps, look, transaction_version, with_rows=with_rows)
+    else:
+        plan = _plan(steps, look, transaction_version, following.transaction, following.timeout_ms, known)
+    steps.remembered.driver, steps.remembered.progress, steps.remembered.partitions = plan.driver, plan.progress, None
+    return plan
+
+
+def _plan(
+    steps: DriverSteps,
+    look: Look,
+    transaction_version: TransactionVersion,
+    driver: Transaction,
+    timeout_ms: int,
+    progress: Progress | None,
+) -> Plan:
+    """The plan of a batch that begins now."""
+    return Plan(
         steps.name,
         steps.id,
         driver,
@@ -81,7 +93,23 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
         Moment.now(steps.clock),
         progress,
         len(look.partitions),
+        two_phase=steps.two_phase,
     )
+
+
+def _plan_after_fence(
+    steps: DriverSteps, look: Look, transaction_version: TransactionVersion, *, with_rows: bool
+) -> Plan:
+    known = look.known
+    # A decision that was read is final, so its transactions can be described before it is certain that it is the
+    # latest one.
+    winners = () if known is None else known.transactions
+    (driver, timeout_ms), ended = steps.client.together(
+        steps.take_over(look.driver, transaction_version, with_rows=with_rows),
+        steps.client.describe(each.transactional_id for each in winners),
+    )
+    progress = steps.client.run(steps.store.read())
+    plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
     ending = Ending.COMMITTED if progress is None else steps.finish(progress, driver, ended)
     if progress is None:
         _warn_of_short_retention(steps)
@@ -100,16 +128,8 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
     decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
     steps.abort([transaction for transaction in look.left_open if transaction not in decided], transaction_version)
     steps.settle_writers(look.partitions, transaction_version)
-    steps.remembered.driver, steps.remembered.partitions = driver, None
-    return replace(
-        plan,
-        driver=driver,
-        timeout_ms=timeout_ms,
-        planned=Moment.now(steps.clock),
-        progress=progress,
-        is_unsure=ending is Ending.FORGOTTEN,
-        two_phase=steps.two_phase,
-    )
+    plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
+    return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
 
 
 def _require_unchanged(steps: DriverSteps, progress: Progress | None) -> None:

@@ -190,6 +190,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
 def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open is only left behind if it was open before the driver fenced the others."""
     world.write_batch("parallel", 0, b"a")
+    world.restart()
     held_up = DriverSteps(world.client, world.topic, world.topic)
     fence = held_up.fence
     successor: list[tuple[Plan, OpenTransaction]] = []
@@ -205,6 +206,17 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
     ((plan, written),) = successor
     world.parallel.commit(plan, 1, QUERY, [written])
     assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World) -> None:
+    """The cluster's transaction version may be raised between two batches."""
+    world.write_batch("parallel", 0, b"a")
+    look = world.steps.look(with_rows=False)
+    goes_on = world.client.run(world.steps.following(look, TransactionVersion.V2)) is not None
+    assert goes_on == (world.client.transaction_version() is TransactionVersion.V2)
 
 
 @pytest.mark.behaviour(

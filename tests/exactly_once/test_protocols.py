@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from kafka_sink import ProducerRecord
 from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.exchange import Exchange, Round
+from kafka_sink.client.exchange import Exchange, Pause, Round
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Look
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
@@ -24,6 +27,7 @@ from kafka_sink.exactly_once.model import (
     OpenTransaction,
     Progress,
     ProgressError,
+    Remembered,
     Transaction,
     UndecidedError,
     UnwritableRowsError,
@@ -73,6 +77,7 @@ def test_newer_driver_fences_older_and_ends_its_transactions(world: World) -> No
 )
 def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write_batch("parallel", 0, b"a")
+    world.restart()
     asked: list[str] = []
     fence, fetch = world.client.init_producer_id, world.client.fetch_offsets
 
@@ -89,7 +94,8 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
     world.parallel.plan(QUERY)
-    assert asked == ["a look", "fence", "fenced", "stable"]
+    # The second look is after the description of the driver, which is a stranger's to this process.
+    assert asked == ["a look", "a look", "fence", "fenced", "stable"]
 
 
 @pytest.mark.behaviour("Exactly once: plan", "The next driver finishes what was decided")
@@ -124,12 +130,13 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     monkeypatch.setattr(BlockingClient, "request_all", note_all)
     monkeypatch.setattr(BlockingClient, "ask", note_any)
     plan = world.parallel.plan(QUERY)
-    # Nothing is ended again that is known to be committed.
-    assert rounds == [
-        ["DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "METADATA", "OFFSET_FETCH"],
-        ["DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID"],
-        ["OFFSET_FETCH"],
-    ]
+    # Nothing is ended again that is known to be committed, and nothing fenced that nobody else has touched.
+    fenced = (
+        [["DESCRIBE_TRANSACTIONS"]]
+        if plan.transaction_version is TransactionVersion.V2
+        else [["DESCRIBE_TRANSACTIONS", "INIT_PRODUCER_ID"], ["OFFSET_FETCH"]]
+    )
+    assert rounds == [["DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "METADATA", "OFFSET_FETCH"], *fenced]
     written = [world.write_task(plan, 1, value) for value in (b"c", b"d")]
     world.client.run(world.client.describe(each.transaction.transactional_id for each in written))
     rounds.clear()
@@ -140,6 +147,95 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
         else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["TXN_OFFSET_COMMIT"]]
     )
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_driver_that_goes_on_is_fenced_by_a_newer_one(world: World, protocol: str) -> None:
+    world.write_batch(protocol, 0, b"a")
+    older, sink = world.parallel.plan(QUERY), world.parallel
+    world.restart()
+    world.write_batch(protocol, 1, b"b")
+    with pytest.raises(FencedError):
+        sink.commit(older, 1, QUERY, [world.write_task(older, 1, b"void")])
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_two_plans_after_one_batch_share_no_transaction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write_batch("parallel", 0, b"a")
+    look, both = world.steps.look, threading.Barrier(2)
+
+    def look_with_the_other(*, with_rows: bool) -> Look:
+        found = look(with_rows=with_rows)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return found
+
+    monkeypatch.setattr(world.steps, "look", look_with_the_other)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: world.parallel.plan(QUERY), range(2))
+    assert first.driver != second.driver
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that commits was given up, and its requests come between the two answers."""
+    world.write_batch("parallel", 0, b"a")
+    plan = world.parallel.plan(QUERY)
+    written = [world.write_task(plan, 1, b"b")]
+    ends, committer = world.steps.ends, DriverSteps(world.client, world.topic, world.topic)
+    committer.remembered = Remembered()
+    peek, describe = ends.peek, ends.driver
+    has_read = threading.Event()
+
+    def note_peek() -> Exchange[tuple[Progress | None, bool]]:
+        found = yield from peek()
+        has_read.set()
+        return found
+
+    def commit_and_describe(*arguments: Any, **options: Any) -> Exchange[Any]:
+        while not has_read.is_set():
+            yield Pause(1)
+        monkeypatch.undo()
+        ParallelSink(committer).commit(plan, 1, QUERY, written)
+        return (yield from describe(*arguments, **options))
+
+    monkeypatch.setattr(ends, "peek", note_peek)
+    monkeypatch.setattr(ends, "driver", commit_and_describe)
+    assert not world.parallel.plan(QUERY).must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_decided_batch_is_finished_before_its_driver_goes_on(world: World) -> None:
+    """The process that commits died after the decision; the one that plans lives on."""
+    world.write_batch("parallel", 0, b"a")
+    world.decide_and_die(1, b"b", b"c")
+    assert not world.parallel.plan(QUERY).must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
+    assert sorted(map(bytes, world.committed())) == [b"a", b"b", b"c"]  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_what_tasks_left_open_is_ended_only_after_a_fence(world: World) -> None:
+    world.write_batch("parallel", 0, b"a")
+    plan = world.parallel.plan(QUERY)
+    left, written = world.write_task(plan, 1, b"void"), world.write_task(plan, 1, b"b")
+    progress = Progress(2, QUERY, plan.transaction_version, 0, (written.transaction,))
+    world.steps.decide(plan, progress)
+    world.client.run(world.client.end([written.transaction], plan.transaction_version, commit=True))
+    following = world.parallel.plan(QUERY)
+    assert world.ids_known()[left.transaction.transactional_id].state in ABORTED
+    assert following.driver.epoch == plan.driver.epoch + 1 + (plan.transaction_version is TransactionVersion.V2)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "An attempt that lost is aborted, and keeps no reader waiting")

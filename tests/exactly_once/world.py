@@ -34,6 +34,11 @@ class World:
         """Let the sink's driver take *steps*, with both protocols."""
         self.steps, self.parallel, self.atomic = steps, ParallelSink(steps), AtomicSink(steps)
 
+    def restart(self) -> None:
+        """Begin as another process of the driver, which remembers nothing."""
+        self.client.remembered.clear()
+        self.use(DriverSteps(self.client, self.topic, self.topic))
+
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
         transaction = self.ids.begin(self.client, plan, version)
         self.send(transaction, plan.transaction_version, *values)

@@ -283,6 +283,11 @@ def all_settings(batches: int) -> list[Settings]:
     ]
 
 
+def going_on(batches: int) -> list[Settings]:
+    """The settings in which a driver goes on after its own last batch without a fence: version 2, several batches."""
+    return [each for each in all_settings(batches) if each.version is TransactionVersion.V2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Explore every interleaving of a small world.")
     parser.add_argument("--states", type=int, default=2_000_000, help="the most states of each setting")

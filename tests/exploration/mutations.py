@@ -13,11 +13,12 @@ from kafka_sink.client.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once import planning
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
+from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
 from kafka_sink.exactly_once.model import FencedError
+from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
-from tests.exploration.drivers import Client, Settings
+from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
 from tests.exploration.explore import Explorer, Faults, ViolationError
 from tests.exploration.model import Entry, Model
 
@@ -25,6 +26,8 @@ MOST_STATES: Final = 400_000
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
+_PARALLEL_2_TWICE = _PARALLEL_2._replace(batches=2)
+_ATOMIC_2_TWICE = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=2)
 _ATOMIC_2 = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=1)
 
 
@@ -126,6 +129,22 @@ def _goes_on(true: Any, *args: Any) -> None:
         true(*args)
 
 
+def _own_epoch_again(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
+    yield from ()
+    last = steps.remembered.driver
+    return None if last is None else TransactionDescription(last, "CompleteCommit", frozenset(), TIMEOUT_MS)
+
+
+def _whatever_happened(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
+    yield from ()
+    return None if look.driver is None or look.known is None else look.driver.described
+
+
+def _without_own(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
+    described = yield from steps.client.describe([driver_id(steps.id)])
+    return described.get(driver_id(steps.id)) if look.known is not None else None
+
+
 def _abort_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
     return False
 
@@ -155,5 +174,8 @@ MUTATIONS: Final = (
     Mutation("a lost commit is aborted", LostEnds, "_is_commit", _abort_of_all, _ATOMIC_2, Faults(1, 0)),
     Mutation("a lost abort is committed", LostEnds, "_is_commit", _commit_of_all, _ATOMIC_2, Faults(2, 0)),
     Mutation("a decision is not finished", DriverSteps, "finish", _nothing_to_finish, _PARALLEL_2, Faults(1, 0)),
+    Mutation("nothing begins an epoch", DriverSteps, "following", _own_epoch_again, _ATOMIC_2_TWICE, Faults(1, 0)),
+    Mutation("a stranger needs no fence", DriverSteps, "following", _without_own, _ATOMIC_2_TWICE, Faults(1, 0)),
+    Mutation("nothing can have happened", DriverSteps, "following", _whatever_happened, _ATOMIC_2_TWICE, Faults(1, 0)),
     Mutation("a fenced driver goes on", planning, "_require_unchanged", _goes_on, _PARALLEL_1, Faults(0, 1)),
 )

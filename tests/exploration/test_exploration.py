@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Figure
 from tests.exploration.drivers import Settings
-from tests.exploration.explore import Explorer, Faults, all_settings
+from tests.exploration.explore import Explorer, Faults, all_settings, going_on
 from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
 from tests.support.amounts import only_long
@@ -32,6 +32,17 @@ def quiet() -> Iterator[None]:
 def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
     report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES).run()
     figure(f"{faults.most} faults, {faults.switches} switches", str(report))
+
+
+@pytest.mark.behaviour(
+    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
+)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("settings", going_on(2), ids=str)
+@pytest.mark.parametrize("faults", [Faults(0, 1), Faults(1, 0), pytest.param(Faults(2, 1), marks=only_long)], ids=str)
+def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 4).run()
+    figure(f"two batches, {faults.most} faults, {faults.switches} switches", str(report))
 
 
 @pytest.mark.behaviour("Exactly once: every interleaving", "The exploration notices every broken rule")
