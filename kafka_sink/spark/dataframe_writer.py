@@ -39,8 +39,8 @@ from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
-from kafka_sink.spark.task.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.versions import require_local_checkpoint
 
 if TYPE_CHECKING:

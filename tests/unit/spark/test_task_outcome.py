@@ -11,7 +11,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit
-from kafka_sink.spark.task.task_outcome import decode_outcome, encode_outcome
+from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
 
 PARTITION = TopicPartition("t-1", 2)
 WRITTEN = OpenTransaction(Transaction("app/0-ü", 2**40, 7), frozenset({PARTITION, TopicPartition("u", 0)}))
