@@ -1,4 +1,4 @@
-"""A Kafka cluster inside this process, or one broker of a cluster of several processes: the public entry point.
+"""A Kafka cluster inside this process: the public entry point.
 
 Any thread may start and stop it; it runs threads of its own. All nodes share one cluster state and one set of logs:
 data is stored once, and the replicas of a partition are the nodes that may lead it.
@@ -18,7 +18,7 @@ from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.running_cluster import LocalNodes, RunningCluster
+from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
@@ -44,9 +44,6 @@ class EmbeddedCluster:
     *port* is the port of the first node, and further nodes use the ports after it; 0 selects free ports. *data_dir*
     keeps the data for the next start; without it the data is in a temporary directory that is deleted with the cluster.
     *num_partitions* and *auto_create_topics* override ``num.partitions`` and ``auto.create.topics.enable`` of *config*.
-
-    With *node_id* this process is that broker of a cluster whose processes share *data_dir*. Each process is started in
-    this way, in any order. If one dies, the others take over the partitions of which they are replicas.
     """
 
     def __init__(
@@ -56,7 +53,6 @@ class EmbeddedCluster:
         port: int = 0,
         host: str = "127.0.0.1",
         data_dir: str | Path | None = None,
-        node_id: int | None = None,
         config: BrokerConfig | None = None,
         num_partitions: int | None = None,
         auto_create_topics: bool | None = None,
@@ -74,7 +70,10 @@ class EmbeddedCluster:
         #: Fault injection; no faults are set initially.
         self.faults: Final = Faults()
         self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(), self.faults)
-        self._local = _local_nodes(nodes, node_id, data_dir)
+        if nodes < 1:
+            raise ConfigError(f"a cluster has at least one node, got {nodes}")
+        self._node_ids = range(FIRST_NODE_ID, FIRST_NODE_ID + nodes)
+        self._data_dir = None if data_dir is None else Path(data_dir)
         listeners = [EndPoint.parse(text) for text in config.listeners]
         self._listeners = listeners or [EndPoint(_DEFAULT_LISTENER, host, port)]
         _refuse_taken_ports(self._listeners, nodes)
@@ -102,16 +101,18 @@ class EmbeddedCluster:
         with self._lock:
             if self._running is not None:
                 raise RuntimeError("the cluster is already running")
-            self._running = RunningCluster(self._config, self._clock, self._filesystem, self._local, self.faults)
+            self._running = RunningCluster(
+                self._config, self._clock, self._filesystem, self._node_ids, self._data_dir, self.faults
+            )
             try:
-                self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._local.ids})
+                self._running.start_nodes({node_id: self._endpoints(node_id) for node_id in self._node_ids})
             except BaseException:
                 failed, self._running = self._running, None
                 failed.stop()
                 raise
 
     def _endpoints(self, node_id: int) -> list[EndPoint]:
-        number = self._local.ids.index(node_id)
+        number = node_id - FIRST_NODE_ID
         return [replace(item, port=item.port + number if item.port else 0) for item in self._listeners]
 
     def stop(self) -> None:
@@ -154,7 +155,7 @@ class EmbeddedCluster:
 
     @property
     def nodes(self) -> Mapping[int, Mapping[str, EndPoint]]:
-        """Running nodes, including those of other processes: id → listener name → advertised address."""
+        """Running nodes: id → listener name → advertised address."""
         return self._started.state.nodes
 
     @property
@@ -262,21 +263,3 @@ def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:
                     f"{whose} and {other} would both use {each.address}: each node uses the ports after those of "
                     "the first one, so leave room between listeners, or use port 0"
                 )
-
-
-def _local_nodes(nodes: int, node_id: int | None, data_dir: str | Path | None) -> LocalNodes:
-    """:raises ConfigError: if there is no node, or a single node of a cluster is not defined correctly."""
-    if nodes < 1:
-        raise ConfigError(f"a cluster has at least one node, got {nodes}")
-    directory = Path(data_dir) if data_dir is not None else None
-    if node_id is None:
-        return LocalNodes(tuple(range(FIRST_NODE_ID, FIRST_NODE_ID + nodes)), directory, shared=False)
-    if node_id < 0:
-        raise ConfigError(f"a node id must be 0 or more, got {node_id}")
-    if nodes != 1:
-        raise ConfigError(
-            f"a process with a node id runs one broker, not {nodes}: start every other broker in a process of its own"
-        )
-    if data_dir is None:
-        raise ConfigError("a broker with a node id needs a data directory, which all brokers of the cluster share")
-    return LocalNodes((node_id,), directory, shared=True)

@@ -1,9 +1,8 @@
-"""Locks between processes, based on operating system locks on open files.
+"""A lock between processes, based on the operating system's lock on an open file.
 
-The threads that start and stop brokers take and release them, and code that changes what several processes share. The
-system releases a lock when its process dies, so a kill leaves nothing to clean up. A forked child closes its copy of
-the file; otherwise the lock would be held for as long as the child lives. These locks must not be used between threads,
-because a lock belongs to an open file.
+The threads that start and stop brokers take and release it. The system releases it when its process dies, so a kill
+leaves nothing to clean up. A forked child closes its copy of the file; otherwise the lock would be held for as long as
+the child lives. It must not be used between threads, because a lock belongs to an open file.
 """
 
 from __future__ import annotations
@@ -18,32 +17,22 @@ from kafka_sink.common.threads import at_fork, no_forks
 
 
 class FileLock:
-    """Holds a lock on *path* (which may be a directory) from construction to :meth:`release`.
-
-    The file is created if it does not exist, unless *create* is false. *shared* takes a shared lock, which other shared
-    locks do not exclude; *wait* blocks until the lock is available.
+    """Holds a lock on *path* (which may be a directory) from construction to :meth:`release`. The file is created if it
+    does not exist, unless *create* is false.
 
     :raises BlockingIOError: if the lock is held elsewhere. :raises OSError: if the file cannot be opened.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False, wait: bool = False, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         flags = os.O_RDWR | os.O_CREAT if create and not path.is_dir() else os.O_RDONLY
         with no_forks():
             self._fd = os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)
             at_fork(self, FileLock.release)
         try:
-            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(self._fd, kind if wait else kind | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             self.release()
             raise
-
-    def is_at(self, path: Path) -> bool:
-        """Whether *path* is still the locked file; it may have been moved since it was opened."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), path.stat())
-        except FileNotFoundError:
-            return False
 
     def release(self) -> None:
         """Release the lock. A second call does nothing."""

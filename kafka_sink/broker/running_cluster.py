@@ -1,19 +1,19 @@
-"""The objects that exist only while the nodes of this process run.
+"""The objects that exist only while the nodes of a cluster run.
 
-Called by the threads that start and stop nodes, one at a time. All nodes of the process share it. It must not leave a
+Called by the threads that start and stop nodes, one at a time. All nodes share it. It must not leave a
 thread, a socket or a temporary directory behind once it is stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.broker_server import BrokerServer
-from kafka_sink.broker.cluster.membership import Membership
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.log_changes import LogChanges
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -21,50 +21,46 @@ from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoo
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import served_versions
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.network.client_quotas import ClientQuota
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.files import make_own_directory
-from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
-
-
-@dataclass(frozen=True)
-class LocalNodes:
-    """The nodes of this process.
-
-    *data_dir* is None for a temporary directory. *shared*: other processes run further nodes of the cluster, with the
-    same data directory.
-    """
-
-    ids: tuple[int, ...]
-    data_dir: Path | None
-    shared: bool
+from kafka_sink.common.model import TopicPartition
 
 
 class RunningCluster:
     """The objects of a cluster that exist only while it runs."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, filesystem: FileSystem, local: LocalNodes, faults: Faults
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        node_ids: Sequence[int],
+        data_dir: Path | None,
+        faults: Faults,
     ) -> None:
-        """:raises OSError: if the data directory is in use or not usable.
+        """*data_dir*: None for a temporary directory.
+
+        :raises OSError: if the data directory is in use or not usable.
 
         :raises ConfigError: if it holds something else.
         """
         self._config = config
         self._clock = clock
-        self._local = local
+        self._node_ids = tuple(node_ids)
         self._faults = faults
-        self._log = ContextLogger(__name__, "cluster")
         windows = config.quota_window_num, int(config.quota_window_size_seconds * 1000)
         self.producer_quota = ClientQuota(config.quota_producer_default, *windows)
         self.consumer_quota = ClientQuota(config.quota_consumer_default, *windows)
@@ -74,40 +70,49 @@ class RunningCluster:
         self._brokers: dict[int, BrokerServer] = {}
         self._bound: dict[int, list[EndPoint]] = {}
         with ExitStack() as undo:
-            self._open(filesystem, undo)
+            self._open(filesystem, data_dir, undo)
             self._start()
             undo.pop_all()
 
-    def _open(self, filesystem: FileSystem, undo: ExitStack) -> None:
+    def _open(self, filesystem: FileSystem, data_dir: Path | None, undo: ExitStack) -> None:
         """Open everything on the disk, and create the coordinators. If a later step fails, *undo* closes it."""
-        local, config, clock = self._local, self._config, self._clock
-        self._temporary = TemporaryDirectory() if local.data_dir is None else None
+        config, clock = self._config, self._clock
+        self._temporary = TemporaryDirectory() if data_dir is None else None
         if self._temporary is not None:
             undo.callback(self._temporary.remove)
-        directory = local.data_dir if self._temporary is None else self._temporary.path
+        directory = data_dir if self._temporary is None else self._temporary.path
         assert directory is not None
         make_own_directory(directory)
-        self._membership = Membership(directory, filesystem, config, clock, local.ids, shared=local.shared)
-        undo.callback(self._membership.release)
-        self.state, self.logs = self._membership.state, self._membership.logs
+        filesystem.make_directories(directory)
+        self._directory_lock = _hold(directory)
+        undo.callback(self._directory_lock.release)
+        self.state = ClusterState(directory, filesystem, config, self._node_ids)
+        self.logs = LogManager(directory / "logs", filesystem, clock)
         self._authorizer = Authorizer(config, lambda: self.state.image.acls)
         undo.callback(self.logs.abandon)
+        self.logs.open_existing(self._log_config)
         flush_writes = config.log_flush_interval_messages == 1
-        self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes, shared=local.shared)
+        self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
         undo.callback(self._coordinators.close)
-        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state, local.ids)
+        self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state)
         self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
         transactions = TransactionStore(self._coordinators)
         allocate = self.state.allocate_producer_id
         self._transactions = TransactionCoordinator(config, transactions, self._markers, allocate, clock, self._timer)
 
+    def _log_config(self, partition: TopicPartition) -> LogConfig | None:
+        topic = self.state.topic(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return None
+        return topic.settings.log
+
     def _start(self) -> None:
         """Read the state of the coordinators and start the threads."""
         self.state.subscribe(self._groups.follow)
+        self.state.subscribe(LogChanges(self.state, self.logs, self._purgatory).apply)
         self._groups.start()
         self._transactions.start()
         self._timer.start("broker-timer")
-        self._membership.start(self._purgatory, self._transactions.follow)
         check_ms, flush_ms = self._config.log_retention_check_interval_ms, self._config.log_flush_scheduler_interval_ms
         self.logs.start_housekeeping("broker-housekeeping", check_ms, flush_ms)
 
@@ -115,7 +120,7 @@ class RunningCluster:
         """Start *nodes*, each with its listeners. :raises OSError: if an address is in use. :raises ConfigError."""
         reachable = {}
         for node_id, endpoints in nodes.items():
-            number = self._local.ids.index(node_id)
+            number = self._node_ids.index(node_id)
             broker = BrokerServer(self._context(node_id), endpoints, number)
             self._brokers[node_id] = broker
             try:
@@ -186,22 +191,18 @@ class RunningCluster:
             # The steps are executed in reverse order.
             if self._temporary is not None:
                 steps.callback(self._temporary.remove)
-            steps.callback(self._membership.release)
+            steps.callback(self._directory_lock.release)
             # Temporary data need not be flushed.
             steps.callback(self.logs.close if self._temporary is None else self.logs.abandon)
             steps.callback(self.logs.stop_housekeeping)
             steps.callback(self._coordinators.close)
             steps.callback(self._timer.stop)
-            steps.callback(self._membership.stop)
             for broker in self._brokers.values():
                 steps.callback(broker.stop)
-            if self._local.shared:
-                for node_id in self._brokers:
-                    steps.callback(self._leave, node_id)
 
-    def _leave(self, node_id: int) -> None:
-        try:
-            self.state.node_down(node_id)
-        except (OSError, ConfigError) as error:
-            # Other processes detect it as soon as the node's file is unlocked.
-            self._log.error("broker %d cannot tell the others that it stops: %s", node_id, error)
+
+def _hold(directory: Path) -> FileLock:
+    try:
+        return FileLock(directory / ".lock")
+    except BlockingIOError:
+        raise OSError(f"data directory {directory} is in use by another broker process") from None

@@ -51,8 +51,9 @@ _log = logging.getLogger(__name__)
 @click.option("--nodes", type=click.IntRange(1, 32), help="Number of brokers in this process.  [default: 1]")
 @click.option(
     "--node-id",
-    type=click.IntRange(0, 2**31 - 1),
-    help="Run one broker of a cluster, with this id; the other brokers are processes with the same --data-dir.",
+    hidden=True,
+    expose_value=False,
+    callback=lambda context, option, value: _refuse_node_id(value),
 )
 @click.option(
     "--data-dir",
@@ -101,7 +102,6 @@ def broker(
     host: str | None,
     port: int | None,
     nodes: int | None,
-    node_id: int | None,
     data_dir: Path | None,
     authorizer: bool,
     registry_port: int | None,
@@ -110,15 +110,11 @@ def broker(
     metrics_file: Path | None,
     faults: tuple[str, ...],
 ) -> None:
-    """Start a Kafka cluster, or one broker of it, in this process, and run it until SIGTERM or Ctrl-C.
+    """Start a Kafka cluster in this process, and run it until SIGTERM or Ctrl-C.
 
     Prints one line, bootstrap.servers=…, as soon as clients can connect. A second signal ends the process immediately.
     """
     output.show_progress()
-    if node_id is not None and (nodes is not None or data_dir is None):
-        raise click.UsageError(
-            "--node-id is for one broker of a cluster of several processes: it needs --data-dir and excludes --nodes."
-        )
     raise_descriptor_limit()
     config = _config(config_file)
     if authorizer:
@@ -130,7 +126,6 @@ def broker(
         host=DEFAULT_HOST if host is None else host,
         port=DEFAULT_PORT if port is None else port,
         data_dir=data_dir,
-        node_id=node_id,
         config=config,
     )
     for text in faults:
@@ -139,7 +134,7 @@ def broker(
     with StopSignals() as stop, cluster, metrics, _registry(registry_port) as registry:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
-        _log_brokers(cluster, node_id)
+        _log_brokers(cluster)
         _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
@@ -183,11 +178,17 @@ def _warn_if_locked(cluster: EmbeddedCluster, config: BrokerConfig) -> None:
         )
 
 
-def _log_brokers(cluster: EmbeddedCluster, node_id: int | None) -> None:
-    for running, listeners in sorted(cluster.nodes.items()):
-        places = ", ".join(map(str, listeners.values()))
-        whose = "" if node_id in (None, running) else ", in another process"
-        _log.info("broker %d listens on %s%s", running, places, whose)
+def _log_brokers(cluster: EmbeddedCluster) -> None:
+    for node_id, listeners in sorted(cluster.nodes.items()):
+        _log.info("broker %d listens on %s", node_id, ", ".join(map(str, listeners.values())))
+
+
+def _refuse_node_id(value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            "--node-id no longer exists: one process is the whole cluster; use --nodes for several brokers, of which "
+            "EmbeddedCluster.stop_node and start_node stop and start one."
+        )
 
 
 def raise_descriptor_limit() -> None:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.cluster.log_ownership import LogOwnership
+from kafka_sink.broker.cluster.log_changes import LogChanges
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -61,12 +61,11 @@ class BrokerNode:
         )
         self.logs = LogManager(DIRECTORY / "logs", self.disk, clock)
         self.purgatory = DelayedOperationPurgatory(self.timer)
-        ownership = LogOwnership(self.cluster, self.logs, DIRECTORY / "logs", node_ids, self.purgatory, shared=False)
-        self.cluster.subscribe(ownership.sync)
+        self.cluster.subscribe(LogChanges(self.cluster, self.logs, self.purgatory).apply)
         self._coordinators_directory = TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
         self.coordinators_directory = Path(self._coordinators_directory.name)
         self.store = store = CoordinatorStore(self.coordinators_directory, flush_writes=False)
-        self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster, node_ids)
+        self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster)
         self.markers = TransactionMarkers(self.cluster, self.logs, self.groups, clock, self.purgatory.check)
         self.transactions = TransactionCoordinator(
             config, TransactionStore(store), self.markers, self.cluster.allocate_producer_id, clock, self.timer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +35,15 @@ OFFSET = CommittedOffset(7, -1, "")
 
 
 class GroupWorld:
-    """One process's coordinator of groups; its file is in *directory*, so another world can go on with it.
+    """A coordinator of groups; its file is in *directory*, so another world can go on with it."""
 
-    *node_ids* are those of the process, of *nodes* in the cluster; all of them by default.
-    """
-
-    def __init__(
-        self, directory: Path, *, nodes: int = 1, node_ids: Sequence[int] | None = None, **properties: object
-    ) -> None:
+    def __init__(self, directory: Path, *, nodes: int = 1, **properties: object) -> None:
         self.clock = FakeClock()
         self.timer = Timer(self.clock)
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})
         self.cluster = ClusterState(Path("/data"), MemoryFileSystem(), config, range(1, nodes + 1))
         self.store = CoordinatorStore(directory, flush_writes=False)
-        self.groups = GroupCoordinator(
-            config, self.store, self.clock, self.timer, self.cluster, node_ids or range(1, nodes + 1)
-        )
+        self.groups = GroupCoordinator(config, self.store, self.clock, self.timer, self.cluster)
         self.cluster.subscribe(self.groups.follow)
         self.cluster.nodes_up({node: self.listeners(node) for node in range(1, nodes + 1)})
         self.groups.start()

@@ -135,13 +135,11 @@ def read(servers: str, name: str, history: History, until: Callable[[int], bool]
     consumer.close()
 
 
-def trouble(brokers: dict[int, BrokerProcess], cut: list[threading.Event], until_s: float) -> Counter[str]:
+def trouble(broker: BrokerProcess, cut: list[threading.Event], until_s: float) -> Counter[str]:
     """Kill, pause, cut off and move leaders by chance; whatever it was is over when this returns."""
     draw, done = random.Random(7), Counter[str]()
-    servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
-    with AdminClient(servers) as admin:
+    with AdminClient(broker.bootstrap_servers) as admin:
         while time.monotonic() < until_s:
-            broker = brokers[draw.choice(NODES)]
             what = draw.choice(["kills", "pauses", "partitions", "moves"])
             done[what] += 1
             if what == "kills":
@@ -174,14 +172,13 @@ def cuts(event: threading.Event) -> Callable[[object, int], Fault | None]:
     "Faults: the embedded broker", "Histories of clients over killed, paused and cut-off brokers have no anomaly"
 )
 def test_histories_have_no_anomaly(tmp_path: Path, figure: Figure) -> None:
-    brokers = {node_id: BrokerProcess(tmp_path / "data", node_id=node_id) for node_id in NODES}
+    broker = BrokerProcess(tmp_path / "data", nodes=len(NODES))
     history, numbers, over = History(), Numbers(), threading.Event()
     cut = [threading.Event(), threading.Event()]
     settled = [sys.maxsize]
     try:
-        for broker in brokers.values():
-            broker.start()
-        servers = ",".join(broker.bootstrap_servers for broker in brokers.values())
+        broker.start()
+        servers = broker.bootstrap_servers
         with AdminClient(servers) as admin:
             admin.create_topic(TOPIC, PARTITIONS, replication_factor=len(NODES))
         with FaultProxy(servers, cuts(cut[0])) as writing, FaultProxy(servers, cuts(cut[1])) as reading:
@@ -197,7 +194,7 @@ def test_histories_have_no_anomaly(tmp_path: Path, figure: Figure) -> None:
                 start_thread(name, partial(read, way, name, history, lambda count: count >= settled[0]))
                 for name, way in (("reader-1", reading.bootstrap_servers), ("reader-2", servers))
             ]
-            done = trouble(brokers, cut, time.monotonic() + SECONDS)
+            done = trouble(broker, cut, time.monotonic() + SECONDS)
             over.set()
             for thread in writers:
                 thread.join(4 * LIMIT_S)
@@ -211,8 +208,7 @@ def test_histories_have_no_anomaly(tmp_path: Path, figure: Figure) -> None:
         # Threads that a failure has left end too.
         over.set()
         settled[0] = 0
-        for broker in brokers.values():
-            broker.stop()
+        broker.stop()
     log = {(record.partition, record.offset): int(record.value or b"") for record in found}
     wrong = anomalies(history, log)
     outcomes = Counter(writes.outcome.value for writes in history.writes)

@@ -51,9 +51,8 @@ def produce(cluster: EmbeddedCluster, partition: int) -> int:
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "A forked child keeps and harms nothing of its parent's cluster")
-@pytest.mark.parametrize("node_id", [None, 1], ids=["alone", "one of several"])
-def test_forked_child_keeps_no_lock_port_or_connections(tmp_path: Path, node_id: int | None) -> None:
-    cluster = EmbeddedCluster(data_dir=tmp_path, node_id=node_id)
+def test_forked_child_keeps_no_lock_port_or_connections(tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(data_dir=tmp_path)
     cluster.start()
     cluster.create_topic("t", 1)
     produce(cluster, 0)
@@ -67,7 +66,7 @@ def test_forked_child_keeps_no_lock_port_or_connections(tmp_path: Path, node_id:
             assert client.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), 10).close()
-        with EmbeddedCluster(data_dir=tmp_path, node_id=node_id, port=port) as again:
+        with EmbeddedCluster(data_dir=tmp_path, port=port) as again:
             assert produce(again, 0) == 1
 
 

@@ -144,12 +144,14 @@ class SimCluster:
         """The node leads nothing any more; its connections stay."""
         self.down.add(node_id)
         self._context.cluster.node_down(node_id)
+        self._context.groups.follow()
         self._world.note("node {} leads nothing", node_id)
 
     def lead_again(self, node_id: int) -> None:
         """The node takes the lead where nobody has it."""
         self.down.discard(node_id)
         self._context.cluster.nodes_up({node_id: self._endpoints[node_id]})
+        self._context.groups.follow()
         self._world.note("node {} is back", node_id)
 
     def crash(self) -> None:
@@ -185,7 +187,7 @@ class SimCluster:
         self._store.close()
         self._store = CoordinatorStore(self._node.coordinators_directory, flush_writes=False)
         waits = self._plan.faults.markers_wait
-        self._context = started(self._context, self._store, self.node_ids, lambda: self._strikes(waits))
+        self._context = started(self._context, self._store, lambda: self._strikes(waits))
         self._context.transactions.start()
         self._timer_due_ms = FOREVER_MS
         self._run_timer()

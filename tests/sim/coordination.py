@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
@@ -51,14 +51,12 @@ class SlowMarkers(TransactionMarkers):
         return super().write(replace(metadata, partitions=told))
 
 
-def started(
-    context: BrokerContext, store: CoordinatorStore, nodes: Collection[int], waits: Callable[[], bool]
-) -> BrokerContext:
+def started(context: BrokerContext, store: CoordinatorStore, waits: Callable[[], bool]) -> BrokerContext:
     """*context* with coordinators and a timer of their own, which know what *store* says and nothing else."""
     config, clock, cluster, logs = context.config, context.clock, context.cluster, context.logs
     timer = Timer(clock)
     purgatory = DelayedOperationPurgatory(timer)
-    groups = GroupCoordinator(config, store, clock, timer, cluster, nodes)
+    groups = GroupCoordinator(config, store, clock, timer, cluster)
     markers = SlowMarkers(cluster, logs, groups, clock, purgatory.check)
     markers.waits = waits
     transactions = TransactionCoordinator(

@@ -24,11 +24,11 @@ class BrokerProcess:
         port: int | None = None,
         config: Mapping[str, object] | None = None,
         *,
-        node_id: int | None = None,
+        nodes: int = 1,
     ) -> None:
-        """With *node_id* it is that one broker of a cluster of several processes."""
-        self.port = port or free_ports()
-        self._identity = [] if node_id is None else ["--node-id", str(node_id)]
+        """A cluster of *nodes* brokers, which have the ports from *port* on."""
+        self.port = port or free_ports(nodes)
+        self._nodes = nodes
         self._data_dir = data_dir
         self._config = dict(config or {})
         self._process: subprocess.Popen[str] | None = None
@@ -36,11 +36,12 @@ class BrokerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"127.0.0.1:{self.port + number}" for number in range(self._nodes))
 
     def start(self) -> None:
         """Start it and return when it serves."""
-        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port), *self._identity]
+        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port)]
+        command += ["--nodes", str(self._nodes)]
         if self._config:
             properties = self._data_dir.with_suffix(".properties")
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))

@@ -1,5 +1,5 @@
-"""The state of the cluster: brokers, topics, partitions and their leaders, and the ownership of logs.
+"""The state of the cluster: brokers, topics, partitions and their leaders.
 
-This package owns the cluster image, which handlers read without a lock; changes are made under one. When several
-processes share a data directory, the state is kept in files. The package must not answer requests.
+This package owns the cluster image, which handlers read without a lock; changes are made under one, and are on disk
+before they are visible. The package must not answer requests.
 """

@@ -29,7 +29,7 @@ Endpoints = Mapping[str, EndPoint]
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """*members* are all nodes that may be given replicas, *nodes* those that run; *version* counts changes."""
+    """*members* are all nodes that may be given replicas, *nodes* those that run."""
 
     cluster_id: str
     members: tuple[int, ...]
@@ -39,7 +39,6 @@ class ClusterImage:
     broker_configs: Mapping[str, str] = field(default_factory=dict)
     #: The first producer id that was never allocated to any process.
     next_producer_id: int = 0
-    version: int = 0
     acls: AclCache = field(default_factory=AclCache)
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
 
@@ -65,46 +64,33 @@ def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfi
     return replace(config, **values) if values else config
 
 
-def encode(image: ClusterImage, *, shared: bool) -> bytes:
-    """The file's content. The running nodes and the leaders are included only if several processes *shared* the file; a
-    single process does not need them after it has ended."""
+def encode(image: ClusterImage) -> bytes:
+    """The file's content, without the running nodes and the leaders, which end with the process."""
     content: dict[str, Any] = {
         "format": _FORMAT,
         "cluster_id": image.cluster_id,
         "next_producer_id": image.next_producer_id,
-        "topics": [_encode_topic(topic, shared=shared) for topic in image.topics.values()],
+        "topics": [_encode_topic(topic) for topic in image.topics.values()],
     }
     if image.broker_configs:
         content["broker_configs"] = dict(image.broker_configs)
     if image.acls.acls:
         content["acls"] = image.acls.encoded()
-    if shared:
-        content["version"] = image.version
-        content["members"] = list(image.members)
-        content["nodes"] = {
-            str(node_id): [[item.listener_name, item.host, item.port] for item in endpoints.values()]
-            for node_id, endpoints in image.nodes.items()
-        }
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _encode_topic(topic: TopicState, *, shared: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+def _encode_topic(topic: TopicState) -> dict[str, Any]:
+    return {
         "name": topic.name,
         "id": topic.topic_id.hex,
         "configs": dict(topic.configs),
         "partitions": [[*partition.replicas, partition.leader_epoch] for partition in topic.partitions],
     }
-    if shared:
-        entry["leaders"] = [partition.leader for partition in topic.partitions]
-    return entry
 
 
-def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared: bool) -> ClusterImage:
-    """Decode the output of :func:`encode`.
-
-    If *shared*, *node_ids* are additional members. Otherwise they are all members: a cluster may restart with fewer
-    nodes, and the partitions of the missing nodes need leaders.
+def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> ClusterImage:
+    """Decode the output of :func:`encode` for a cluster of *members*, which may be fewer than before: the partitions of
+    the missing nodes need other replicas.
 
     :raises ConfigError: if the file is damaged or has another format.
     """
@@ -114,18 +100,14 @@ def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared
             raise ConfigError(f"it has format {content['format']}, expected {_FORMAT}")
         changed = {str(name): str(value) for name, value in content.get("broker_configs", {}).items()}
         defaults = defaults_of(config, changed)
-        members = tuple(sorted({*node_ids, *(content.get("members", ()) if shared else ())}))
-        topics = [_decode_topic(entry, defaults) for entry in content["topics"]]
-        if not shared:
-            topics = [_only_on(topic, members) for topic in topics]
+        topics = [_only_on(_decode_topic(entry, defaults), members) for entry in content["topics"]]
         return ClusterImage(
             str(content["cluster_id"]),
-            members,
-            _decode_nodes(content["nodes"]) if shared and "nodes" in content else {},
+            tuple(members),
+            {},
             {topic.name: topic for topic in topics},
             changed,
             int(content["next_producer_id"]),
-            int(content.get("version", 0)),
             AclCache.decode(content.get("acls", ())),
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -134,26 +116,18 @@ def decode(data: bytes, config: BrokerConfig, node_ids: Sequence[int], *, shared
         raise ConfigError(f"it is damaged: {error!r}") from error
 
 
-def _decode_nodes(entries: Mapping[str, Any]) -> dict[int, Endpoints]:
-    return {
-        int(node_id): {str(name): EndPoint(str(name), str(host), int(port)) for name, host, port in endpoints}
-        for node_id, endpoints in entries.items()
-    }
-
-
 def _decode_topic(entry: Mapping[str, Any], defaults: BrokerConfig) -> TopicState:
     configs = {str(key): str(value) for key, value in entry["configs"].items()}
-    leaders = entry.get("leaders") or [NO_LEADER] * len(entry["partitions"])
     partitions = tuple(
-        PartitionState(tuple(int(replica) for replica in replicas), int(leader), int(epoch))
-        for (*replicas, epoch), leader in zip(entry["partitions"], leaders, strict=True)
+        PartitionState(tuple(int(replica) for replica in replicas), NO_LEADER, int(epoch))
+        for (*replicas, epoch) in entry["partitions"]
     )
     settings = topic_settings(configs, defaults)
     return TopicState(str(entry["name"]), UUID(hex=entry["id"]), configs, settings, partitions)
 
 
 def _only_on(topic: TopicState, members: Sequence[int]) -> TopicState:
-    """The topic with replicas only on *members*, and without leaders."""
+    """The topic with replicas only on *members*."""
     partitions = []
     for number, partition in enumerate(topic.partitions):
         present = tuple(replica for replica in partition.replicas if replica in members)

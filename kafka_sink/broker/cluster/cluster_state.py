@@ -1,9 +1,8 @@
 """The state of the cluster: nodes, topics, leaders, settings and producer ids.
 
-There is one object for all nodes of a process. Handlers read it without a lock (everything it returns is immutable) and
+There is one object for all nodes. Handlers read it without a lock (everything it returns is immutable) and
 change it under a lock. Persistent state is in one file, which is replaced as a whole before a change becomes visible:
-a topic whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. If several
-processes share the file, each change is applied to the latest content of the file, under a lock between processes. The
+a topic whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. The
 object must not call a listener while it holds a lock.
 """
 
@@ -50,21 +49,12 @@ ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 class ClusterState:
     """Nodes, topics, settings and producer ids of one cluster."""
 
-    def __init__(
-        self,
-        directory: Path,
-        filesystem: FileSystem,
-        config: BrokerConfig,
-        node_ids: Sequence[int],
-        *,
-        shared: bool = False,
-    ) -> None:
-        """Load the state in *directory*, or create a new cluster. *node_ids* are the nodes of this process; unless the
-        cluster is *shared* by several processes, they are all nodes of the cluster.
+    def __init__(self, directory: Path, filesystem: FileSystem, config: BrokerConfig, node_ids: Sequence[int]) -> None:
+        """Load the state in *directory*, or create a new cluster, whose nodes are *node_ids*.
 
         :raises ConfigError: if the file is not a valid cluster file.
         """
-        self._file = ClusterFile(directory, filesystem, shared=shared)
+        self._file = ClusterFile(directory, filesystem)
         self._config = config
         self._node_ids = tuple(node_ids)
         self._lock = threading.Lock()
@@ -76,10 +66,9 @@ class ClusterState:
         self._first_replica = random.randrange(len(self._node_ids))
         self._next_producer_id = 0
         self._producer_ids_end = 0
-        with self._file.exclusive():
-            if not self._load():
-                cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-                self._show(ClusterImage(cluster_id, self._node_ids))
+        if not self._load():
+            cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+            self._show(ClusterImage(cluster_id, self._node_ids))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -135,17 +124,8 @@ class ClusterState:
     # --- notifications -----------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call *listener* after every change, on the thread that made or detected it, without holding a lock."""
+        """Call *listener* after every change, on the thread that made it, without holding a lock."""
         self._listeners.append(listener)
-
-    def refresh(self) -> None:
-        """Check whether another process changed the cluster; cheap if none did.
-
-        :raises ConfigError: if the file is damaged. :raises OSError: if it cannot be read.
-        """
-        if self._file.changed():
-            with self._changing():
-                pass
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -154,14 +134,10 @@ class ClusterState:
         with self._changing():
             self._show(self._image.with_nodes({**self._image.nodes, **nodes}))
 
-    def node_down(self, node_id: int, still_down: Callable[[], bool] = lambda: True) -> None:
-        """Remove a node: its partitions get other leaders, or none.
-
-        *still_down* is evaluated while no other thread or process can change the cluster; if it returns False, the node
-        has come back and is kept.
-        """
+    def node_down(self, node_id: int) -> None:
+        """Remove a node: its partitions get other leaders, or none."""
         with self._changing():
-            if node_id in self._image.nodes and still_down():
+            if node_id in self._image.nodes:
                 left = {known: item for known, item in self._image.nodes.items() if known != node_id}
                 self._show(self._image.with_nodes(left))
 
@@ -386,28 +362,21 @@ class ClusterState:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock the cluster for a change, after applying the changes of other processes; then notify the listeners."""
+        """Lock the cluster for a change; then notify the listeners."""
         before = self._image
         try:
             with self._lock:
                 before = self._image
-                with self._file.exclusive():
-                    if self._file.changed():
-                        self._load()
-                    yield
+                yield
         finally:
-            # Also if the change was rejected: the changes of other processes are new to the listeners in any case.
+            # Also after an error: a topic whose logs could not be removed exists again.
             if self._image is not before:
                 for listener in self._listeners:
                     listener()
 
     def _show(self, image: ClusterImage) -> None:
         """Store the image, then publish it, so that a crash cannot remove a topic that was already visible."""
-        if self._file.shared:
-            if image == self._image:
-                return
-            image = replace(image, version=image.version + 1)
-        data = encode(image, shared=self._file.shared)
+        data = encode(image)
         if data != self._stored:
             # Leader epochs must not go back after a restart.
             self._file.write(data)
@@ -419,7 +388,7 @@ class ClusterState:
         if data is None:
             return False
         try:
-            self._image = decode(data, self._config, self._node_ids, shared=self._file.shared)
+            self._image = decode(data, self._config, self._node_ids)
         except ConfigError as error:
             raise ConfigError(f"{self._file.path}: {error}") from error
         self._stored = data

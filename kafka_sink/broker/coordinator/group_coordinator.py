@@ -1,6 +1,6 @@
 """The group coordinator: group membership and committed offsets.
 
-There is one object for all nodes of a process; it holds the groups that these nodes coordinate. Callers are request
+There is one object for all nodes. Callers are request
 handlers on any thread, the transaction coordinator when a transaction has ended, the threads that change the cluster,
 and the timer's thread when a deadline has passed. One lock guards all groups; a change is in the file before it is
 acknowledged. Answers and other callbacks must never run while the lock is held.
@@ -44,7 +44,7 @@ _MINUTE_MS = 60_000
 
 
 class GroupCoordinator:
-    """The groups that *node_ids*, the nodes of this process, coordinate.
+    """The groups of a cluster.
 
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
@@ -56,13 +56,11 @@ class GroupCoordinator:
         clock: Clock,
         timer: Timer,
         cluster: ClusterState,
-        node_ids: Collection[int],
     ) -> None:
         self._config = config
         self._clock = clock
         self._timer = timer
         self._cluster = cluster
-        self._node_ids = frozenset(node_ids)
         self._log = ContextLogger(__name__, "group coordinator")
         self._lock = threading.Lock()
         # Guarded by the lock.
@@ -71,10 +69,11 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
         self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
         self._groups: dict[str, Group] = {}
-        # Group → the node that coordinates it, as of the last call of _catch_up.
+        # Group → the node that coordinates it, as of the last call of follow.
         self._placed: dict[str, int] = {}
-        self._running: frozenset[int] = frozenset()
+        self._running: frozenset[int] | None = None
         self._wake_ms = FOREVER_MS
+        self.follow()
 
     def start(self) -> None:
         """Start the expiration of offsets."""
@@ -83,34 +82,27 @@ class GroupCoordinator:
         )
 
     def follow(self) -> None:
-        """Apply a change of the cluster. If nodes started or stopped, drop groups that moved away and load groups that
-        moved here.
+        """Apply a change of the cluster: if nodes started or stopped, groups that other nodes coordinate now are loaded
+        again.
 
-        Pending joins and syncs of a group that moved away are answered, so that their members look for the new
-        coordinator. Members of a group that moved here have their full session timeout to send a heartbeat.
+        Their pending joins and syncs are answered, so that their members look for the new coordinator, and their
+        members have their full session timeout to send a heartbeat.
         """
-        with self._locked():
-            # Entering _locked() catches up with the cluster.
-            pass
-
-    def _catch_up(self, now_ms: int) -> None:
-        running = frozenset(self._cluster.nodes)
-        if running == self._running:
-            return
-        moved = [
-            group_id for group_id, node_id in self._placed.items() if self._cluster.coordinator_for(group_id) != node_id
-        ]
-        for group_id in moved:
-            self._rebalance.resign(self._forget(group_id))
-        for group in self._store.load():
-            node_id = self._cluster.coordinator_for(group.group_id)
-            if node_id in self._node_ids and group.group_id not in self._groups:
-                self._groups[group.group_id] = group
-                self._placed[group.group_id] = node_id
-                for member in group.members.values():
-                    member.deadline_ms = now_ms + member.session_timeout_ms
-                self._wake_for(group)
-        self._running = running
+        with self._locked() as now_ms:
+            running = frozenset(self._cluster.nodes)
+            if running == self._running:
+                return
+            for group_id, node_id in list(self._placed.items()):
+                if self._cluster.coordinator_for(group_id) != node_id:
+                    self._rebalance.resign(self._forget(group_id))
+            for group in self._store.load():
+                if group.group_id not in self._groups:
+                    self._groups[group.group_id] = group
+                    self._placed[group.group_id] = self._cluster.coordinator_for(group.group_id)
+                    for member in group.members.values():
+                        member.deadline_ms = now_ms + member.session_timeout_ms
+                    self._wake_for(group)
+            self._running = running
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -275,7 +267,7 @@ class GroupCoordinator:
             return describe(self._known(group_id))
 
     def all(self) -> list[GroupDescription]:
-        """Every group that this process coordinates."""
+        """Every group."""
         with self._lock:
             return [describe(group) for group in self._groups.values()]
 
@@ -292,12 +284,6 @@ class GroupCoordinator:
     def _check_id(self, group_id: str) -> None:
         if not group_id:
             raise ApiError("the group id must not be empty", ErrorCode.INVALID_GROUP_ID)
-        self._check_placed(group_id)
-
-    def _check_placed(self, group_id: str) -> None:
-        """Reject a group that has moved since the request was accepted; it must not be created empty over its data."""
-        if self._cluster.coordinator_for(group_id) not in self._node_ids:
-            raise ApiError(f"group {group_id} is coordinated elsewhere", ErrorCode.NOT_COORDINATOR)
 
     def _known(self, group_id: str) -> Group:
         group = self._groups.get(group_id)
@@ -317,7 +303,6 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is not None:
             return group
-        self._check_placed(group_id)
         if committer.generation >= 0:
             raise ApiError(f"there is no group {group_id}", unknown_group)
         return self._create(group_id)
@@ -366,17 +351,11 @@ class GroupCoordinator:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Hold the lock and yield the time (monotonic); answers that became due are given after the lock is released.
-
-        Catches up with the cluster first, because a client may send a request for a group that moved here before
-        :meth:`follow` is called.
-        """
+        """Hold the lock and yield the time (monotonic); answers that became due are given after it is released."""
         try:
             with self._lock:
                 try:
-                    now_ms = self._clock.monotonic_ms()
-                    self._catch_up(now_ms)
-                    yield now_ms
+                    yield self._clock.monotonic_ms()
                 finally:
                     due, self._rebalance.answers[:] = list(self._rebalance.answers), []
         finally:

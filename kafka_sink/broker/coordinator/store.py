@@ -10,11 +10,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.files import make_own_file
 
@@ -68,17 +67,14 @@ _TABLES: Final = (
 class CoordinatorStore:
     """The file in *directory*; created if it does not exist.
 
-    *flush_writes*: writes survive a power failure, not only the end of the process. *shared*: other processes write the
-    file as well.
+    *flush_writes*: writes survive a power failure, not only the end of the process.
 
     :raises ConfigError: if the file is damaged, or has another format.
     :raises OSError: if the file cannot be used now, because the disk is full or another program has locked it.
     """
 
-    def __init__(self, directory: Path, *, flush_writes: bool, shared: bool = False) -> None:
+    def __init__(self, directory: Path, *, flush_writes: bool) -> None:
         self._path = directory / FILE_NAME
-        self.shared = shared
-        self._lock_path = directory / ".coordinators.lock"
         self._lock = threading.Lock()
         try:
             # The files beside it get its permissions from SQLite.
@@ -88,10 +84,7 @@ class CoordinatorStore:
         except sqlite3.Error as error:
             raise OSError(f"{self._path} cannot be opened: {error}") from error
         try:
-            # One process at a time: SQLite's busy timeout does not apply while another process changes the journal
-            # mode.
-            with self.exclusive():
-                self._prepare(flush_writes=flush_writes)
+            self._prepare(flush_writes=flush_writes)
         except BaseException:
             self._connection.close()
             raise
@@ -169,18 +162,6 @@ class CoordinatorStore:
         except sqlite3.Error as error:
             text = f"{self._path} cannot be used: {error}"
             raise ApiError(text, ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
-
-    def exclusive(self) -> AbstractContextManager[object]:
-        """Hold the file lock between the coordinators of all processes, so that others make no changes in the meantime.
-        Blocks until the lock is available; without effect if the file is not shared."""
-        return FileLock(self._lock_path, wait=True) if self.shared else nullcontext()
-
-    def version(self) -> int:
-        """A number that changes when another process writes the file; always 0 if the file is not shared.
-
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read.
-        """
-        return int(self.rows("PRAGMA data_version")[0][0]) if self.shared else 0
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""

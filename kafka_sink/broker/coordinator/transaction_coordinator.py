@@ -1,6 +1,6 @@
 """The transaction coordinator: the producers of transactional ids, the states of transactions, and their completion.
 
-There is one object for all nodes of a process. Request handlers call it, and the timer's thread for work without a
+There is one object for all nodes. Request handlers call it, and the timer's thread for work without a
 request: timed-out transactions, markers to retry, and expired transactional ids. A lock guards the states; a state is
 in the file before it is visible, so a kill at any time does not change an acknowledged result. The lock must not be
 held while markers are written, and a decision must never be revoked: from Prepare on, only the markers are missing.
@@ -11,8 +11,7 @@ Source: KIP-98, KIP-360, KIP-664, KIP-890; apache/kafka ``TransactionCoordinator
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Set
 from itertools import islice
 from typing import Final
 
@@ -72,36 +71,12 @@ class TransactionCoordinator:
         self._log = ContextLogger(__name__, "transaction coordinator")
         self._lock = threading.Lock()
         # Guarded by the lock.
-        self._ids: dict[str, TransactionMetadata] = {}
-        self._ongoing: set[str] = set()
-        # In the order in which their markers are written; the value is not used.
-        self._deciding: dict[str, bool] = {}
-        self._being_written: set[str] = set()
-        self._retry_is_due = False
-        self._load()
-
-    def _load(self) -> None:
         self._ids = {metadata.transactional_id: metadata for metadata in self._store.load()}
         self._ongoing = {each.transactional_id for each in self._ids.values() if each.state == TransactionState.ONGOING}
+        # In the order in which their markers are written; the value is not used.
         self._deciding = {each.transactional_id: True for each in self._ids.values() if each.state.is_deciding}
-
-    @contextmanager
-    def _current(self) -> Iterator[None]:
-        """Hold the lock, with the decisions of other processes' coordinators loaded."""
-        with self._lock, self._store.exclusive():
-            if self._store.changed():
-                self._load()
-                # A decision of another process may need markers in logs of this one.
-                self._schedule_retry()
-            yield
-
-    def follow(self) -> None:
-        """Load decisions of other processes and write the markers for logs of this one. Cheap if there are none.
-
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read.
-        """
-        if self._store.changed():
-            self._retry_markers()
+        self._being_written: set[str] = set()
+        self._retry_is_due = False
 
     # --- requests of producers ---------------------------------------------------------------------------------------
 
@@ -128,7 +103,7 @@ class TransactionCoordinator:
             )
             raise ApiError(text, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         now_ms = self._clock.wall_ms()
-        with self._current():
+        with self._lock:
             metadata = self._ids.get(transactional_id)
             if metadata is None:
                 metadata = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms, now_ms)
@@ -163,7 +138,7 @@ class TransactionCoordinator:
             COORDINATOR_NOT_AVAILABLE.
         """
         added = partitions | {offsets_participant(group) for group in groups}
-        with self._current():
+        with self._lock:
             self._add(transactional_id, producer, added, version, groups)
 
     def _add(
@@ -189,7 +164,7 @@ class TransactionCoordinator:
             INVALID_TXN_STATE, COORDINATOR_NOT_AVAILABLE.
         """
         now_ms = self._clock.wall_ms()
-        with self._current():
+        with self._lock:
             metadata = self._known(transactional_id)
             changed = rules.end_transaction(
                 metadata, producer, version, self._new_producer_id, now_ms, committed=committed
@@ -216,7 +191,7 @@ class TransactionCoordinator:
 
         :raises ApiError: as :meth:`add_partitions`.
         """
-        with self._current():
+        with self._lock:
             return rules.missing_partitions(self._known(transactional_id), producer, partitions)
 
     def admit_produce(
@@ -255,7 +230,7 @@ class TransactionCoordinator:
         """
         participant = offsets_participant(group)
         adds = version >= _FIRST_OFFSET_COMMIT_THAT_ADDS
-        with self._current():
+        with self._lock:
             try:
                 if adds:
                     groups = frozenset({group})
@@ -271,12 +246,12 @@ class TransactionCoordinator:
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of a transactional id."""
-        with self._current():
+        with self._lock:
             return self._ids.get(transactional_id)
 
     def all(self) -> list[TransactionMetadata]:
         """The states of all transactional ids."""
-        with self._current():
+        with self._lock:
             return list(self._ids.values())
 
     # --- ending transactions -----------------------------------------------------------------------------------------
@@ -287,7 +262,7 @@ class TransactionCoordinator:
 
         Called on any thread. If another thread is already writing the markers, the call returns at once.
         """
-        with self._current():
+        with self._lock:
             metadata = self._ids.get(transactional_id)
             if metadata is None or not metadata.state.is_deciding or transactional_id in self._being_written:
                 return
@@ -301,7 +276,7 @@ class TransactionCoordinator:
     def _note_told(self, decided: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
         transactional_id = decided.transactional_id
         try:
-            with self._current():
+            with self._lock:
                 self._being_written.discard(transactional_id)
                 present = self._ids.get(transactional_id)
                 if present is not None and present.is_same_transaction(decided):
@@ -314,18 +289,13 @@ class TransactionCoordinator:
                 self._schedule_retry()
 
     def _finish(self, present: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
-        # Offsets are completed here, under the lock: they are in the same file as the outcome, and a process that
-        # completed them late would complete the pending offsets of the producer's next transaction.
+        # Offsets are completed here, under the lock: a thread that completed them late would complete the pending
+        # offsets of the producer's next transaction. What is told is not stored: writing a marker twice does no harm.
         told |= self._markers.end_offsets(present)
         metadata = present.without_partitions(told)
         self._ids[metadata.transactional_id] = metadata
         if not metadata.partitions:
             self._put(metadata.completed(self._clock.wall_ms()))
-        elif told and self._store.shared:
-            # A process on its own need not store this: writing a marker twice does no harm. If processes share the
-            # file, each writes the markers of its own logs, and the last one must be able to detect that all are
-            # written.
-            self._put(metadata)
 
     def _schedule_retry(self) -> None:
         if self._deciding and not self._retry_is_due:
@@ -335,7 +305,7 @@ class TransactionCoordinator:
     def _retry_markers(self) -> None:
         # First, so that a failure below does not prevent the retry of later decisions.
         self._retry_is_due = False
-        with self._current():
+        with self._lock:
             some = [each for each in islice(self._deciding, _MOST_AT_A_TIME) if each not in self._being_written]
             for transactional_id in some:
                 # Moved to the end, so that markers that have to wait for long do not delay others.
@@ -363,7 +333,7 @@ class TransactionCoordinator:
         config = self._config
         self._repeat(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
         self._repeat(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.remove_expired)
-        with self._current():
+        with self._lock:
             self._schedule_retry()
 
     def _repeat(self, interval_ms: int, step: Callable[[], bool]) -> None:
@@ -384,10 +354,10 @@ class TransactionCoordinator:
             metadata = self._ids[transactional_id]
             return metadata.timeout_ms != NO_TIMEOUT_MS and metadata.start_ms + metadata.timeout_ms < now_ms
 
-        with self._current():
+        with self._lock:
             over = [each for each in self._ongoing if is_over(each)]
         for transactional_id in over[:_MOST_AT_A_TIME]:
-            with self._current():
+            with self._lock:
                 if transactional_id not in self._ongoing or not is_over(transactional_id):
                     continue
                 metadata = self._ids[transactional_id]
@@ -401,7 +371,7 @@ class TransactionCoordinator:
         """Delete ids unused for ``transactional.id.expiration.ms``; returns False, as one run deletes all of them."""
         now_ms = self._clock.wall_ms()
         oldest = now_ms - self._config.transactional_id_expiration_ms
-        with self._current():
+        with self._lock:
             unused = [each for each in self._ids.values() if each.last_update_ms < oldest and each.state.is_at_rest]
             gone = [each.dead(now_ms).transactional_id for each in unused]
             if gone:

@@ -1,9 +1,8 @@
 """Transaction markers, which write the outcome of a transaction to its participants.
 
-Called by the thread that decided the outcome (a request handler, or the timer's thread) after it has answered, or by
-the thread that detects decisions of other processes. Markers that cannot be written now, because a partition has no
-leader or its disk fails, are left for the next attempt. This module must not change the coordinator's state, and must
-not treat a topic as deleted if this process has only not seen its creation yet.
+Called by the thread that decided the outcome (a request handler, or the timer's thread) after it has answered. Markers
+that cannot be written now, because a partition has no leader or its disk fails, are left for the next attempt. This
+module must not change the coordinator's state.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.records.control import EndTransactionMarker
@@ -37,7 +36,7 @@ class GroupOffsets(Protocol):
 
 
 class TransactionMarkers:
-    """Writes markers to the logs of this process and completes pending offsets in its group coordinator."""
+    """Writes markers to the logs and completes pending offsets in the group coordinator."""
 
     def __init__(
         self,
@@ -79,17 +78,6 @@ class TransactionMarkers:
         return offsets
 
     def _try_partition(self, partition: TopicPartition, marker: EndTransactionMarker, version: int) -> bool:
-        if self._cluster.topic(partition.topic) is None:
-            try:
-                # Another process may have created the topic since the last refresh; it existed when it was added to the
-                # transaction.
-                self._cluster.refresh()
-            except (OSError, ConfigError) as error:
-                self._log.warning("cannot check whether %s exists: %s", partition, error)
-                return False
-        if not self._logs.serves(partition) and self._cluster.topic(partition.topic) is not None:
-            # Another process has the log open; it reads the decision from the shared file and writes the marker.
-            return False
         try:
             self.write_partition(partition, marker, version)
         except ApiError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -27,32 +26,14 @@ class TransactionStore:
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
-        self._loaded_version = -1
-
-    @property
-    def shared(self) -> bool:
-        """Whether coordinators of other processes change the stored state as well."""
-        return self._store.shared
-
-    def exclusive(self) -> AbstractContextManager[object]:
-        """Prevent coordinators of other processes from making changes in the meantime."""
-        return self._store.exclusive()
-
-    def changed(self) -> bool:
-        """Whether another process has written since :meth:`load`. :raises ApiError: COORDINATOR_NOT_AVAILABLE."""
-        return self._store.version() != self._loaded_version
 
     def load(self) -> list[TransactionMetadata]:
         """Load all transactional ids.
 
         :raises ApiError: COORDINATOR_NOT_AVAILABLE if the file cannot be read. :raises ConfigError: if it is damaged.
         """
-        # Read before the rows and stored after them: a concurrent write, or a failed read, leads to another load.
-        version = self._store.version()
         with self._store.reading():
-            found = list(self._load())
-        self._loaded_version = version
-        return found
+            return list(self._load())
 
     def _load(self) -> Iterator[TransactionMetadata]:
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):

@@ -35,7 +35,7 @@ from kafka_sink.broker.network.request_channel import (
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
@@ -76,17 +76,7 @@ class BrokerContext:
     versions: Mapping[ApiKey, VersionRange]
 
     def check_coordinates(self, key: str) -> None:
-        """Return if this node coordinates *key*, a group or a transactional id.
-
-        Refreshes the cluster first: this process may have been suspended for any time, and the requests that arrived
-        in the meantime are handled before any other refresh.
-
-        :raises ApiError: NOT_COORDINATOR; COORDINATOR_NOT_AVAILABLE if the cluster's state cannot be read.
-        """
-        try:
-            self.cluster.refresh()
-        except (OSError, ConfigError) as error:
-            raise ApiError(f"cannot determine the coordinator: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+        """Return if this node coordinates *key*, a group or a transactional id. :raises ApiError: NOT_COORDINATOR."""
         node_id = self.cluster.coordinator_for(key)
         if node_id != self.node_id:
             text = f"broker {self.node_id} is not the coordinator of {key!r}, broker {node_id} is"
@@ -126,9 +116,6 @@ class BrokerContext:
                 f"broker {self.node_id} is not the leader of {topic.name}-{index}: {leads}",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
-        if not self.logs.serves(TopicPartition(topic.name, index)):
-            text = f"broker {self.node_id} is still taking over {topic.name}-{index}"
-            raise ApiError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leader_epoch != -1 and leader_epoch != partition.leader_epoch:
             older = leader_epoch < partition.leader_epoch
             raise ApiError(

@@ -16,7 +16,6 @@ from uuid import uuid4
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -28,10 +27,8 @@ DELETED_SUFFIX: Final = "-delete"
 class LogManager:
     """Opens, finds, maintains and deletes the logs in *directory*."""
 
-    def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock, *, shared: bool = False) -> None:
-        """*shared*: other processes have logs in *directory* as well, so logs are opened only by :meth:`open`."""
+    def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock) -> None:
         self._directory = directory
-        self._shared = shared
         self._filesystem = filesystem
         self._clock = clock
         self._log = ContextLogger(__name__, f"log manager {directory}")
@@ -66,28 +63,8 @@ class LogManager:
         return truncated
 
     def get(self, partition: TopicPartition) -> PartitionLog | None:
-        """The log of *partition*; None if nothing was written to it yet, or another process has it open."""
+        """The log of *partition*; None if nothing was written to it yet."""
         return self._logs.get(partition)
-
-    def serves(self, partition: TopicPartition) -> bool:
-        """Whether this process is authoritative for *partition*'s log: no other process has it open, or may have."""
-        return not self._shared or partition in self._logs
-
-    def open(self, partition: TopicPartition, config: LogConfig) -> None:
-        """Open the log of *partition*, which no other process has open. :raises OSError: if it cannot be opened."""
-        log = PartitionLog(self._directory / str(partition), self._filesystem, config, self._clock.wall_ms())
-        with self._lock:
-            self._logs[partition] = log
-
-    def hand_over(self, partition: TopicPartition) -> None:
-        """Close one log, so that another process can open it."""
-        with self._lock:
-            found = self._logs.pop(partition, None)
-        if found is not None:
-            try:
-                found.hand_over()
-            except OSError as error:
-                self._log.error("closing %s failed: %s", partition, error)
 
     def get_or_create(
         self, partition: TopicPartition, config: LogConfig, still_wanted: Callable[[], bool]
@@ -98,13 +75,10 @@ class LogManager:
         deleted must not create a log for the next topic with that name.
 
         :raises OSError: if the log's directory cannot be created.
-        :raises ApiError: NOT_LEADER_OR_FOLLOWER if processes share the directory and another one has the log open.
         """
         found = self._logs.get(partition)
         if found is not None:
             return found
-        if self._shared:
-            raise ApiError(f"{partition} is not open in this process", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         with self._lock:
             found = self._logs.get(partition)
             if found is None and still_wanted():
@@ -133,7 +107,7 @@ class LogManager:
         target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
         with self._lock:
             found = self._logs.get(partition)
-            if found is None and (self._shared or not self._filesystem.list_directory(directory)):
+            if found is None and not self._filesystem.list_directory(directory):
                 return
             # A rename is atomic; a partly removed directory would be opened as a damaged log.
             if found is None:

@@ -484,17 +484,6 @@ class PartitionLog:
         with self._lock:
             self._config = config
 
-    def hand_over(self) -> None:
-        """Close the log so that another process can open it; later operations fail and clients look for the new leader.
-
-        It is closed even if an error is raised. :raises OSError: if not all data is on disk.
-        """
-        try:
-            self.close()
-        finally:
-            with self._lock:
-                self._release("handed over", ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
     def close(self) -> None:
         """Flush and seal all segments and close the files; the next start need not verify sealed bytes.
 

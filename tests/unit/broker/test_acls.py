@@ -12,7 +12,6 @@ from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.acl import (
     CLUSTER_NAME,
@@ -49,16 +48,6 @@ def test_a_cluster_that_starts_again_has_its_acls() -> None:
     assert second.image.acls == first.image.acls == AclCache((READ, DENIED))
     assert second.delete_acls(ALL) == [READ, DENIED]
     assert ClusterState(Path("/data"), disk, BrokerConfig(), [1]).image.acls.acls == ()
-
-
-@pytest.mark.behaviour("ACLs", "All processes of a cluster have the same ACLs")
-def test_processes_share_acls(tmp_path: Path) -> None:
-    here = ClusterState(tmp_path, OsFileSystem(), BrokerConfig(), [1], shared=True)
-    there = ClusterState(tmp_path, OsFileSystem(), BrokerConfig(), [2], shared=True)
-    here.create_acls([READ])
-    there.create_acls([DENIED])
-    here.refresh()
-    assert here.image.acls == there.image.acls == AclCache((READ, DENIED))
 
 
 def test_damaged_acls_are_refused_at_the_start() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.log.checksum import with_checksum, without_checksum
-from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -262,46 +260,6 @@ def test_cluster_file_has_only_the_needed_fields() -> None:
     content = json.loads(without_checksum(bytes(disk.files[FILE].data)) or b"")
     assert sorted(content) == ["cluster_id", "format", "next_producer_id", "topics"]
     assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]
-
-
-@pytest.mark.behaviour("Nodes in several processes", "All processes change one state, and hear of each other's changes")
-def test_refused_change_still_reports_changes_of_other_processes(tmp_path: Path) -> None:
-    disk = OsFileSystem()
-    here = ClusterState(tmp_path, disk, BrokerConfig(), [1], shared=True)
-    there = ClusterState(tmp_path, disk, BrokerConfig(), [2], shared=True)
-    here.nodes_up({1: endpoints(1)})
-    there.nodes_up({2: endpoints(2)})
-    told: list[int] = []
-    here.subscribe(lambda: told.append(here.image.version))
-    there.create_topic("t", 2, 2)
-    with pytest.raises(ApiError):
-        here.create_topic("t")
-    assert told == [there.image.version] and here.topics == there.topics
-    here.refresh()
-    assert len(told) == 1
-
-
-@pytest.mark.behaviour("Nodes in several processes", "All processes change one state, and hear of each other's changes")
-def test_processes_change_one_state(tmp_path: Path) -> None:
-    disk = OsFileSystem()
-    first = ClusterState(tmp_path, disk, BrokerConfig(), [1], shared=True)
-    second = ClusterState(tmp_path, disk, BrokerConfig(), [2], shared=True)
-    first.nodes_up({1: endpoints(1)})
-    second.nodes_up({2: endpoints(2)})
-    first.create_topic("a", assignment=[[1, 2]])
-    second.create_topic("b", assignment=[[2, 1]])
-    second.alter_broker_configs(lambda _: {"log.retention.ms": "9"})
-    given = [state.allocate_producer_id() for state in (first, second, first, second)]
-    assert len(set(given)) == 4
-    first.refresh()
-    assert first.image == second.image and sorted(first.topics) == ["a", "b"]
-    first.node_down(2, lambda: False)
-    assert sorted(first.nodes) == [1, 2]
-    first.node_down(2)
-    second.refresh()
-    assert second.topics["a"].partitions[0].leader == 1 and second.topics["b"].partitions[0].leader == 1
-    third = ClusterState(tmp_path, disk, BrokerConfig(), [3], shared=True)
-    assert third.image == replace(first.image, members=(1, 2, 3))
 
 
 def test_leaders_are_moved_to_running_replicas_only() -> None:

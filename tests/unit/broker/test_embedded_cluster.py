@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
 import os
 import re
 import threading
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster.membership import Membership
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
@@ -170,25 +171,9 @@ class FullDisk(OsFileSystem):
         super().replace_file(path, data)
 
 
-@pytest.mark.behaviour("EmbeddedCluster", "A process of a cluster of several stops on a full disk")
-def test_a_process_of_several_stops_on_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before, disk = set(threading.enumerate()), FullDisk()
-    cluster = EmbeddedCluster(node_id=1, data_dir=tmp_path, filesystem=disk)
-    cluster.start()
-    cluster.create_topic("t", 2)
-    port = cluster.nodes[1]["PLAINTEXT"].port
-    disk.is_full = True
-    cluster.stop()
-    assert "broker 1 cannot tell the others that it stops" in caplog.text
-    assert set(threading.enumerate()) == before
-    disk.is_full = False
-    with EmbeddedCluster(node_id=1, data_dir=tmp_path, port=port) as again:
-        assert again.bootstrap_servers == f"127.0.0.1:{port}"
-
-
 def test_a_start_that_fails_on_a_full_disk_can_be_tried_again(tmp_path: Path) -> None:
     before, disk = set(threading.enumerate()), FullDisk()
-    cluster = EmbeddedCluster(node_id=1, data_dir=tmp_path, filesystem=disk)
+    cluster = EmbeddedCluster(data_dir=tmp_path, filesystem=disk)
     disk.is_full = True
     with pytest.raises(OSError, match="No space left"):
         cluster.start()
@@ -215,24 +200,22 @@ def test_a_node_that_cannot_be_stopped_on_a_full_disk_runs_on(tmp_path: Path) ->
     assert set(threading.enumerate()) == before
 
 
-def test_membership_thread_survives_an_unexpected_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    looks, really_look = iter(range(10_000)), Membership.look
-    enough = threading.Event()
-
-    def look(membership: Membership) -> None:
-        number = next(looks)
-        if number == 2:
-            raise KeyError("nobody thought of this")
-        really_look(membership)
-        if number > 3:
-            enough.set()
-
-    monkeypatch.setattr(Membership, "look", look)
-    with EmbeddedCluster(node_id=1, data_dir=tmp_path):
-        assert enough.wait(30)
-    assert "nobody thought of this" in caplog.text
+def test_directory_that_several_processes_shared_is_opened(tmp_path: Path) -> None:
+    """Earlier releases kept nodes and leaders in the cluster's file, and the topic's id beside each log."""
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", 1)
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            assert producer.send(ProducerRecord("t", b"x")).get(30_000).offset == 0
+    file = tmp_path / "cluster.json"
+    content = json.loads(without_checksum(file.read_bytes()) or b"")
+    content |= {"version": 7, "members": [1, 2, 3], "nodes": {"2": [["PLAINTEXT", "127.0.0.1", 9]]}}
+    content["topics"][0]["leaders"] = [2]
+    file.write_bytes(with_checksum(json.dumps(content).encode()))
+    (tmp_path / "logs" / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: x\n")
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        assert sorted(cluster.nodes) == [1]
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            assert producer.send(ProducerRecord("t", b"y")).get(30_000).offset == 1
 
 
 def test_fetches_that_wait_are_counted_once_for_all_nodes() -> None:

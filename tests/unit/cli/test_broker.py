@@ -102,18 +102,17 @@ def test_defaults_and_options_reach_the_cluster(cluster: type[FakeCluster], tmp_
     assert cluster.made["config"].num_partitions == 7
 
 
-def test_broker_logs_which_process_serves_which_listener(
+def test_broker_logs_which_node_serves_which_listener(
     cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run(["broker", "--node-id", "2", "--data-dir", str(tmp_path)]) == 0
+    assert run(["broker", "--nodes", "2", "--data-dir", str(tmp_path)]) == 0
     lines = [line.partition(" INFO ")[2].strip() for line in capsys.readouterr().err.splitlines()]
     assert lines == [
         f"kafkalite {VERSION}; data in {tmp_path}; SIGTERM or Ctrl-C stops it",
-        "broker 1 listens on PLAINTEXT://127.0.0.1:5, in another process",
+        "broker 1 listens on PLAINTEXT://127.0.0.1:5",
         "broker 2 listens on PLAINTEXT://127.0.0.1:6",
         "stopping",
     ]
-    assert (cluster.made["node_id"], cluster.made["nodes"]) == (2, 1)
 
 
 @pytest.mark.behaviour("ACLs", "A broker that refuses everything to everybody says so at its start")
@@ -143,12 +142,11 @@ def test_broker_that_refuses_everything_says_so(
         assert said == (is_warned and bool(authorizer))
 
 
-@pytest.mark.parametrize("options", [["--data-dir", "x", "--nodes", "2"], []])
-def test_node_id_option_requires_data_dir_and_no_nodes(
-    options: list[str], cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
+def test_node_id_option_says_what_to_use_instead(
+    cluster: type[FakeCluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["broker", "--node-id", "2", *options]) == 2
-    assert "it needs --data-dir and excludes --nodes" in capsys.readouterr().err
+    assert run(["broker", "--node-id", "2", "--data-dir", "x"]) == 2
+    assert "one process is the whole cluster; use --nodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.group_membership import NEW_MEMBER_TIMEOUT_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 from tests.fakes.group_world import GROUP, REBALANCE_MS, SESSION_MS, GroupWorld
@@ -417,45 +416,3 @@ def test_group_moves_with_its_coordinator_and_redirects_members(tmp_path: Path) 
     assert world.state() == "Stable"
     world.cluster.nodes_up({node: world.listeners(node)})
     one.heartbeat()
-
-
-def test_process_leaves_groups_of_another_coordinator_alone(tmp_path: Path) -> None:
-    world = GroupWorld(tmp_path, nodes=2)
-    world.stable()
-    other_node = 3 - world.cluster.coordinator_for(GROUP)
-    elsewhere = GroupWorld(tmp_path, nodes=2, node_ids=(other_node,))
-
-    assert elsewhere.groups.all() == []
-    elsewhere.wait(SESSION_MS)
-    assert GroupWorld(tmp_path).state() == "Stable"
-
-
-@pytest.mark.behaviour(
-    "Coordinators of several processes", "A group that moved here is known before the process was told of it"
-)
-def test_moved_group_is_known_before_process_was_told_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = GroupWorld(tmp_path, nodes=2)
-    (member,) = world.stable()
-    node = world.cluster.coordinator_for(GROUP)
-    monkeypatch.setattr(GroupCoordinator, "follow", lambda _: None)
-    there = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))
-    there.cluster.node_down(node)
-    there.groups.heartbeat(GROUP, member.member_id, None, member.generation)
-    assert there.state() == "Stable"
-
-
-@pytest.mark.behaviour(
-    "Coordinators of several processes", "A group that moved away is not created again by a request that was under way"
-)
-def test_moved_away_group_is_not_recreated_by_late_request(tmp_path: Path) -> None:
-    node = GroupWorld(tmp_path, nodes=2).cluster.coordinator_for(GROUP)
-    here = GroupWorld(tmp_path, nodes=2, node_ids=(3 - node,))
-    here.cluster.node_down(node)
-    here.stable()
-    here.cluster.nodes_up({node: here.listeners(node)})
-    joined = here.member().join()
-    assert joined is not None and joined.error is ErrorCode.NOT_COORDINATOR
-    with pytest.raises(ApiError) as refused:
-        here.commit(0)
-    assert refused.value.code is ErrorCode.NOT_COORDINATOR
-    assert GroupWorld(tmp_path).state() == "Stable"

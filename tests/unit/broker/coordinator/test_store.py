@@ -16,7 +16,6 @@ from kafka_sink.broker.coordinator.store import FILE_NAME, CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
-from kafka_sink.common.threads import start_thread
 from tests.conftest import Figure
 
 INSERT = "INSERT INTO groups VALUES (?, 'consumer', 1, NULL, NULL, 0)"
@@ -96,26 +95,6 @@ def test_store_opens_while_another_one_is_in_a_transaction(tmp_path: Path) -> No
     with first.transaction():
         CoordinatorStore(tmp_path, flush_writes=False).close()
     first.close()
-
-
-def test_stores_of_several_processes_are_prepared_in_turn(tmp_path: Path) -> None:
-    outcomes: list[BaseException | None] = []
-
-    def open_store() -> None:
-        try:
-            CoordinatorStore(tmp_path, flush_writes=False, shared=True).close()
-            outcomes.append(None)
-        except BaseException as error:
-            outcomes.append(error)
-
-    first = CoordinatorStore(tmp_path, flush_writes=False, shared=True)
-    with first.exclusive():
-        opening = start_thread("opens the store", open_store)
-        opening.join(0.05)
-        assert opening.is_alive()
-    opening.join(30)
-    first.close()
-    assert outcomes == [None]
 
 
 @pytest.mark.behaviour(
