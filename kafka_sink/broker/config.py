@@ -24,6 +24,8 @@ from kafka_sink.common.model import host_and_port
 UNLIMITED: Final = 2**31 - 1
 _NEVER: Final = 2**63 - 1
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
+#: The only clean-up policy.
+DELETE: Final = "delete"
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
@@ -294,6 +296,13 @@ class NodeConfig:
         _WEEK_MS,
         "age at which a closed segment is deleted, ms; -1 = never",
         validator=at_least(-1),
+    )
+    log_cleanup_policy: str = key(
+        "log.cleanup.policy",
+        STRING,
+        DELETE,
+        "what happens to old segments: they are deleted; logs are not compacted",
+        validator=one_of(DELETE),
     )
     log_retention_bytes: int = key(
         "log.retention.bytes",

@@ -22,14 +22,16 @@ from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import output
 from kafka_sink.cli.metrics_file import MetricsFile
+from kafka_sink.cli.metrics_server import metrics_server
 from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.cli.ui import DEFAULT_PORT as DEFAULT_UI_PORT
-from kafka_sink.cli.ui import page_server
+from kafka_sink.cli.ui import decoder_of, page_server
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.version import VERSION
+from kafka_sink.registry.config import URL
 from kafka_sink.registry.embedded_registry import EmbeddedRegistry
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -92,6 +94,17 @@ _log = logging.getLogger(__name__)
     help="Write metrics in Prometheus text format to this file: every 10 seconds, and at the end.",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve metrics as OpenMetrics at http://HOST:PORT/metrics, for Prometheus; 0 selects a free port.",
+)
+@click.option(
+    "--metrics-host",
+    default=DEFAULT_HOST,
+    show_default=True,
+    help="Address of --metrics-port.",
+)
+@click.option(
     "--fault",
     "faults",
     metavar="WHAT:HOW",
@@ -108,6 +121,8 @@ def broker(
     ui_port: int | None,
     config_file: str | None,
     metrics_file: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
     faults: tuple[str, ...],
 ) -> None:
     """Start a Kafka cluster in this process, and run it until SIGTERM or Ctrl-C.
@@ -138,20 +153,32 @@ def broker(
         _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
-        with _pages(cluster, ui_port):
+        with _pages(cluster, ui_port, registry), _metrics(cluster, metrics_host, metrics_port):
             click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
             stop.wait()
             _log.info("stopping")
 
 
 @contextmanager
-def _pages(cluster: EmbeddedCluster, port: int | None) -> Iterator[None]:
-    """The pages of the *cluster* on *port*; nothing without a port."""
+def _pages(cluster: EmbeddedCluster, port: int | None, registry: EmbeddedRegistry | None) -> Iterator[None]:
+    """The pages of the *cluster* on *port*, with the schemas of *registry*; nothing without a port."""
     if port is None:
         yield
         return
-    with page_server(cluster.bootstrap_servers, port) as server:
+    known = {} if registry is None else {URL: registry.url}
+    with page_server(cluster.bootstrap_servers, port, decode=decoder_of(known)) as server:
         _log.info("ui=%s", server.url)
+        yield
+
+
+@contextmanager
+def _metrics(cluster: EmbeddedCluster, host: str, port: int | None) -> Iterator[None]:
+    """The metrics of the *cluster* at an address; nothing without a port."""
+    if port is None:
+        yield
+        return
+    with metrics_server(host, port, cluster.prometheus) as url:
+        _log.info("metrics=%s", url)
         yield
 
 

@@ -197,4 +197,5 @@ def _rows(document: dict[str, Any]) -> list[tuple[object, ...]]:
 
 
 def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
+    # As Kafka's own tool shows it.
+    return "-" if value is None else str(value)

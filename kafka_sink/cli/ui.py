@@ -5,6 +5,7 @@ The main thread only waits for a signal. The packages of the pages are an extra 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,17 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
     return PageServer(bootstrap_servers, port, **more)
 
 
+def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
+    """Makes JSON of values whose schemas are in the registry that these properties name; None if they name none."""
+    client = registry_options.client_of(registry, timeout_ms=_REGISTRY_MS, rounds=1)
+    if client is None:
+        return None
+    # It brings the producer along, for which kafkalite broker does not wait without a registry.
+    from kafka_sink.cli.typed_values import shown_by_schema
+
+    return shown_by_schema(client)
+
+
 @click.command()
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="Port; 0 selects a free one."
@@ -64,12 +76,7 @@ def ui(
     machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro and
     Protobuf are decoded with --registry.
     """
-    # It brings the producer along, for which kafkalite broker, which takes its server from here, does not wait.
-    from kafka_sink.cli.typed_values import shown_by_schema
-
-    client = registry_options.client_of(registry, timeout_ms=_REGISTRY_MS, rounds=1)
-    decode = None if client is None else shown_by_schema(client)
-    more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decode}
+    more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decoder_of(registry)}
     server = page_server(bootstrap_servers, port, **more)
     with StopSignals() as stop, server:
         click.echo(f"ui={server.url}")

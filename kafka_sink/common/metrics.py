@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kafka_sink.common.locks import Lock, leaves, release_left
 
+#: The last words of names that are units.
+_UNITS: Final = frozenset({"ms", "bytes", "seconds"})
 _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
@@ -64,17 +66,22 @@ class Sampled:
         return self._lock
 
     def record(self, value: float, now_ms: int) -> None:
+        self.record_all((value,), now_ms)
+
+    def record_all(self, values: Sequence[float], now_ms: int) -> None:
+        """Record at least one value."""
+        total, count, maximum = sum(values), len(values), max(values)
         try:
             with self._lock:
                 window = self._windows[-1] if self._windows else None
                 if window is None or now_ms - window.start_ms >= self._window_ms:
                     window = _Window(now_ms)
                     self._windows.append(window)
-                window.total += value
-                window.count += 1
-                window.maximum = max(window.maximum, value)
-                self.total += value
-                self.count += 1
+                window.total += total
+                window.count += count
+                window.maximum = max(window.maximum, maximum)
+                self.total += total
+                self.count += count
         except BaseException:
             release_left(self._lock)
             raise
@@ -147,17 +154,25 @@ class IdleMeter:
 
 
 def render_prometheus(metrics: Iterable[Metric]) -> str:
-    """*metrics* in Prometheus' text format: ``kafka_<group>_<name>{<tags>}``; metrics without a value are left out."""
+    """*metrics* as OpenMetrics, which Prometheus' older parser reads as well: ``kafka_<group>_<name>{<tags>}``; metrics
+    without a value are left out."""
     families: dict[str, list[str]] = {}
     for metric in metrics:
         if math.isnan(metric.value):
             continue
-        family = _prometheus_name(f"kafka-{metric.group}-{metric.name}")
-        kind = "counter" if metric.is_total else "gauge"
-        lines = families.setdefault(family, [f"# TYPE {family} {kind}"])
+        sample = _prometheus_name(f"kafka-{metric.group}-{metric.name}")
+        # The family of a counter has the name without the suffix of its samples.
+        family, kind = (sample.removesuffix("_total"), "counter") if metric.is_total else (sample, "gauge")
+        lines = families.setdefault(family, _described(family, kind, metric))
         tags = ",".join(f'{_prometheus_name(name)}="{_escape(value)}"' for name, value in metric.tags)
-        lines.append(f"{family}{{{tags}}} {float(metric.value)!r}")
-    return "".join(line + "\n" for lines in families.values() for line in lines)
+        lines.append(f"{sample}{{{tags}}} {float(metric.value)!r}")
+    return "".join(line + "\n" for lines in (*families.values(), ["# EOF"]) for line in lines)
+
+
+def _described(family: str, kind: str, metric: Metric) -> list[str]:
+    unit = family.rpartition("_")[2]
+    units = [f"# UNIT {family} {unit}"] if unit in _UNITS else []
+    return [f"# HELP {family} {metric.name} of {metric.group}.", f"# TYPE {family} {kind}", *units]
 
 
 def _prometheus_name(name: str) -> str:

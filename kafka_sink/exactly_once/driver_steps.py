@@ -130,7 +130,7 @@ class DriverSteps:
         if not partitions:
             raise ExactlyOnceError(
                 f"topic {self.progress_topic!r} for the progress (option progressTopic) does not exist or is not "
-                "visible; create it, or grant DESCRIBE"
+                "visible; create it (option topicPartitions creates a missing topic of the rows), or grant DESCRIBE"
             )
         return partitions
 

@@ -7,7 +7,7 @@ Source: apache/kafka ``SenderMetricsRegistry``, ``KafkaProducerMetrics``; KIP-18
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.common.locks import Lock
@@ -49,11 +49,10 @@ class _TopicMetrics:
         self.sizes = Sampled(samples, window_ms)
         self.compression = Sampled(samples, window_ms)
 
-    def drained(self, batch: ProducerBatch) -> None:
-        now_ms = batch.drained_ms
-        self.sends.record(batch.record_count, now_ms)
-        self.sizes.record(batch.wire_bytes, now_ms)
-        self.compression.record(batch.wire_bytes / batch.size_bytes, now_ms)
+    def drained(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        self.sends.record(sum(batch.record_count for batch in batches), now_ms)
+        self.sizes.record_all([batch.wire_bytes for batch in batches], now_ms)
+        self.compression.record_all([batch.wire_bytes / batch.size_bytes for batch in batches], now_ms)
 
     def outcomes(self, now_ms: int) -> Figures:
         for name, quantity in (("send", self.sends), ("error", self.errors), ("retry", self.retries)):
@@ -84,21 +83,26 @@ class ProducerMetrics:
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
-    def drained(self, batches: Iterable[ProducerBatch]) -> None:
+    def drained(self, batches: Sequence[ProducerBatch]) -> None:
         """Record the batches of one request when they are drained: first attempts and retries alike."""
-        records, now_ms = 0, 0
+        if not batches:
+            return
+        now_ms = batches[0].drained_ms
+        by_topic: dict[str, list[ProducerBatch]] = {}
         for batch in batches:
-            now_ms = batch.drained_ms
-            records += batch.record_count
-            self._uncompressed_bytes_total += batch.size_bytes
-            self._all.drained(batch)
-            self._topic(batch.topic_partition.topic).drained(batch)
-            self._queue_time.record(now_ms - batch.created_ms, now_ms)
-            self._record_sizes.record((batch.size_bytes - HEADER_BYTES) / batch.record_count, now_ms)
-            if batch.largest_record_bytes:
-                self._largest_records.record(batch.largest_record_bytes, now_ms)
-        if records:
-            self._records_per_request.record(records, now_ms)
+            by_topic.setdefault(batch.topic_partition.topic, []).append(batch)
+        self._all.drained(batches, now_ms)
+        for topic, of_topic in by_topic.items():
+            self._topic(topic).drained(of_topic, now_ms)
+        self._uncompressed_bytes_total += sum(batch.size_bytes for batch in batches)
+        self._queue_time.record_all([now_ms - batch.created_ms for batch in batches], now_ms)
+        self._record_sizes.record_all(
+            [(batch.size_bytes - HEADER_BYTES) / batch.record_count for batch in batches], now_ms
+        )
+        # Rows that were staged as columns have been recorded.
+        if largest := [batch.largest_record_bytes for batch in batches if batch.largest_record_bytes]:
+            self._largest_records.record_all(largest, now_ms)
+        self._records_per_request.record(sum(batch.record_count for batch in batches), now_ms)
 
     def staged_rows(self, largest_bytes: int, now_ms: int) -> None:
         """Record rows that were staged as columns; the largest takes about *largest_bytes*."""

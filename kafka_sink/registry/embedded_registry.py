@@ -1,42 +1,26 @@
 """A schema registry in memory on loopback, for development and tests: the REST API that clients use.
 
-Each connection has a thread, for one request and a few seconds, and requests are answered one after the other. Only
-programs of this machine, or of those that reach its address, are answered, and no pages of a browser. Nothing is kept
-after :meth:`close`.
+Requests are answered one after the other. Nothing is kept after :meth:`close`.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.network.local_pages import refusal_of
+from kafka_sink.network.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore, serialized
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
-#: A client that sends nothing for so long is left.
-_IDLE_S: Final = 5.0
-_POLL_S: Final = 0.05
-#: A request is complete within this time, however slowly its client sends it.
-_REQUEST_MS: Final = 10_000
-_MOST_CONNECTIONS: Final = 200
-#: SHUT_RDWR: sockets belong to the network, and this one is only ended.
-_BOTH_WAYS: Final = 2
-
-_log = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
 _Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
@@ -122,17 +106,13 @@ def _object(body: bytes) -> Body:
     return found
 
 
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _IDLE_S
-
+class _Handler(LocalHandler):
     def _answer(self) -> None:
+        if self.is_refused():
+            return
         registry = self.server
         if not isinstance(registry, _Server):
             raise RuntimeError("the handler belongs to another server")
-        refusal = refusal_of(self.headers.get("Host", ""), self.headers.get("Origin"), registry.host)
-        if refusal is not None:
-            self.send_error(403, refusal)
-            return
         size = self.headers.get("Content-Length", "0")
         if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
             self.send_error(413)
@@ -140,60 +120,15 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(size))
         with registry.lock:
             status, found = answer(registry.store, self.command, self.path, body)
-        data = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", _CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.send_body(status, _CONTENT_TYPE, json.dumps(found).encode())
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
 
-    def log_message(self, format: str, *args: Any) -> None:
-        _log.debug(format, *args)
 
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(LocalServer):
     def __init__(self, address: tuple[str, int], store: SchemaStore) -> None:
         super().__init__(address, _Handler)
         self.store, self.lock = store, threading.Lock()
-        self.host = address[0]
-        # Connection → when it is ended, monotonic ms.
-        self._open: dict[Any, int] = {}
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give *request* a thread, unless too many have one."""
-        if len(self._open) >= _MOST_CONNECTIONS:
-            self.shutdown_request(request)
-            return
-        self._open[request] = SYSTEM_CLOCK.monotonic_ms() + _REQUEST_MS
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Called when *request* was answered."""
-        self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Called several times a second: end the connections of clients that are too slow."""
-        now_ms = SYSTEM_CLOCK.monotonic_ms()
-        for request in [each for each, end_ms in list(self._open.items()) if now_ms >= end_ms]:
-            with contextlib.suppress(OSError):
-                request.shutdown(_BOTH_WAYS)
-
-    def run(self) -> None:
-        """Answer requests until the server is shut down."""
-        self.serve_forever(_POLL_S)
-
-    def end_with_program(self) -> None:
-        """Called at the interpreter's exit."""
-        self.shutdown()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that goes away in the middle of a request is no fault of the registry.
-        _log.debug("a request to the schema registry failed", exc_info=True)
 
 
 class EmbeddedRegistry:
@@ -210,7 +145,7 @@ class EmbeddedRegistry:
     @property
     def url(self) -> str:
         """The address for clients."""
-        return f"http://{self._server.server_address[0]!s}:{self._server.server_address[1]}"
+        return self._server.url
 
     def start(self) -> None:
         """Begin to answer requests."""

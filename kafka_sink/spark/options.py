@@ -446,7 +446,8 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
     """The error for an option that is neither one of the sink's *own* options nor a Kafka option."""
     lowered = name.lower()
     if lowered in _OF_SPARKS_SOURCE:
-        return ConfigError(f"option {name} is for reading, and a sink can only write; remove it")
+        hint = "use topic" if lowered == "subscribe" else "remove it"
+        return ConfigError(f"option {name} is for reading, and a sink can only write; {hint}")
     if lowered in _OF_THE_QUERY | _OF_ASYNC_PROGRESS:
         return ConfigError(f"option {name} is for streams, and this is a batch write; remove it")
     if lowered == "path":

@@ -50,9 +50,11 @@ def test_first_program_of_the_tutorial_shows_the_records(
 
 
 @only_long
-def test_readmes_program_runs(tmp_path: Path) -> None:
+def test_readmes_program_shows_its_rows_and_their_rate(tmp_path: Path) -> None:
     (tmp_path / "readme.py").write_text(block(ROOT / "README.md", "format("))
-    run(sys.executable, "readme.py", folder=tmp_path)
+    printed = run(sys.executable, "readme.py", folder=tmp_path)
+    assert re.search(r"^1,000,000 rows, [\d,]+ rows/s$", printed, re.MULTILINE)
+    assert len(re.findall(r"^\|\s*\d\|\s*\d+\|\s*\d+\|\s*\d+\|$", printed, re.MULTILINE)) == 5, printed
 
 
 @pytest.mark.behaviour("Documentation", "The stream of the tutorial is exact after kill -9")

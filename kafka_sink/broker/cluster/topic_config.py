@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_sink.broker.config import CREATE_TIME, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.config import CREATE_TIME, DELETE, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.common.config import INT, STRING, at_least, key, keys, one_of, parse
 from kafka_sink.records.validation import BatchRules
@@ -52,6 +52,13 @@ class TopicConfig:
         None,
         "longest time that records wait before they are flushed to disk, ms",
         validator=at_least(0),
+    )
+    cleanup_policy: str | None = key(
+        "cleanup.policy",
+        STRING,
+        None,
+        "what happens to old segments: they are deleted; logs are not compacted",
+        validator=one_of(DELETE),
     )
     retention_ms: int | None = key(
         "retention.ms", INT, None, "age at which a closed segment is deleted, ms; -1 = never", validator=at_least(-1)
@@ -97,6 +104,7 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
         "index.interval.bytes": "log.index.interval.bytes",
         "flush.messages": "log.flush.interval.messages",
         "flush.ms": "log.flush.interval.ms",
+        "cleanup.policy": "log.cleanup.policy",
         "retention.ms": "log.retention.ms",
         "retention.bytes": "log.retention.bytes",
         "message.timestamp.type": "log.message.timestamp.type",

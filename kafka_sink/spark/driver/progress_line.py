@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,8 @@ _SPARKS_BAR: Final = "spark.ui.showConsoleProgress"
 #: As of Spark's bar: short writes show nothing.
 _FIRST_MS: Final = 500
 _EVERY_MS: Final = 200
+#: Tasks report their rows at their end, so a rate over less than this would jump.
+_RATE_OVER_MS: Final = 5000
 #: How long the end of a write waits for a terminal that stands still.
 _END_S: Final = 1.0
 
@@ -41,8 +44,9 @@ class ProgressLine:
         self._job = job
         self._screen = screen
         self._clock = clock
-        #: When the first task was seen: Spark may plan for long, and rows per second are those of tasks.
-        self._first_task_ms: int | None = None
+        self._started_ms = clock.monotonic_ms()
+        #: Instants, ms, with the rows acknowledged until then: those of the last seconds, and one before.
+        self._seen: deque[tuple[int, int]] = deque([(self._started_ms, 0)])
         self._condition = threading.Condition()
         self._has_ended = False
 
@@ -51,7 +55,8 @@ class ProgressLine:
         try:
             while self._wait():
                 self.step(self._clock.monotonic_ms())
-            self._screen.erase()
+            seconds = (self._clock.monotonic_ms() - self._started_ms) / 1000
+            self._screen.end(f"kafkalite: {self._job.rows.value:,} rows acknowledged in {seconds:.1f} s")
         except Exception:
             _log.debug("the progress line ends early", exc_info=True)
 
@@ -66,16 +71,23 @@ class ProgressLine:
         """Draw the line as it is at *now_ms*."""
         self._job.hold_back_sparks_bar()
         done, begun = self._job.tasks()
-        if self._first_task_ms is None and begun:
-            self._first_task_ms = now_ms
-        elapsed_ms = 0 if self._first_task_ms is None else now_ms - self._first_task_ms
-        if elapsed_ms < _FIRST_MS:
+        if now_ms - self._started_ms < _FIRST_MS or not begun:
             return
         rows = self._job.rows.value
-        self._screen.show(f"kafkalite: {rows:,} rows, {rows * 1000 // elapsed_ms:,} rows/s, {done} of {begun} tasks")
+        self._screen.show(
+            f"kafkalite: {rows:,} rows acknowledged, {self._rate(rows, now_ms):,} rows/s, {done} of {begun} tasks"
+        )
+
+    def _rate(self, rows: int, now_ms: int) -> int:
+        """Rows per second over the last seconds."""
+        self._seen.append((now_ms, rows))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_ms - _RATE_OVER_MS:
+            self._seen.popleft()
+        since_ms, before = self._seen[0]
+        return (rows - before) * 1000 // max(now_ms - since_ms, 1)
 
     def end_with_program(self) -> None:
-        """Make :meth:`run` erase the line and return; also called at the interpreter's exit."""
+        """Make :meth:`run` end the line and return; also called at the interpreter's exit."""
         with self._condition:
             self._has_ended = True
             self._condition.notify()

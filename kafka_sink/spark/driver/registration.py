@@ -85,6 +85,11 @@ class Registration:
                 f"{subject} ({error}); change the column, or the subject's compatibility"
             ) from None
         except SchemaNotFoundError as error:
+            if self.config.auto_register:
+                raise SchemaNotFoundError(
+                    f"column '{column}': the schema of {subject} cannot be registered, because nothing is there "
+                    f"({error}); check that schema.registry.url is the address of a schema registry"
+                ) from None
             raise SchemaNotFoundError(
                 f"column '{column}': its schema is no version of subject {subject} ({error}); register it, or set "
                 f"auto.register.schemas=true. The schema is {schema:.500}"

@@ -19,8 +19,8 @@ class Screen(Protocol):
     def show(self, text: str) -> None:
         """Replace the line by *text*."""
 
-    def erase(self) -> None:
-        """Remove the line."""
+    def end(self, text: str) -> None:
+        """Remove the line from a terminal; in a notebook, whose output stays, replace it by *text*."""
 
 
 class Terminal:
@@ -37,7 +37,7 @@ class Terminal:
         self._stream.flush()
         self._width = len(shown)
 
-    def erase(self) -> None:
+    def end(self, text: str) -> None:
         if self._width:
             self._stream.write(f"\r{'':<{self._width}}\r")
             self._stream.flush()
@@ -65,9 +65,9 @@ class Notebook:
         else:
             self._handle.update({"text/plain": text}, raw=True)
 
-    def erase(self) -> None:
+    def end(self, text: str) -> None:
         if self._handle is not None:
-            self._handle.update({"text/plain": ""}, raw=True)
+            self.show(text)
 
 
 def find_screen() -> Screen | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once.model import NO_OFFSETS
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
@@ -104,8 +105,12 @@ def publish(report: dict[str, Any], path: str | None) -> None:
 
 
 def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
-    """Warn that nothing was written, so that a wrong version number is noticed. *doubt* says why it is not known
-    whether the rows are the same as the committed ones; empty if they are."""
+    """Say that nothing was written, so that a wrong version number is noticed. *doubt* says why it is not known whether
+    the rows are the same as the committed ones; empty if they are."""
+    if doubt == NO_OFFSETS.unknown:
+        # The ordinary repetition of an application's version.
+        _log.warning("version %d of %s was already committed: nothing was written", version, sink)
+        return
     if not doubt:
         _log.warning(
             "version %d of %s was already committed, with the same rows: nothing was written",
@@ -126,12 +131,11 @@ def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of a failed at-least-once write stay in the topics."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
-    unfinished = len(messages) - len(commits)
+    rows = sum(commit.rows_acked for commit in commits)
+    stays = [f"the {rows:,} rows of {len(commits)} finished tasks"] if rows else []
+    if len(commits) < len(messages):
+        stays.append(f"rows of the {len(messages) - len(commits)} other tasks that were acknowledged before")
     _log.warning(
-        "the write failed: %d of %d tasks had finished and their %d rows stay in the topics%s; if the write is "
-        "repeated, all of these rows are duplicated",
-        len(commits),
-        len(messages),
-        sum(commit.rows_acked for commit in commits),
-        ", as do rows of the other tasks that were acknowledged before" if unfinished else "",
+        "the write failed; what stays in the topics, and is there twice if the write is repeated: %s",
+        " and ".join(stays) or "nothing",
     )

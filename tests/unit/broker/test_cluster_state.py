@@ -262,6 +262,15 @@ def test_cluster_file_has_only_the_needed_fields() -> None:
     assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]
 
 
+@pytest.mark.behaviour("Admin APIs", "cleanup.policy may be set to what the broker does, and to nothing else")
+def test_only_deletion_is_a_cleanup_policy() -> None:
+    cluster = state()
+    assert cluster.create_topic("t", configs={"cleanup.policy": "delete"}).configs == {"cleanup.policy": "delete"}
+    with pytest.raises(ApiError, match=r"cleanup\.policy.*'compact'.*delete") as refused:
+        cluster.create_topic("u", configs={"cleanup.policy": "compact"})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
 def test_leaders_are_moved_to_running_replicas_only() -> None:
     cluster = state()
     cluster.create_topic("t", assignment=[[1, 2]])

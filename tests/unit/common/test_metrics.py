@@ -49,10 +49,13 @@ def test_prometheus_text() -> None:
         Metric("batch-size-max", "producer-metrics", (("client-id", "a"),), 7),
     ]
     assert render_prometheus(metrics) == (
-        "# TYPE kafka_producer_topic_metrics_record_send_total counter\n"
+        "# HELP kafka_producer_topic_metrics_record_send record-send-total of producer-topic-metrics.\n"
+        "# TYPE kafka_producer_topic_metrics_record_send counter\n"
         'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="x\\"\\\\\\n"} 3.0\n'
         'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="y.z"} 0.5\n'
+        "# HELP kafka_producer_metrics_batch_size_max batch-size-max of producer-metrics.\n"
         "# TYPE kafka_producer_metrics_batch_size_max gauge\n"
         'kafka_producer_metrics_batch_size_max{client_id="a"} 7.0\n'
+        "# EOF\n"
     )
-    assert render_prometheus([]) == ""
+    assert render_prometheus([]) == "# EOF\n"

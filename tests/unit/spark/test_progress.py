@@ -107,7 +107,7 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     listener.read_new()
     text = prom.read_text().splitlines()
     for expected in (
-        "# TYPE kafka_sink_rows_total counter",
+        "# TYPE kafka_sink_rows counter",
         'kafka_sink_rows_total{query="a\\"b"} 10.0',
         'kafka_sink_bad_rows_total{query="a\\"b"} 3.0',
         'kafka_sink_batches_total{query="a\\"b"} 2.0',

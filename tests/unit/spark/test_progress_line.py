@@ -45,15 +45,28 @@ def make_line(job: Any, stream: io.StringIO, clock: FakeClock) -> ProgressLine:
 
 def test_line_has_rows_their_rate_and_tasks() -> None:
     job, stream = Job(), TerminalStream()
-    line = make_line(job, stream, FakeClock())
-    line.step(1_000)
+    clock = FakeClock()
+    line, start_ms = make_line(job, stream, clock), clock.now_ms
+    line.step(start_ms + 1_000)
     job.begun = 8
-    for now_ms in (100_000, 100_499):
-        line.step(now_ms)
-    assert (stream.getvalue(), job.held_back) == ("", 3)
+    line.step(start_ms + 499)
+    assert (stream.getvalue(), job.held_back) == ("", 2)
     job.rows.value, job.done = 1_234_000, 3
-    line.step(102_000)
-    assert stream.getvalue() == "\rkafkalite: 1,234,000 rows, 617,000 rows/s, 3 of 8 tasks"
+    line.step(start_ms + 2_000)
+    # The clock starts with the write.
+    assert stream.getvalue() == "\rkafkalite: 1,234,000 rows acknowledged, 617,000 rows/s, 3 of 8 tasks"
+
+
+def test_rate_is_that_of_the_last_seconds() -> None:
+    job, stream, clock = Job(), TerminalStream(), FakeClock()
+    line, start_ms = make_line(job, stream, clock), clock.now_ms
+    job.begun = 8
+    for second in range(1, 31):
+        # A thousand rows a second, and then a hundred.
+        job.rows.value += 1_000 if second <= 20 else 100
+        line.step(start_ms + second * 1_000)
+    assert "20,000 rows acknowledged, 1,000 rows/s" in stream.getvalue()
+    assert stream.getvalue().endswith("21,000 rows acknowledged, 100 rows/s, 0 of 8 tasks")
 
 
 def test_shorter_line_covers_longer_one_and_end_erases_it() -> None:
@@ -61,8 +74,8 @@ def test_shorter_line_covers_longer_one_and_end_erases_it() -> None:
     terminal = Terminal(stream)
     terminal.show("12345")
     terminal.show("abc")
-    terminal.erase()
-    terminal.erase()
+    terminal.end("what a terminal does not keep")
+    terminal.end("")
     assert stream.getvalue() == "\r12345\rabc  \r   \r"
     terminal.show("x" * 200)
     assert stream.getvalue().endswith("\r" + "x" * 79)
@@ -98,11 +111,11 @@ def test_a_notebook_has_one_output_that_is_replaced(monkeypatch: pytest.MonkeyPa
     assert isinstance(screen, Notebook)
     for text in ("one", "two"):
         screen.show(text)
-    screen.erase()
+    screen.end("done")
     assert shown == [
         ("display", {"text/plain": "one"}),
         ("update", {"text/plain": "two"}),
-        ("update", {"text/plain": ""}),
+        ("update", {"text/plain": "done"}),
     ]
 
 

@@ -1,0 +1,60 @@
+"""The address that Prometheus scrapes, read by the parser of Prometheus' own client."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.cli.metrics_server import CONTENT_TYPE, metrics_server
+from kafka_sink.common.errors import ConfigError
+
+
+def by_name(text: str) -> dict[str, Metric]:
+    families: Iterable[Metric] = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    return {family.name: family for family in families}
+
+
+@pytest.mark.behaviour("Metrics", "Brokers and producers show OpenMetrics, at an address too")
+def test_metrics_are_openmetrics_with_help_and_types() -> None:
+    with EmbeddedCluster() as cluster, metrics_server("127.0.0.1", 0, cluster.prometheus) as url:
+        cluster.create_topic("t", 2)
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "me"}) as producer:
+            for number in range(10):
+                producer.send(ProducerRecord("t", b"x", partition=number % 2))
+            producer.flush()
+            sent = by_name(producer.prometheus())
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert answer.headers["Content-Type"] == CONTENT_TYPE
+            found = by_name(answer.read().decode())
+    assert len(found) > 10 and all(family.documentation for family in found.values())
+    (records,) = (each for each in sent["kafka_producer_metrics_record_send"].samples)
+    assert (records.name, records.value, records.labels) == (
+        "kafka_producer_metrics_record_send_total",
+        10,
+        {"client_id": "me"},
+    )
+    assert sent["kafka_producer_metrics_record_send"].type == "counter"
+
+
+def test_other_paths_and_other_hosts_are_refused() -> None:
+    with metrics_server("127.0.0.1", 0, lambda: "# EOF\n") as url:
+        for request, code in (
+            (urllib.request.Request(url.removesuffix("/metrics")), 404),
+            (urllib.request.Request(url, headers={"Host": "example.org"}), 403),
+            (urllib.request.Request(url, headers={"Origin": "http://example.org"}), 403),
+        ):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=30)
+            assert refused.value.code == code
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        with (
+            pytest.raises(ConfigError, match=f"--metrics-port {port}: .*choose another port, or 0"),
+            metrics_server("127.0.0.1", port, lambda: ""),
+        ):
+            raise AssertionError("the port is in use")
