@@ -114,7 +114,8 @@ def test_missing_java_options_say_what_to_use_instead(name: str, instead: str) -
 @pytest.mark.parametrize("name", ["subscribe", "startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger"])
 def test_options_of_sparks_source_are_refused_as_such(name: str) -> None:
     for given in (name, name.lower()):
-        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink can only write; remove it"):
+        hint = "use topic" if name == "subscribe" else "remove it"
+        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink can only write; {hint}"):
             parse_options({**REQUIRED, given: "x"})
 
 
