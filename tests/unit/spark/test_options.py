@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.spark.option_table import BEGIN, END, option_tables
 from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
 from kafka_sink.spark.row_schema import SchemaError, check_schema
 from kafka_sink.spark.task.arrow_columns import topic_chunks
+from scripts.option_table import BEGIN, END, option_tables
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
 
@@ -216,7 +216,7 @@ def test_topic_option_wins_over_the_topic_column() -> None:
 def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
     page = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
     shown = page.partition(BEGIN)[2].partition(END)[0]
-    assert shown.strip() == option_tables().strip(), "run: python -m kafka_sink.spark.option_table docs/options.md"
+    assert shown.strip() == option_tables().strip(), "run: python -m scripts.option_table docs/options.md"
 
 
 def test_the_page_offers_only_acks_that_are_accepted() -> None:

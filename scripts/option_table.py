@@ -1,4 +1,4 @@
-"""Writes the option tables into a page: ``python -m kafka_sink.spark.option_table docs/options.md``.
+"""Writes the option tables into a page: ``python -m scripts.option_table docs/options.md``.
 
 Run manually when an option changes; a test checks that the page is up to date. It only reads the option tables.
 """

@@ -1,4 +1,4 @@
-"""Writes the table of types into a page: ``python -m kafka_sink.spark.format_table docs/formats.md``.
+"""Writes the table of types into a page: ``python -m scripts.format_table docs/formats.md``.
 
 Run manually when a type changes; a test checks that the page is up to date. What the table says is tried: each type is
 derived, matched with each type of Avro and of Protobuf, and an example is written as JSON.
