@@ -13,7 +13,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kafka_sink.client.admin import LATEST, AdminClient
+from kafka_sink.client.blocking.admin import LATEST, AdminClient
 from kafka_sink.common.errors import KafkaError
 
 EVERY_S = 0.3

@@ -25,7 +25,7 @@ from kafka_sink.broker.network.socket_server import SocketServer, kselector_fact
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
-from kafka_sink.network.resolver import address_of_this_machine, is_loopback
+from kafka_sink.network.transport.resolver import address_of_this_machine, is_loopback
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
 

@@ -19,12 +19,6 @@ from kafka_sink.cli import output
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.common.config import nearest
 
-EXIT_FAILURE: Final = 1
-EXIT_USAGE: Final = 2
-#: ``consume``: there were records that could not be decoded.
-EXIT_NOT_SHOWN: Final = 3
-EXIT_INTERRUPTED: Final = 130
-
 COMMANDS: Final = (
     "broker",
     "topics",
@@ -42,7 +36,7 @@ COMMANDS: Final = (
 
 
 class LazyGroup(CommandGroup):
-    """A group whose command *name* is the attribute *name* of the module ``kafka_sink.cli.<name>``."""
+    """A group whose command *name* is the attribute *name* of the module ``kafka_sink.cli.commands.<name>``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -52,7 +46,7 @@ class LazyGroup(CommandGroup):
             if ctx.resilient_parsing:
                 return None  # A shell completes the line, which may still be wrong.
             ctx.fail(f"No such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}.")
-        command = getattr(importlib.import_module(f"kafka_sink.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"kafka_sink.cli.commands.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> object:
@@ -90,12 +84,12 @@ def run(arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "kafkalite"
         output.error_line(f"{error.format_message()} See '{path} --help'.")
-        return EXIT_USAGE
+        return output.EXIT_USAGE
     except click.Abort:
-        return EXIT_INTERRUPTED
+        return output.EXIT_INTERRUPTED
     except Exception as error:
         if output.is_debug():
             traceback.print_exc()
         output.error_line(output.explain(error))
-        return EXIT_USAGE if output.is_usage(error) else EXIT_FAILURE
+        return output.EXIT_USAGE if output.is_usage(error) else output.EXIT_FAILURE
     return code if isinstance(code, int) else 0

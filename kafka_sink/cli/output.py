@@ -21,6 +21,12 @@ from rich.table import Table
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.text import printable, without_controls
 
+EXIT_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+#: ``consume``: there were records that could not be decoded.
+EXIT_NOT_SHOWN: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
 _PACKAGE: Final = "kafka_sink"
 # The warnings of these packages are also contained in the error that the command reports.
 _TOLD_BY_THE_ERROR: Final = ("kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")

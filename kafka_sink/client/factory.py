@@ -9,23 +9,23 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kafka_sink.client.config import (
+from kafka_sink.client.connection.connection_states import ConnectionFailure
+from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.network_client import NetworkClient
+from kafka_sink.client.login.channel_security import create_channel_builder
+from kafka_sink.client.metadata.metadata import Metadata
+from kafka_sink.client.options.config import (
     RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY,
     ClientConfig,
     parse_addresses,
 )
-from kafka_sink.client.connection_states import ConnectionFailure
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
-from kafka_sink.client.network_client import NetworkClient
-from kafka_sink.client.security import create_channel_builder
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import StartThread, start_loop
-from kafka_sink.network.resolver import canonical_names, resolve
-from kafka_sink.network.selectable import Selectable
-from kafka_sink.network.selector import KSelector, SelectorLimits
-from kafka_sink.network.selector_metrics import SelectorMetrics
+from kafka_sink.network.channel.selectable import Selectable
+from kafka_sink.network.polling.selector import KSelector, SelectorLimits
+from kafka_sink.network.polling.selector_metrics import SelectorMetrics
+from kafka_sink.network.transport.resolver import canonical_names, resolve
 
 __all__ = ["ClientNetwork", "SelectorMetrics", "bootstrap_addresses", "create_client"]
 

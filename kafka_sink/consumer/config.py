@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, key, one_of
 from kafka_sink.common.errors import ConfigError
 

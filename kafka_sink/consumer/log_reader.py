@@ -11,7 +11,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
-from kafka_sink.client.blocking import BlockingClient
+from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.consumer.config import ConsumerConfig, check

@@ -22,7 +22,7 @@ from kafka_sink.protocol.schema import ZERO_UUID, RequestBody, Struct
 
 
 class Requester(Protocol):
-    """The part of :class:`~kafka_sink.client.blocking.BlockingClient` that reading needs."""
+    """The part of :class:`~kafka_sink.client.blocking.blocking.BlockingClient` that reading needs."""
 
     def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], RequestBody[Struct]]) -> Struct:
         """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""

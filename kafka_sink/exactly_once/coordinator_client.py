@@ -1,10 +1,10 @@
 """The transaction requests that a driver sends: it can begin, describe and end transactions of other producers.
 
-A method that returns an exchange (see :mod:`kafka_sink.client.exchange`) sends nothing until the exchange is run;
-running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors are
-raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions are
-made by the protocols. The requests that change a transaction are the producer's, from
-:mod:`kafka_sink.client.transactional_requests`.
+A method that returns an exchange (see :mod:`kafka_sink.client.blocking.exchange`) sends nothing until the exchange is
+run; running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors
+are raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions
+are made by the protocols. The requests that change a transaction are the producer's, from
+:mod:`kafka_sink.client.requests.transactional_requests`.
 
 Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-98.
 """
@@ -16,14 +16,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec, cluster_request
-from kafka_sink.client.cluster import Cluster, PartitionInfo
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.exchange import Exchange, Pause, Round
-from kafka_sink.client.leader_requests import LeaderRequests
-from kafka_sink.client.offset_fetch import OffsetFetch
-from kafka_sink.client.transactional_requests import (
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
+from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
+from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.leader_requests import LeaderRequests
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.requests.offset_fetch import OffsetFetch
+from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,

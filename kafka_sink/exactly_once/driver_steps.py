@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kafka_sink.client.cluster import PartitionInfo
-from kafka_sink.client.exchange import Exchange
-from kafka_sink.client.transactional_requests import TWO_PHASE_NEEDS
+from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
 from kafka_sink.common.model import TransactionVersion

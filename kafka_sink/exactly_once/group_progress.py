@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_sink.client.group_admin import GroupDescription
+from kafka_sink.client.blocking.group_admin import GroupDescription
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.progress import latest_batch

@@ -24,8 +24,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafka_sink.client.exchange import Exchange, Pause
-from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.exchange import Exchange, Pause
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction, UndecidedError

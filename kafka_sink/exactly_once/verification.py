@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.version_questions import api_versions_request
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.connection.version_questions import api_versions_request
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, UnsupportedVersionError
 from kafka_sink.common.model import Node

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
-from kafka_sink.client.api_versions import NodeApiVersions
-from kafka_sink.client.blocking import RequestSpec
-from kafka_sink.client.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
+from kafka_sink.client.blocking.blocking import RequestSpec
+from kafka_sink.client.connection.api_versions import NodeApiVersions
+from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.names import PROCESS_BYTES, driver_id, sink_id, writer_id

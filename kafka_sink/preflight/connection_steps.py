@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.config import parse_addresses
-from kafka_sink.client.security import create_channel_builder
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.login.channel_security import create_channel_builder
+from kafka_sink.client.options.config import parse_addresses
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, DisconnectError
 from kafka_sink.common.model import Node, host_and_port
-from kafka_sink.network.channel_builder import ChannelBuilder
+from kafka_sink.network.channel.channel_builder import ChannelBuilder
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.reachability import Endpoint, Named, Reachability
 from kafka_sink.preflight.steps import DependsOnError, Step, known

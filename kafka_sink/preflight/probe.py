@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.causes import cause_of
-from kafka_sink.network.channel_builder import ChannelBuilder
-from kafka_sink.network.resolver import SocketAddress, resolve
-from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.selector import KSelector
-from kafka_sink.network.transport import OS_DEFAULT_BUFFER
+from kafka_sink.network.channel.channel_builder import ChannelBuilder
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.polling.causes import cause_of
+from kafka_sink.network.polling.selector import KSelector
+from kafka_sink.network.transport.resolver import SocketAddress, resolve
+from kafka_sink.network.transport.transport import OS_DEFAULT_BUFFER
 
 
 def resolve_within(host: str, port: int, timeout_ms: int) -> list[SocketAddress]:

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import is_of_aws
-from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.login.credentials import is_of_aws
+from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
-from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import Disconnect
+from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder
+from kafka_sink.network.channel.selectable import Disconnect
+from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.probe import connect_all, resolve_within
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from kafka_sink.client import admin_requests
-from kafka_sink.client.admin import BROKER_DEFAULT
+from kafka_sink.client.blocking.admin import BROKER_DEFAULT
+from kafka_sink.client.requests import admin_requests
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafka_sink.exactly_once.verification import setting_request
 from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import PartitionInfo
-from kafka_sink.client.connection_states import ConnectionFailure
+from kafka_sink.client.connection.connection_states import ConnectionFailure
 from kafka_sink.client.factory import ClientNetwork
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import (

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_sink.client.admin import BROKER_DEFAULT, AdminClient
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.admin import BROKER_DEFAULT, AdminClient
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError, error_for
 from kafka_sink.producer.config import ProducerConfig

@@ -26,7 +26,7 @@ from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer
 from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
-from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.trust.tls_context import TlsContexts
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError, UnusableSchemaError
 

@@ -73,7 +73,7 @@ def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedC
 def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster) -> Iterator[str]:
     """The name of a new topic, which is deleted after the test. Configured by
     ``@pytest.mark.kafkalite_topic(partitions=6)``."""
-    from kafka_sink.client.admin import AdminClient
+    from kafka_sink.client.blocking.admin import AdminClient
     from kafka_sink.common.errors import UnknownTopicOrPartitionError
 
     mark = request.node.get_closest_marker(_MARK)

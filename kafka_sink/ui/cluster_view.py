@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import UnknownTopicOrPartitionError

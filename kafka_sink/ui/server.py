@@ -13,7 +13,7 @@ from typing import Any, Final
 import uvicorn
 
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.network.listener import listening_socket, local_address
+from kafka_sink.network.transport.listener import listening_socket, local_address
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.pages import Pages
 from kafka_sink.ui.reports import Reports

@@ -23,8 +23,8 @@ from rich.table import Table
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.snapshot import next_snapshot
+from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.manifest import encode_transactions

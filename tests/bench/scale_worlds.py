@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.network.request_metrics import kafka_name
-from kafka_sink.client import blocking
+from kafka_sink.client.blocking import blocking
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition

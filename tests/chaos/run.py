@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.chaos.faults import CLUSTER_FAULTS, FAULTS, Fault, World, pairs
 from tests.chaos.servers import SECURITIES, running_servers
 from tests.chaos.spark import Program, options_of

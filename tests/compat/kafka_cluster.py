@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient as ForeignAdmin
 from confluent_kafka.admin import NewPartitions
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from tests.support.ports import free_ports
 from tests.support.real_kafka import TOOL_TIMEOUT_S, run_script, running_kafka

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
 from tests.support.waiting import until

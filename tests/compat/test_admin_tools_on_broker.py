@@ -12,8 +12,8 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.security_config import AUTHORIZER
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.config import parse
 from tests.support.amounts import only_long
 from tests.support.real_kafka import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script, skip_without_kafka

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.compat.identity_kafka import PASSWORD, IdentityKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure

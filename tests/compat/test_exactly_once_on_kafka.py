@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps

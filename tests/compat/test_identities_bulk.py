@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.compat.identity_kafka import EXPIRED, LIFETIME_S, PASSWORD, RENEWALS, SESSION_MS, IdentityKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import IDENTITY_MB, only_long

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import Status

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient as RdAdminClient
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
 from kafka_sink.consumer.log_reader import LogReader
 from tests.support.waiting import until

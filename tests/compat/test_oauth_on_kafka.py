@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer

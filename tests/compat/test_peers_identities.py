@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn

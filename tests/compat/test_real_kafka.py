@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_sink.client import java_options
+from kafka_sink.client.options import java_options
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from tests.compat.kafka_version import VERSION

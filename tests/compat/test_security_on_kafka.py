@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from confluent_kafka.admin import AdminClient as ForeignAdmin
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError, SslAuthenticationError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport

@@ -27,9 +27,9 @@ from confluent_kafka import TopicPartition as ForeignPartition
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.store import FILE_NAME
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.blocking import BlockingClient
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import (
     ApiError,

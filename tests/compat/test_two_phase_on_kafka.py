@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError

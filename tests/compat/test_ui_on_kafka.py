@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.ui.server import PageServer

@@ -15,8 +15,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.client.exchange import Exchange
-from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
+from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink

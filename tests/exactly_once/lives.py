@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TransactionVersion
 from tests.exactly_once.life import FAILED, FENCED, POINTS, Life, LifeSettings, Load, points_of
 from tests.support.readback import read_values

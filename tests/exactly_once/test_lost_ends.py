@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.cli.txn import txn
+from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.lost_ends import LostEndError

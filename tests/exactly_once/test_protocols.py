@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient

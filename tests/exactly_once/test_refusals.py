@@ -10,8 +10,8 @@ import pytest
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.clock import SystemClock
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps

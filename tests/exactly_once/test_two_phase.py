@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from kafka_sink import EmbeddedCluster, KafkaProducer
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.cli.txn import txn
+from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 from unittest import mock
 
-from kafka_sink.client.cluster import PartitionInfo
-from kafka_sink.client.exchange import Exchange
-from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import DisconnectError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink

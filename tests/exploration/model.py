@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka_sink.broker.coordinator import transaction_rules as rules
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
-from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import (
     NO_TIMEOUT_MS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
-from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once import planning

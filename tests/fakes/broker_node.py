@@ -31,7 +31,7 @@ from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse
-from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
 from kafka_sink.protocol.schema import Struct

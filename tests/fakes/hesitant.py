@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.network.authenticator import Authenticator, PlaintextAuthenticator
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.channel_builder import AuthenticatorFactory, ChannelBuilder, SecureChannelBuilder
-from kafka_sink.network.receive import FrameReader
-from kafka_sink.network.tls_context import TlsContexts
-from kafka_sink.network.transport import WRITE, PlaintextTransport, Socket
+from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.channel.channel_builder import AuthenticatorFactory, ChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.frames.receive import FrameReader
+from kafka_sink.network.transport.transport import WRITE, PlaintextTransport, Socket
+from kafka_sink.network.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority
 
 #: The most bytes that a call moves: of a few, of a frame's size, of more than the system takes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import Header, RecordMetadata
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
 from kafka_sink.producer.plugins.partitioner import Partitioner

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.network.receive import NetworkReceive
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import Socket
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.transport.resolver import SocketAddress
+from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.framing import SIZE_BYTES
 from kafka_sink.protocol.header import RequestHeader, decode_request_body, decode_request_header, encode_response
 from kafka_sink.protocol.schema import Struct
@@ -51,7 +51,7 @@ class FakeConnection:
 
 
 class FakeSelectable:
-    """Implements :class:`~kafka_sink.network.selectable.Selectable`.
+    """Implements :class:`~kafka_sink.network.channel.selectable.Selectable`.
 
     Connections are established by the next poll unless *auto_connect* is off; frames are written by it unless the
     connection is in *held*; in *lagging* connections the transport takes them whole and keeps their last bytes, as TLS

@@ -9,7 +9,7 @@ from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_cli
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.threads import Loop, StartThread
-from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.producer.config import ProducerConfig, reconcile
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.kafka_producer import KafkaProducer

@@ -13,7 +13,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.support.transaction_script import ask_everything
 
 ANSWERS = Path(__file__).with_name("transaction_answers.json")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kafka_sink.client import java_options
+from kafka_sink.client.options import java_options
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig

@@ -17,7 +17,7 @@ import fastavro.schema
 import pyarrow as pa
 from fastavro.utils import generate_one
 
-from kafka_sink.cli.typed_values import shown
+from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read

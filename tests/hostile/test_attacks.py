@@ -12,7 +12,7 @@ from google.protobuf import any_pb2
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
-from kafka_sink.cli.typed_values import shown, shown_by_schema
+from kafka_sink.cli.values.typed_values import shown, shown_by_schema
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord

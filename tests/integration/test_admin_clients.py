@@ -31,7 +31,7 @@ from kafka.admin import NewTopic as PythonTopic
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.cli.main import run
-from kafka_sink.client.admin import AdminClient as OurClient
+from kafka_sink.client.blocking.admin import AdminClient as OurClient
 from kafka_sink.common.errors import ApiError, ErrorCode
 
 LIMIT_S = 20.0

@@ -16,10 +16,10 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
-from kafka_sink.client.aws_tokens import aws_tokens
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.security import create_channel_builder
-from kafka_sink.client.token_source import token_source
+from kafka_sink.client.login.aws_tokens import aws_tokens
+from kafka_sink.client.login.channel_security import create_channel_builder
+from kafka_sink.client.login.token_source import token_source
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.network.oauth.token_login import LOGINS

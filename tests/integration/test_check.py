@@ -15,8 +15,8 @@ import pytest
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from tests.conftest import Figure
 from tests.support import amounts

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.kerberos_login import kerberos_login
+from kafka_sink.client.login.kerberos_login import kerberos_login
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.network.sasl.gssapi import GssApiClient, KerberosLogin

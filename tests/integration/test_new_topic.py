@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport

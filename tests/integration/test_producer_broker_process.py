@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.log_reader import LogReader
 from tests.support.pages import block

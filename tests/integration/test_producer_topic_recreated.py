@@ -16,7 +16,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.log.filesystem import OsFileSystem
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.reader import read_batches

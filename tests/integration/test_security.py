@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError, KafkaError, SslAuthenticationError
 from kafka_sink.common.model import TopicPartition

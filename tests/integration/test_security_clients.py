@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient as ForeignAdmin
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
 from tests.support.certificates import Authority
 from tests.support.secure_cluster import PASSWORD, address, secure_cluster

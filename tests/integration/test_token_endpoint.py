@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.client.token_source import token_source
+from kafka_sink.client.login.token_source import token_source
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError, KafkaError

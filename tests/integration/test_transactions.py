@@ -25,7 +25,7 @@ from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.protocol.messages.end_txn import EndTxnRequest

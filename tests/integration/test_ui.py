@@ -20,10 +20,10 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.cli import ui
+from kafka_sink.cli.commands import ui
 from kafka_sink.cli.main import run
-from kafka_sink.cli.typed_values import shown_by_schema
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.cli.values.typed_values import shown_by_schema
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.requirements import RequirementError
 from kafka_sink.exactly_once.model import Progress

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient, NewTopic
+from kafka_sink.client.blocking.admin import AdminClient, NewTopic
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.ui.server import PageServer
 from tests.support.amounts import PAGE_TOPICS

@@ -11,7 +11,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.batching import buffer_pool, column_append
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch

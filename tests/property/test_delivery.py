@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
-from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.producer.futures import FutureRecordMetadata
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceResponse,

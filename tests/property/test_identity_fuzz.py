@@ -16,17 +16,15 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import NoEncryption, PrivateFormat, pkcs12
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.kerberos_login import kerberos_login
-from kafka_sink.client.token_source import token_source
+from kafka_sink.client.login.kerberos_login import kerberos_login
+from kafka_sink.client.login.token_source import token_source
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.http_exchange import Exchange, HttpAnswer
-from kafka_sink.network.jks import KeyStoreError
-from kafka_sink.network.key_stores import key_and_chain, trusted_certificates
 from kafka_sink.network.oauth.bearer_token import token_of, unsecured_tokens
 from kafka_sink.network.oauth.rules import EndpointLimits
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
@@ -35,7 +33,9 @@ from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer, parse_credential
-from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.trust.jks import KeyStoreError
+from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.network.trust.tls_context import TlsContexts
 from tests.support.amounts import FUZZ_IDENTITIES
 from tests.support.certificates import Authority
 

@@ -29,20 +29,20 @@ from kafka_sink.broker.network.request_channel import (
     StartThrottlingResponse,
 )
 from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
-from kafka_sink.client.client_request import ClientResponse
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
-from kafka_sink.client.network_client import NetworkClient
-from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
+from kafka_sink.client.connection.client_request import ClientResponse
+from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.network_client import NetworkClient
+from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
+from kafka_sink.client.metadata.metadata import Metadata
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.model import Node
-from kafka_sink.network.authenticator import Authenticator
-from kafka_sink.network.listener import Listener
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.receive import FrameReader, NetworkReceive
+from kafka_sink.network.channel.authenticator import Authenticator
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
+from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
+from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer
-from kafka_sink.network.selector import KSelector
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.transport.listener import Listener
+from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.framing import frame
 from kafka_sink.protocol.header import decode_request_body, encode_response

@@ -29,7 +29,7 @@ from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
-from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import (
     RequestHeader,

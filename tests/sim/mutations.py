@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from kafka_sink.client.in_flight_requests import InFlightRequests
-from kafka_sink.client.metadata import Metadata
+from kafka_sink.client.connection.in_flight_requests import InFlightRequests
+from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.batching.accumulator import PartitionQueue, RecordAccumulator
 from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch

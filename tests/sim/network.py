@@ -1,8 +1,8 @@
 """A network in memory: bytes in order per connection, everything else as the dice say.
 
-Implements :class:`kafka_sink.network.selectable.Selectable` for one client; its poll is the only place where simulated
-time goes on. A frame's bytes are taken when they are "written to the socket", piece by piece: whoever changes a buffer
-before that has changed what the broker gets.
+Implements :class:`kafka_sink.network.channel.selectable.Selectable` for one client; its poll is the only place where
+simulated time goes on. A frame's bytes are taken when they are "written to the socket", piece by piece: whoever changes
+a buffer before that has changed what the broker gets.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.network.receive import NetworkReceive
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import Socket
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.transport.resolver import SocketAddress
+from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.framing import SIZE_BYTES
 from tests.sim.plan import Faults
 from tests.sim.world import ViolationError, World

@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.conftest import Figure
 from tests.support import ways
 from tests.support.amounts import only_long

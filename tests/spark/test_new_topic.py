@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from kafka_sink import EmbeddedCluster
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.support.readback import read_topic
 from tests.support.spark_version import requires_data_sources
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.broker_process import BrokerProcess

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.cli.main import run
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import KafkaError
 from tests.support.readback import read_topic
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from tests.support.four_ways import BAD
 from tests.support.readback import read_values
 from tests.support.step_proxy import Step, StepProxy

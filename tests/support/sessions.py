@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_sink.client import sasl_authenticator
+from kafka_sink.client.login import sasl_authenticator
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response

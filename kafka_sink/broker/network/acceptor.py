@@ -23,8 +23,8 @@ from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.broker.open_files import is_reserved
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.network.listener import remote_address
-from kafka_sink.network.transport import Socket
+from kafka_sink.network.transport.listener import remote_address
+from kafka_sink.network.transport.transport import Socket
 
 SELECT_TIMEOUT_MS: Final = 500
 #: Connections accepted per iteration: under a flood of connections, throttled ones still have to be closed in time.

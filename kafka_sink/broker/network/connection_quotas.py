@@ -18,7 +18,7 @@ from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
 from kafka_sink.broker.network.rate_quota import RateQuota
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.resolver import resolve
+from kafka_sink.network.transport.resolver import resolve
 
 #: With this many addresses, the rates of idle ones are dropped: clients that change addresses must not fill the memory.
 _ADDRESSES_TRACKED: Final = 1024

@@ -16,22 +16,22 @@ from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslSer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
-from kafka_sink.network.authenticator import Authenticator
-from kafka_sink.network.channel_builder import (
+from kafka_sink.network.channel.authenticator import Authenticator
+from kafka_sink.network.channel.channel_builder import (
     AuthenticatorFactory,
     ChannelBuilder,
     PlaintextChannelBuilder,
     SecureChannelBuilder,
 )
-from kafka_sink.network.memory_pool import LoginMemoryPool, MemoryPool
-from kafka_sink.network.receive import FrameReader
+from kafka_sink.network.frames.memory_pool import LoginMemoryPool, MemoryPool
+from kafka_sink.network.frames.receive import FrameReader
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import ServerExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramCredential, ScramServer, parse_credential
-from kafka_sink.network.tls_context import TlsContexts
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.transport.transport import TransportLayer
+from kafka_sink.network.trust.tls_context import TlsContexts
 
 _PLAINTEXT: Final = "PLAINTEXT"
 _TLS: Final = frozenset({"SSL", "SASL_SSL"})

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.network.receive import NetworkReceive
+from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.protocol.header import RequestHeader
 
 

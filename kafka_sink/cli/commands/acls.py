@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.acl_choice import Choice, Principals, Resources, Roles
+from kafka_sink.cli.commands.acl_choice import Choice, Principals, Resources, Roles
 from kafka_sink.cli.group import CommandGroup
-from kafka_sink.client.admin import AdminClient
+from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, PatternType
 from kafka_sink.common.text import without_controls
 

@@ -21,11 +21,11 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import output
+from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
+from kafka_sink.cli.commands.ui import decoder_of, page_server
 from kafka_sink.cli.metrics_file import MetricsFile
 from kafka_sink.cli.metrics_server import metrics_server
 from kafka_sink.cli.stop_signals import StopSignals
-from kafka_sink.cli.ui import DEFAULT_PORT as DEFAULT_UI_PORT
-from kafka_sink.cli.ui import decoder_of, page_server
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError

@@ -12,12 +12,11 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.json_records import to_json_line
-from kafka_sink.cli.main import EXIT_NOT_SHOWN
-from kafka_sink.cli.typed_values import shown
-from kafka_sink.client.admin import LATEST as LATEST_OFFSET
-from kafka_sink.client.admin import AdminClient, AdminConfig
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.cli.values.json_records import to_json_line
+from kafka_sink.cli.values.typed_values import shown
+from kafka_sink.client.blocking.admin import LATEST as LATEST_OFFSET
+from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
@@ -103,7 +102,7 @@ def consume(
                 stdout.flush()
     if refused:
         output.error_line(f"{refused} of {printed} records could not be shown, and are printed in hexadecimal digits")
-        return EXIT_NOT_SHOWN
+        return output.EXIT_NOT_SHOWN
     if offset and not printed:
         with AdminClient(bootstrap_servers, _known_to(AdminConfig, config)) as admin:
             _tell_of_ends_before(offset, _ends(admin, topic, partitions))

@@ -13,8 +13,8 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
-from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
-from kafka_sink.client.group_admin import GroupAdmin
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.group_progress import assigned_of, group_document, sinks_of
 

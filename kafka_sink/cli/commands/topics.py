@@ -12,9 +12,9 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.group import CommandGroup
-from kafka_sink.client.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
-from kafka_sink.client.admin_requests import ConfigValue
-from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.blocking.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
+from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.client.requests.admin_requests import ConfigValue
 from kafka_sink.common.model import TopicPartition
 
 OffsetsByPartition = dict[TopicPartition, int]

@@ -43,7 +43,7 @@ def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
     if client is None:
         return None
     # It brings the producer along, for which kafkalite broker does not wait without a registry.
-    from kafka_sink.cli.typed_values import shown_by_schema
+    from kafka_sink.cli.values.typed_values import shown_by_schema
 
     return shown_by_schema(client)
 

@@ -15,13 +15,12 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.comparable import Comparable
-from kafka_sink.cli.comparison import Fingerprint, Verdict, compare
-from kafka_sink.cli.expected_rows import FILE_FORMATS, ExpectedRows
-from kafka_sink.cli.json_records import undecodable
-from kafka_sink.cli.main import EXIT_FAILURE
-from kafka_sink.cli.value_schemas import KEY, VALUE
-from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient
+from kafka_sink.cli.comparing.comparable import Comparable
+from kafka_sink.cli.comparing.comparison import Fingerprint, Verdict, compare
+from kafka_sink.cli.comparing.expected_rows import FILE_FORMATS, ExpectedRows
+from kafka_sink.cli.values.json_records import undecodable
+from kafka_sink.cli.values.value_schemas import KEY, VALUE
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.consumer.config import READ_COMMITTED
 from kafka_sink.consumer.log_reader import LogReader
@@ -146,7 +145,7 @@ def verify(
         output.print_json({"topic": topic, "equal": is_equal, **asdict(verdict)})
     else:
         output.print_table([topic, "records" if is_equal else "DIFFERENT"], _lines(verdict, no_order))
-    return 0 if is_equal else EXIT_FAILURE
+    return 0 if is_equal else output.EXIT_FAILURE
 
 
 def _fingerprint(

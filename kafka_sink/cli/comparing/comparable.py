@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
-from kafka_sink.cli.json_records import bytes_from_json
-from kafka_sink.cli.typed_values import shown
+from kafka_sink.cli.values.json_records import bytes_from_json
+from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.column_format import JSON
 from kafka_sink.registry.client import RegistryClient

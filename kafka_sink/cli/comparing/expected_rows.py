@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kafka_sink.cli.comparable import Comparable
+from kafka_sink.cli.comparing.comparable import Comparable
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.formats.kinds import is_text
 

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
-from kafka_sink.cli.json_records import bytes_from_json
+from kafka_sink.cli.values.json_records import bytes_from_json
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.schema import NULL, Array, AvroType, Fixed, Map, Primitive, Record, Union
 from kafka_sink.formats.avro.schema import Decimal as AvroDecimal

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from kafka_sink.cli.json_records import Read
-from kafka_sink.cli.kept_schemas import KeptSchemas
-from kafka_sink.cli.value_schemas import TypedColumn, registered
+from kafka_sink.cli.values.json_records import Read
+from kafka_sink.cli.values.kept_schemas import KeptSchemas
+from kafka_sink.cli.values.value_schemas import TypedColumn, registered
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
@@ -80,7 +80,7 @@ class _ReadSchema:
 
 
 def writer(registry: RegistryClient, written: TypedColumn) -> Read:
-    """What makes Protobuf payloads of JSON, as :func:`kafka_sink.cli.typed_values.payload_writer` says.
+    """What makes Protobuf payloads of JSON, as :func:`kafka_sink.cli.values.typed_values.payload_writer` says.
 
     :raises FormatError: if the schema is invalid or lacks the message, or if a package is missing.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.

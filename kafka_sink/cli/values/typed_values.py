@@ -11,10 +11,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kafka_sink.cli import avro_json, protobuf_values
-from kafka_sink.cli.json_records import Read, Shown, bytes_text
-from kafka_sink.cli.kept_schemas import KeptSchemas
-from kafka_sink.cli.value_schemas import TypedColumn, registered
+from kafka_sink.cli.values import avro_json, protobuf_values
+from kafka_sink.cli.values.json_records import Read, Shown, bytes_text
+from kafka_sink.cli.values.kept_schemas import KeptSchemas
+from kafka_sink.cli.values.value_schemas import TypedColumn, registered
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
 from kafka_sink.formats.avro.parsing import parse_schema

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client import acl_requests, admin_requests
-from kafka_sink.client.admin_requests import ConfigValue
-from kafka_sink.client.blocking import BlockingClient
-from kafka_sink.client.cluster import Cluster, PartitionInfo, not_visible
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, not_visible
+from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.requests import acl_requests, admin_requests
+from kafka_sink.client.requests.admin_requests import ConfigValue
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
-from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,

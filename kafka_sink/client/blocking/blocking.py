@@ -19,13 +19,13 @@ from functools import partial
 from types import TracebackType
 from typing import ParamSpec, TypeVar, cast
 
-from kafka_sink.client.client_request import BodyBuilder, ClientResponse
-from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.connection.client_request import BodyBuilder, ClientResponse
+from kafka_sink.client.connection.network_client import ConnectionFailure, NetworkClient
 from kafka_sink.client.factory import create_client
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.client.network_client import ConnectionFailure, NetworkClient
-from kafka_sink.client.snapshot import next_snapshot
+from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.client.metadata.metadata import Metadata
+from kafka_sink.client.metadata.snapshot import next_snapshot
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
@@ -37,7 +37,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.locks import is_nested, release_left
 from kafka_sink.common.model import Node
-from kafka_sink.network.selectable import Selectable
+from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import RequestBody, Struct

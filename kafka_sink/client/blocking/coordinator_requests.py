@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar, overload
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.exchange import Exchange, Pause, Round, run_together
-from kafka_sink.client.outcomes import (
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.blocking.exchange import Exchange, Pause, Round, run_together
+from kafka_sink.client.requests.outcomes import (
     Attempts,
     CoordinatorKey,
     CoordinatorRequest,

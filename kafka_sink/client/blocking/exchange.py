@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import Node

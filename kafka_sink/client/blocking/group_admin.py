@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.admin import AdminConfig
-from kafka_sink.client.blocking import BlockingClient
-from kafka_sink.client.coordinator_requests import CoordinatorRequests
-from kafka_sink.client.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
-from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
+from kafka_sink.client.blocking.admin import AdminConfig
+from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests
+from kafka_sink.client.requests.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ErrorCode, error_for
@@ -69,7 +69,8 @@ class GroupDescription:
 
 
 class GroupAdmin:
-    """Use it as a context manager. The arguments are those of :class:`~kafka_sink.client.admin.AdminClient`."""
+    """Use it as a context manager. Its arguments are those of
+    :class:`~kafka_sink.client.blocking.admin.AdminClient`."""
 
     def __init__(
         self,

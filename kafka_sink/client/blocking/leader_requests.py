@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from kafka_sink.client.blocking import RequestSpec
-from kafka_sink.client.cluster import Cluster
-from kafka_sink.client.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.blocking import RequestSpec
+from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -72,8 +72,8 @@ _Read: TypeAlias = Callable[[Struct], Iterable[_PartAnswer]]
 
 class LeaderRequests:
     """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics). The other arguments are
-    those of :class:`~kafka_sink.client.coordinator_requests.CoordinatorRequests`: the deadline of an exchange that
-    begins now, the time left until a deadline, and the pause after a number of pauses.
+    those of ``CoordinatorRequests``: the deadline of an exchange that begins now, the time left until a deadline, and
+    the pause after a number of pauses.
 
     A partition that no leader answers for is asked about again until the deadline, unless the call is *hasty*: then it
     is omitted.

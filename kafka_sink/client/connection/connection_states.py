@@ -15,7 +15,7 @@ from typing import Final
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.model import Node
-from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.transport.resolver import SocketAddress
 
 Resolver = Callable[[str, int], Sequence[SocketAddress]]
 

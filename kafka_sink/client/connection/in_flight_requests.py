@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafka_sink.client.client_request import ClientRequest
+from kafka_sink.client.connection.client_request import ClientRequest
 from kafka_sink.common.clock import FOREVER_MS
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from kafka_sink.client.client_request import BodyBuilder
-from kafka_sink.client.config import REBOOTSTRAP, ClientConfig
-from kafka_sink.client.metadata import Metadata, UpdateRequest
-from kafka_sink.client.snapshot import has_address
+from kafka_sink.client.connection.client_request import BodyBuilder
+from kafka_sink.client.metadata.metadata import Metadata, UpdateRequest
+from kafka_sink.client.metadata.snapshot import has_address
+from kafka_sink.client.options.config import REBOOTSTRAP, ClientConfig
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.log_context import ContextLogger
@@ -89,7 +89,7 @@ class MetadataUpdater(Protocol):
 
 
 class DefaultMetadataUpdater:
-    """Updates a :class:`~kafka_sink.client.metadata.Metadata`.
+    """Updates a :class:`~kafka_sink.client.metadata.metadata.Metadata`.
 
     With ``metadata.recovery.strategy=rebootstrap`` it starts again with the bootstrap addresses if no known broker can
     be reached (KIP-899), if a broker requests it, or if no update has succeeded for

@@ -11,24 +11,24 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
-from kafka_sink.client.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionFailure, Resolver
-from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
-from kafka_sink.client.metadata_updater import MetadataUpdater
-from kafka_sink.client.peers import Peers
-from kafka_sink.client.version_questions import VersionQuestions, api_versions_request
+from kafka_sink.client.connection.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
+from kafka_sink.client.connection.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
+from kafka_sink.client.connection.connection_states import ClusterConnectionStates, ConnectionFailure, Resolver
+from kafka_sink.client.connection.in_flight_requests import InFlightRequest, InFlightRequests
+from kafka_sink.client.connection.metadata_updater import MetadataUpdater
+from kafka_sink.client.connection.peers import Peers
+from kafka_sink.client.connection.version_questions import VersionQuestions, api_versions_request
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
-from kafka_sink.network.causes import CLOSED, RESET, cause_of
-from kafka_sink.network.receive import NetworkReceive
-from kafka_sink.network.resolver import resolve
-from kafka_sink.network.selectable import ChannelState, Disconnect, Selectable
-from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect, Selectable
+from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.polling.causes import CLOSED, RESET, cause_of
+from kafka_sink.network.transport.resolver import resolve
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse

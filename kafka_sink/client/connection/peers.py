@@ -6,7 +6,11 @@ connection events and never opens or closes a connection.
 
 from __future__ import annotations
 
-from kafka_sink.client.connection_states import ClusterConnectionStates, ConnectionFailure, ConnectionFailures
+from kafka_sink.client.connection.connection_states import (
+    ClusterConnectionStates,
+    ConnectionFailure,
+    ConnectionFailures,
+)
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 

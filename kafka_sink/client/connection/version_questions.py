@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.client.api_versions import allowed_versions
+from kafka_sink.client.connection.api_versions import allowed_versions
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.version import VERSION
 from kafka_sink.protocol.api_key import ApiKey

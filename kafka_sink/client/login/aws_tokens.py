@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.network.oauth.bearer_token import Token, token_of

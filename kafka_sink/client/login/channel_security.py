@@ -9,27 +9,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import PasswordCredentials
-from kafka_sink.client.sasl_authenticator import SaslClientAuthenticator
-from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.login.credentials import PasswordCredentials
+from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
+from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN
-from kafka_sink.network.authenticator import Authenticator
-from kafka_sink.network.channel_builder import (
+from kafka_sink.network.channel.authenticator import Authenticator
+from kafka_sink.network.channel.channel_builder import (
     AuthenticatorFactory,
     ChannelBuilder,
     PlaintextChannelBuilder,
     SecureChannelBuilder,
 )
-from kafka_sink.network.receive import FrameReader
+from kafka_sink.network.frames.receive import FrameReader
 from kafka_sink.network.sasl.mechanism import SaslClient
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
-from kafka_sink.network.tls_context import TlsContexts
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.transport.transport import TransportLayer
+from kafka_sink.network.trust.tls_context import TlsContexts
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
         )
     if mechanism in (OAUTHBEARER, AWS_MSK_IAM):
         # What fetches tokens costs a task more to import than all other mechanisms together.
-        from kafka_sink.client.token_source import token_source
+        from kafka_sink.client.login.token_source import token_source
         from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 
         tokens = token_source(config, clock)
@@ -123,7 +123,7 @@ def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]
             _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
         return lambda host: OAuthBearerClient(tokens.token)
     if mechanism == GSSAPI:
-        from kafka_sink.client.kerberos_login import kerberos_login
+        from kafka_sink.client.login.kerberos_login import kerberos_login
         from kafka_sink.network.sasl.gssapi import GssApiClient
 
         kerberos_login(config)

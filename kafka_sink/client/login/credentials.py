@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import login_entry
+from kafka_sink.client.login.credentials import login_entry
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.sasl.gssapi import KerberosLogin
 

@@ -17,12 +17,12 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.receive import UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
+from kafka_sink.network.frames.receive import UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames.send_slot import SendSlot
 from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.send_slot import SendSlot
-from kafka_sink.network.transport import READ, WRITE, TransportLayer
+from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -1,7 +1,7 @@
 """The cluster as described by one metadata answer, or by several merged ones.
 
-Built by :class:`~kafka_sink.client.metadata.Metadata` on the network thread and read by every thread without a lock,
-because it is immutable.
+Built by :class:`~kafka_sink.client.metadata.metadata.Metadata` on the network thread and read by every thread without a
+lock, because it is immutable.
 """
 
 from __future__ import annotations

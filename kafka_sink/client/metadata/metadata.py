@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.cluster import Cluster, not_visible
-from kafka_sink.client.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
+from kafka_sink.client.metadata.cluster import Cluster, not_visible
+from kafka_sink.client.metadata.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
@@ -38,7 +38,8 @@ class UpdateRequest:
 
 
 class Metadata:
-    """Topics of interest, the newest :class:`~kafka_sink.client.cluster.Cluster`, and the refresh rules (KIP-526).
+    """Topics of interest, the newest :class:`~kafka_sink.client.metadata.cluster.Cluster`, and the rules of refreshing
+    them (KIP-526).
 
     :param refresh_backoff_ms: the minimum time between two attempts; doubles with every failed attempt up to
         *refresh_backoff_max_ms* (KIP-580).

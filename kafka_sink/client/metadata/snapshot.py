@@ -1,7 +1,7 @@
-"""Creates the next :class:`~kafka_sink.client.cluster.Cluster` from a metadata answer.
+"""Creates the next :class:`~kafka_sink.client.metadata.cluster.Cluster` from a metadata answer.
 
-Pure functions, called by :class:`~kafka_sink.client.metadata.Metadata` under its lock. They take the previous snapshot
-and return the next one, and modify neither.
+Pure functions, called by :class:`~kafka_sink.client.metadata.metadata.Metadata` under its lock. They take the previous
+snapshot and return the next one, and modify neither.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.cluster import Cluster, PartitionInfo, TopicDetails
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, TopicDetails
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kafka_sink.client import java_options
-from kafka_sink.client.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
+from kafka_sink.client.options import java_options
+from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 

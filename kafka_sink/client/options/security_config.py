@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_sink.client.oauth_config import OAuthConfig
+from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.sasl_mechanisms import OF_CLIENTS
 from kafka_sink.common.tls_config import HTTPS, SslConfig

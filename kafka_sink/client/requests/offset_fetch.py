@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey

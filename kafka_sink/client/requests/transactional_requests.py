@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import (
     ConsumerGroupMetadata,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.authenticator import Authenticator
-from kafka_sink.network.receive import FrameReader, NetworkReceive
-from kafka_sink.network.selectable import ChannelState
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.send_slot import SendSlot
-from kafka_sink.network.transport import READ, WRITE, TransportLayer
+from kafka_sink.network.channel.authenticator import Authenticator
+from kafka_sink.network.channel.selectable import ChannelState
+from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames.send_slot import SendSlot
+from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 
 
 class KafkaChannel:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from kafka_sink.network.authenticator import Authenticator, PlaintextAuthenticator
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.receive import FrameReader
-from kafka_sink.network.tls_context import TlsContexts
-from kafka_sink.network.tls_transport import TlsTransport
-from kafka_sink.network.transport import PlaintextTransport, Socket, TransportLayer
+from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.frames.receive import FrameReader
+from kafka_sink.network.transport.tls_transport import TlsTransport
+from kafka_sink.network.transport.transport import PlaintextTransport, Socket, TransportLayer
+from kafka_sink.network.trust.tls_context import TlsContexts
 
 
 class ChannelBuilder(Protocol):

@@ -2,8 +2,8 @@
 
 ``NetworkClient`` and the broker's ``Processor`` each drive a :class:`Selectable` on one thread: they queue operations
 (connect, send, mute), call :meth:`Selectable.poll` and read its results. The implementation is
-:class:`kafka_sink.network.selector.KSelector`; tests use a fake. Other threads may call only :meth:`Selectable.wakeup`.
-Only ``poll`` blocks.
+:class:`kafka_sink.network.polling.selector.KSelector`; tests use a fake. Other threads may call only
+:meth:`Selectable.wakeup`. Only ``poll`` blocks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Protocol
 
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.receive import NetworkReceive
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import Socket
+from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.transport.resolver import SocketAddress
+from kafka_sink.network.transport.transport import Socket
 
 
 class ChannelState(Enum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from kafka_sink.common.errors import InvalidReceiveError
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.protocol.framing import SIZE_BYTES
 
 #: No limit on the size of a frame.

@@ -7,8 +7,8 @@ more than the socket accepts), so that the transport has the whole frame while t
 
 from __future__ import annotations
 
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import TransportLayer
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.transport.transport import TransportLayer
 
 
 class SendSlot:

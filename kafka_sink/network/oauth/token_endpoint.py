@@ -26,7 +26,7 @@ from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer
 from kafka_sink.network.oauth.bearer_token import Token, token_of
 from kafka_sink.network.oauth.client_assertion import Assertion
 from kafka_sink.network.oauth.rules import EndpointLimits
-from kafka_sink.network.tls_context import TlsContexts
+from kafka_sink.network.trust.tls_context import TlsContexts
 
 _BEARER_GRANT: Final = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")

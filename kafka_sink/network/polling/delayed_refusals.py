@@ -9,7 +9,7 @@ Source: KIP-306 (connection.failed.authentication.delay.ms).
 from __future__ import annotations
 
 from kafka_sink.common.clock import Clock
-from kafka_sink.network.channel import KafkaChannel
+from kafka_sink.network.channel.channel import KafkaChannel
 
 
 class DelayedRefusals:

@@ -18,19 +18,19 @@ from typing import Final
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.network.causes import cause_of
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.channel_builder import ChannelBuilder
-from kafka_sink.network.delayed_refusals import DelayedRefusals
-from kafka_sink.network.idle_expiry import IdleExpiryManager
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
-from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.selector_metrics import SelectorMetrics
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.socket_events import SocketEvents
-from kafka_sink.network.transport import READ, WRITE, Socket, begin_connect
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.channel.channel_builder import ChannelBuilder
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
+from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.polling.causes import cause_of
+from kafka_sink.network.polling.delayed_refusals import DelayedRefusals
+from kafka_sink.network.polling.idle_expiry import IdleExpiryManager
+from kafka_sink.network.polling.selector_metrics import SelectorMetrics
+from kafka_sink.network.polling.socket_events import SocketEvents
+from kafka_sink.network.transport.resolver import SocketAddress
+from kafka_sink.network.transport.transport import READ, WRITE, Socket, begin_connect
 from kafka_sink.protocol.framing import SIZE_BYTES
 
 #: Idle connections are never closed.
@@ -71,7 +71,7 @@ NO_LIMITS: Final = SelectorLimits()
 
 
 class KSelector:
-    """The implementation of :class:`~kafka_sink.network.selectable.Selectable`."""
+    """The implementation of :class:`~kafka_sink.network.channel.selectable.Selectable`."""
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class KSelector:
     def connect(
         self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
     ) -> None:
-        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock = begin_connect(address, send_buffer_bytes, receive_buffer_bytes)
         self._adopt(connection_id, sock, connected=False, peer_host=address.name or address.host)
 
     def register(self, connection_id: str, sock: Socket) -> None:
-        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock.setblocking(False)
         self._adopt(connection_id, sock, connected=True, peer_host="")
@@ -230,7 +230,7 @@ class KSelector:
     # -- sending
 
     def send(self, send: NetworkSend) -> None:
-        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         closing = self._closing.get(send.destination)
         if closing is not None:
             self._failed_sends[send.destination] = closing.cause
@@ -250,11 +250,11 @@ class KSelector:
     # -- polling
 
     def wakeup(self) -> None:
-        """See :class:`~kafka_sink.network.selectable.Selectable`."""
+        """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._events.wakeup()
 
     def poll(self, timeout_ms: int) -> None:
-        """See :class:`~kafka_sink.network.selectable.Selectable`.
+        """See :class:`~kafka_sink.network.channel.selectable.Selectable`.
 
         :raises ValueError: if *timeout_ms* is negative.
         """

@@ -14,9 +14,9 @@ from typing import Final
 
 from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.metrics import IdleMeter
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.transport import READ
-from kafka_sink.network.wakeup import Wakeup
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.transport.transport import READ
+from kafka_sink.network.transport.wakeup import Wakeup
 
 # epoll takes the timeout in milliseconds as a C int.
 _LONGEST_SELECT_MS: Final = 2**31 - 1

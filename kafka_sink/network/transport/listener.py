@@ -10,9 +10,9 @@ import selectors
 import socket
 
 from kafka_sink.common.threads import at_fork, no_forks
-from kafka_sink.network.resolver import SocketAddress, resolve
-from kafka_sink.network.transport import OS_DEFAULT_BUFFER, Socket, prepare_socket
-from kafka_sink.network.wakeup import Wakeup
+from kafka_sink.network.transport.resolver import SocketAddress, resolve
+from kafka_sink.network.transport.transport import OS_DEFAULT_BUFFER, Socket, prepare_socket
+from kafka_sink.network.transport.wakeup import Wakeup
 
 _LONGEST_WAIT_MS = 2**31 - 1
 

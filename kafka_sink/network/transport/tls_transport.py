@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from kafka_sink.common.errors import SslAuthenticationError
-from kafka_sink.network.tls_errors import explain
-from kafka_sink.network.transport import READ, WRITE, PlaintextTransport, Socket
+from kafka_sink.network.transport.tls_errors import explain
+from kafka_sink.network.transport.transport import READ, WRITE, PlaintextTransport, Socket
 
 #: Bytes passed to OpenSSL per call, which splits them into records of 16 kB: each call releases the GIL and has to
 #: acquire it again. With more bytes, OpenSSL's buffer grows in steps that cost more than these calls.
@@ -62,7 +62,7 @@ class TlsTransport(PlaintextTransport):
         return WRITE if self.has_pending_writes() else READ
 
     def handshake(self) -> None:
-        """See :class:`~kafka_sink.network.transport.TransportLayer`.
+        """See :class:`~kafka_sink.network.transport.transport.TransportLayer`.
 
         :raises SslAuthenticationError: if the peer's certificate is not trusted, or the peer rejects ours.
         """

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeAlias
 
-from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.transport.resolver import SocketAddress
 
 #: A connected socket, for packages that pass sockets on and may not import the socket module.
 Socket: TypeAlias = socket.socket

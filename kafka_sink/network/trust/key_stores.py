@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from kafka_sink.network.jks import MAGIC, KeyStoreError, read_jks, unprotect
+from kafka_sink.network.trust.jks import MAGIC, KeyStoreError, read_jks, unprotect
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import cut_turns, key_partitions, partition_count

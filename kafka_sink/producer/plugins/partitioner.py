@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.plugins import name_of
 from kafka_sink.records.binary_column import BinaryColumn

@@ -5,7 +5,7 @@ The sender thread calls it in every pass. It only reads.
 
 from __future__ import annotations
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kafka_sink.client.connection.network_client import ClientResponse
 from kafka_sink.client.factory import ClientNetwork
-from kafka_sink.client.network_client import ClientResponse
-from kafka_sink.client.snapshot import NewLeader
+from kafka_sink.client.metadata.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, TransactionVersion

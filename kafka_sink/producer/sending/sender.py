@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
-from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.client.connection.network_client import NetworkClient
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition

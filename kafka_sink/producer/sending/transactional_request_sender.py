@@ -7,7 +7,7 @@ pauses between attempts without blocking. The manager follows the outcomes.
 
 from __future__ import annotations
 
-from kafka_sink.client.client_request import ClientResponse
+from kafka_sink.client.connection.client_request import ClientResponse
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError, TransactionAbortableError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import Cluster
 from kafka_sink.client.factory import ClientNetwork
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,

@@ -12,8 +12,8 @@ Source: apache/kafka ``TransactionManager``; KIP-360, KIP-588, KIP-890.
 
 from __future__ import annotations
 
-from kafka_sink.client.api_versions import ApiVersions
-from kafka_sink.client.transactional_requests import INIT_PRODUCER_ID_BUMP_VERSION
+from kafka_sink.client.connection.api_versions import ApiVersions
+from kafka_sink.client.requests.transactional_requests import INIT_PRODUCER_ID_BUMP_VERSION
 from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, Node, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 

@@ -18,9 +18,9 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from kafka_sink.client.api_versions import ApiVersions
-from kafka_sink.client.outcomes import CoordinatorKey, CoordinatorRequest, FindCoordinator, Reaction, Refused
-from kafka_sink.client.transactional_requests import (
+from kafka_sink.client.connection.api_versions import ApiVersions
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, FindCoordinator, Reaction, Refused
+from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     EndTxn,

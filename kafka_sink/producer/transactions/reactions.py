@@ -2,7 +2,7 @@
 and what the user can do about a refusal.
 
 The transaction manager reads it on the sender thread. It has no state, and distinguishes errors by their codes only. A
-driver of exactly-once writes takes the same errors differently: ``client/coordinator_requests.py`` says why.
+driver of exactly-once writes takes the same errors differently: ``client/blocking/coordinator_requests.py`` says why.
 
 Source: the handlers of apache/kafka ``TransactionManager``; KIP-1050 (classes of errors).
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_sink.client.outcomes import CoordinatorRequest, Reaction
-from kafka_sink.client.transactional_requests import InitProducerId
+from kafka_sink.client.requests.outcomes import CoordinatorRequest, Reaction
+from kafka_sink.client.requests.transactional_requests import InitProducerId
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 

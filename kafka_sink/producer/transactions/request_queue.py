@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final
 
-from kafka_sink.client.outcomes import Attempts, CoordinatorKey, CoordinatorRequest, FindCoordinator
+from kafka_sink.client.requests.outcomes import Attempts, CoordinatorKey, CoordinatorRequest, FindCoordinator
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.producer.transactions.reactions import reaction_to
 from kafka_sink.producer.transactions.state import TransactionalResult

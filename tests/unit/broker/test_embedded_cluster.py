@@ -18,7 +18,7 @@ from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.resolver import address_of_this_machine
+from kafka_sink.network.transport.resolver import address_of_this_machine
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.support.certificates import Authority

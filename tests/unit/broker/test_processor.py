@@ -22,8 +22,8 @@ from kafka_sink.broker.network.request_channel import (
     StartThrottlingResponse,
 )
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.memory_pool import SimpleMemoryPool
-from kafka_sink.network.send import NetworkSend
+from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
+from kafka_sink.network.frames.send import NetworkSend
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.metadata import MetadataRequest

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.cli import acls
-from kafka_sink.cli.main import EXIT_FAILURE, run
+from kafka_sink.cli.commands import acls
+from kafka_sink.cli.main import run
+from kafka_sink.cli.output import EXIT_FAILURE
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_sink.broker.config import EndPoint
 from kafka_sink.broker.security_config import AUTHORIZER
-from kafka_sink.cli import broker
+from kafka_sink.cli.commands import broker
 from kafka_sink.cli.main import run
 from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.common.version import VERSION

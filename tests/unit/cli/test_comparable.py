@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.cli.comparable import Comparable, canonical
+from kafka_sink.cli.comparing.comparable import Comparable, canonical
 from kafka_sink.common.errors import SerializationError
 
 NOON = dt.datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=dt.UTC)

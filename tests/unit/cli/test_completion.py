@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.cli import main as command_line
-from kafka_sink.cli.completion import SHELLS
+from kafka_sink.cli.commands.completion import SHELLS
 
 
 def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

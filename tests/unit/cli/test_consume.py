@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kafka_sink.cli import consume
+from kafka_sink.cli.commands import consume
 from kafka_sink.cli.main import run
-from kafka_sink.client.admin import LATEST, AdminConfig, TopicDescription
-from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.blocking.admin import LATEST, AdminConfig, TopicDescription
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Node, TopicPartition

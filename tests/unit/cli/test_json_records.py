@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.cli.json_records import from_json_line, to_json_line
+from kafka_sink.cli.values.json_records import from_json_line, to_json_line
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.producer.kafka_producer import ProducerRecord

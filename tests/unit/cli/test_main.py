@@ -11,7 +11,7 @@ import click
 import pytest
 
 from kafka_sink.cli import main as command_line
-from kafka_sink.cli import topics
+from kafka_sink.cli.commands import topics
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -142,14 +142,14 @@ def test_debug_shows_the_traceback_too(monkeypatch: pytest.MonkeyPatch, capsys: 
     shown = capsys.readouterr().err
     assert "Traceback (most recent call last)" in shown
     assert shown.splitlines()[-1].startswith("kafkalite: unexpected KeyError")
-    assert logging.getLogger("kafka_sink.client.network_client").isEnabledFor(logging.DEBUG)
+    assert logging.getLogger("kafka_sink.client.connection.network_client").isEnabledFor(logging.DEBUG)
 
 
 def test_what_the_error_tells_is_not_logged_before_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def warn_and_fail(*arguments: Any) -> None:
-        logging.getLogger("kafka_sink.client.network_client").warning("connection refused")
+        logging.getLogger("kafka_sink.client.connection.network_client").warning("connection refused")
         logging.getLogger("kafka_sink.consumer.topic_reading").warning("records are gone")
         raise ApiError("no luck")
 

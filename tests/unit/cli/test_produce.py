@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kafka_sink.cli import produce
+from kafka_sink.cli.commands import produce
+from kafka_sink.cli.commands.produce import numbered_lines
 from kafka_sink.cli.main import run
-from kafka_sink.cli.produce import numbered_lines
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import (
     ApiError,

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kafka_sink.cli import topics
+from kafka_sink.cli.commands import topics
 from kafka_sink.cli.main import run
-from kafka_sink.client.admin import EARLIEST, TopicDescription
-from kafka_sink.client.cluster import PartitionInfo
+from kafka_sink.client.blocking.admin import EARLIEST, TopicDescription
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import Node, TopicPartition
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_sink.client.admin import EARLIEST, LATEST, AdminClient, NewTopic
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, NewTopic
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.errors import (
     ApiError,
     AuthenticationError,
@@ -23,7 +23,7 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
 )
 from kafka_sink.common.model import Node, TopicPartition
-from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

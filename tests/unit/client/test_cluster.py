@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from kafka_sink.client.cluster import Cluster, PartitionInfo
-from kafka_sink.client.snapshot import Snapshot, next_snapshot
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.metadata.snapshot import Snapshot, next_snapshot
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.config import ClientConfig, parse_addresses
 from kafka_sink.client.factory import bootstrap_addresses, create_client
+from kafka_sink.client.options.config import ClientConfig, parse_addresses
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
-from kafka_sink.network.selector import KSelector, SelectorLimits
+from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from tests.fakes.selectable import FakeSelectable
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from kafka_sink.client.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.config import ClientConfig
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.client_request import ClientRequest, ClientResponse
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.connection_states import ConnectionFailure
-from kafka_sink.client.metadata import Metadata
-from kafka_sink.client.metadata_updater import DefaultMetadataUpdater
-from kafka_sink.client.network_client import NetworkClient
+from kafka_sink.client.connection.client_request import ClientRequest, ClientResponse
+from kafka_sink.client.connection.connection_states import ConnectionFailure
+from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.network_client import NetworkClient
+from kafka_sink.client.metadata.metadata import Metadata
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import AuthenticationError, ErrorCode
 from kafka_sink.common.model import Node
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import ChannelState, Disconnect
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.client.config import ClientConfig
-from kafka_sink.client.credentials import PasswordCredentials
-from kafka_sink.client.security import create_channel_builder
+from kafka_sink.client.login.channel_security import create_channel_builder
+from kafka_sink.client.login.credentials import PasswordCredentials
+from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
 from tests.fakes.clock import FakeClock
 
 SCRAM_LINE = 'ScramLoginModule required username="alice" password="s3cr3t";'

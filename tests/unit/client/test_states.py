@@ -6,20 +6,20 @@ import socket
 
 import pytest
 
-from kafka_sink.client.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
-from kafka_sink.client.client_request import ClientRequest
-from kafka_sink.client.connection_states import (
+from kafka_sink.client.connection.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
+from kafka_sink.client.connection.client_request import ClientRequest
+from kafka_sink.client.connection.connection_states import (
     ClusterConnectionStates,
     ConnectionFailure,
     ConnectionFailures,
     ConnectionState,
 )
-from kafka_sink.client.in_flight_requests import InFlightRequest, InFlightRequests
+from kafka_sink.client.connection.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import UnsupportedVersionError
 from kafka_sink.common.model import Node
-from kafka_sink.network.resolver import SocketAddress
+from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.exchange import Pause, Round
-from kafka_sink.client.outcomes import Attempts, Done, FindCoordinator, Reaction, Refused
-from kafka_sink.client.transactional_requests import (
+from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
+from kafka_sink.client.blocking.exchange import Pause, Round
+from kafka_sink.client.requests.outcomes import Attempts, Done, FindCoordinator, Reaction, Refused
+from kafka_sink.client.requests.transactional_requests import (
     AddPartitionsToTxn,
     EndTxn,
     InitProducerId,

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from kafka_sink.client import blocking
+from kafka_sink.client.blocking import blocking
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.exchange import Exchange
+from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import writer_id

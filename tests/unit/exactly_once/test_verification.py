@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kafka_sink.client.blocking import RequestSpec
+from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.common.errors import (
     ApiError,
     AuthenticationError,

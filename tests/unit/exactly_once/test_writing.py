@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafka_sink.client.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan

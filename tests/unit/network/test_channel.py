@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.memory_pool import SimpleMemoryPool
-from kafka_sink.network.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.selectable import ChannelState
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import READ, WRITE
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.channel.selectable import ChannelState
+from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
+from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.transport.transport import READ, WRITE
 
 
 class Handshaking:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.listener import Listener, local_address, remote_address
+from kafka_sink.network.transport.listener import Listener, local_address, remote_address
 
 
 @pytest.fixture

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
-from kafka_sink.network.causes import cause_of
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.channel_builder import PlaintextChannelBuilder
-from kafka_sink.network.delayed_refusals import DelayedRefusals
-from kafka_sink.network.idle_expiry import IdleExpiryManager
-from kafka_sink.network.listener import Listener, local_address, remote_address
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
-from kafka_sink.network.receive import UNLIMITED, FrameReader
-from kafka_sink.network.resolver import SocketAddress, canonical_names, resolve
-from kafka_sink.network.socket_events import SocketEvents
-from kafka_sink.network.transport import READ, begin_connect
-from kafka_sink.network.wakeup import Wakeup
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
+from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
+from kafka_sink.network.polling.causes import cause_of
+from kafka_sink.network.polling.delayed_refusals import DelayedRefusals
+from kafka_sink.network.polling.idle_expiry import IdleExpiryManager
+from kafka_sink.network.polling.socket_events import SocketEvents
+from kafka_sink.network.transport.listener import Listener, local_address, remote_address
+from kafka_sink.network.transport.resolver import SocketAddress, canonical_names, resolve
+from kafka_sink.network.transport.transport import READ, begin_connect
+from kafka_sink.network.transport.wakeup import Wakeup
 from tests.fakes.clock import FakeClock
 
 # -- memory pool

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import InvalidReceiveError
-from kafka_sink.network import receive
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.receive import FIRST_ROOM_BYTES, READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network.frames import receive
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.frames.receive import FIRST_ROOM_BYTES, READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 
 
 class Stream:

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.authenticator import PlaintextAuthenticator
-from kafka_sink.network.channel import KafkaChannel
-from kafka_sink.network.channel_builder import PlaintextChannelBuilder
-from kafka_sink.network.listener import Listener
-from kafka_sink.network.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.receive import UNLIMITED, FrameReader
-from kafka_sink.network.resolver import SocketAddress
-from kafka_sink.network.selectable import ChannelState, Disconnect
-from kafka_sink.network.selector import KSelector, SelectorLimits
-from kafka_sink.network.send import NetworkSend
-from kafka_sink.network.transport import READ, PlaintextTransport, Socket, TransportLayer
+from kafka_sink.network.channel.authenticator import PlaintextAuthenticator
+from kafka_sink.network.channel.channel import KafkaChannel
+from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
+from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.polling.selector import KSelector, SelectorLimits
+from kafka_sink.network.transport.listener import Listener
+from kafka_sink.network.transport.resolver import SocketAddress
+from kafka_sink.network.transport.transport import READ, PlaintextTransport, Socket, TransportLayer
 from tests.fakes.clock import FakeClock
 
 PATIENCE = 2000

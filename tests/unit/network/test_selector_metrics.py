@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.network.selector_metrics import SelectorMetrics
+from kafka_sink.network.polling.selector_metrics import SelectorMetrics
 
 
 def test_frames_connections_and_polls_are_counted() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kafka_sink.client.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import DefaultPartitioner, check_choices
 from kafka_sink.records.layout import HEADER_BYTES

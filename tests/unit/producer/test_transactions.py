@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.transactional_requests import EndTxn, InitProducerId
+from kafka_sink.client.requests.transactional_requests import EndTxn, InitProducerId
 from kafka_sink.common.errors import (
     ApiError,
     ErrorCode,

@@ -1,0 +1,4 @@
+"""Whom TLS trusts: contexts, certificates and key stores.
+
+Pure functions of files on the calling thread. This package must not open a socket.
+"""
