@@ -17,8 +17,9 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.cli.main import EXIT_USAGE, run
+from kafka_sink.cli.main import run
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
+from kafka_sink.cli.output import EXIT_USAGE
 from tests.conftest import Figure
 from tests.support import amounts
 
