@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = {"kafka_sink", "pyspark_kafkalite", "tests"}
+OURS = {"kafka_sink", "scripts", "pyspark_kafkalite", "tests"}
 #: Known to type checkers only.
 TYPES = {"_typeshed"}
 #: Which of the packages that share a name is meant.
