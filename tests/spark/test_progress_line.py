@@ -82,7 +82,7 @@ def test_line_has_rows_of_tasks_that_have_ended(
     before_ms = held_back_ms(spark)
     report = write(rows_of_which_half_waits(spark, tmp_path / "seen"), options=options, **number)
     assert report.rows == 1000
-    assert "\rkafkalite: 500 rows, " in terminal.getvalue()
+    assert "\rkafkalite: 500 rows acknowledged, " in terminal.getvalue()
     # The line is erased in the end.
     assert terminal.getvalue().endswith(" \r")
     # Spark itself does this at the end of a job, and none had ended.
