@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafka_sink.formats.avro.schema import NAME
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.kinds import is_list
 
 #: The name of the outermost record.
@@ -80,7 +80,9 @@ def _derive(kind: pa.DataType, name: str, namespace: str, path: str) -> Any:
         return {"type": "map", "values": _of_field(kind.item_field, name, namespace, f"{path}{{}}")}
     if pa.types.is_struct(kind):
         return _record(kind, name, namespace, path)
-    raise FormatError(f"column '{path}' has the type {kind}, which has no counterpart in Avro; cast or drop it")
+    raise FormatError(
+        f"column '{path}' has the type {shown_type(kind)}, which has no counterpart in Avro; cast or drop it"
+    )
 
 
 def _record(kind: pa.DataType, name: str, namespace: str, path: str) -> dict[str, Any]:

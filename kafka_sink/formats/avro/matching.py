@@ -52,7 +52,7 @@ from kafka_sink.formats.avro.schema import (
     Record,
     Union,
 )
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import joined
 from kafka_sink.formats.kinds import is_bytes, is_list, is_text
 from kafka_sink.formats.names import check_names
@@ -217,4 +217,6 @@ def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
 
 
 def _mismatch(avro: AvroType, kind: pa.DataType, path: str, remedy: str) -> FormatError:
-    return FormatError(f"column '{path}' is {kind}, which cannot be written as the schema's {avro}; {remedy}")
+    return FormatError(
+        f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {avro}; {remedy}"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.json.compounds import ArrayWriter, MapWriter, StructWriter
 from kafka_sink.formats.json.escapes import escape
 from kafka_sink.formats.json.leaves import (
@@ -43,7 +43,9 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
         return TimestampWriter(PER_SECOND[kind.unit], None if kind.tz is None else known_zone(kind.tz, path))
     found = _leaf_writer(kind, path, is_strict)
     if found is None:
-        raise FormatError(f"column '{path}' is {kind}, which has no counterpart in JSON; cast it to string, or drop it")
+        raise FormatError(
+            f"column '{path}' is {shown_type(kind)}, which has no counterpart in JSON; cast it to string, or drop it"
+        )
     return found
 
 
@@ -79,7 +81,7 @@ def _key_writer(kind: pa.DataType, path: str) -> Writer:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return QuotedWriter()
     raise FormatError(
-        f"column '{path}' has the type {kind}, but the names of JSON's objects are texts; cast the keys: "
+        f"column '{path}' has the type {shown_type(kind)}, but the names of JSON's objects are texts; cast the keys: "
         "transform_keys(…, lambda key, _: key.cast('string'))"
     )
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.kinds import is_list
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
@@ -76,7 +76,8 @@ def derive_schema(kind: pa.DataType, column: str) -> Derived:
     """
     if not pa.types.is_struct(kind):
         raise FormatError(
-            f"column '{column}' is {kind}, but a payload of Protobuf is a message; make it a struct: struct('*')"
+            f"column '{column}' is {shown_type(kind)}, but a payload of Protobuf is a message; make it a struct: "
+            "struct('*')"
         )
     derivation = _Derivation()
     lines = derivation.message(TOP_LEVEL, TOP_LEVEL, kind, column, "")
@@ -158,10 +159,11 @@ class _Derivation:
             return MESSAGE, known
         if is_list(kind) or pa.types.is_map(kind):
             raise FormatError(
-                f"column '{path}' is {kind}, and Protobuf has no lists and maps within these; put it into a struct"
+                f"column '{path}' is {shown_type(kind)}, and Protobuf has no lists and maps within these; put it into "
+                "a struct"
             )
         remedy = next((said for fits, said in _REMEDIES if fits(kind)), "cast it to string, or drop it")
-        raise FormatError(f"column '{path}' is {kind}, which has no counterpart in Protobuf; {remedy}")
+        raise FormatError(f"column '{path}' is {shown_type(kind)}, which has no counterpart in Protobuf; {remedy}")
 
 
 def _seconds_and_nanos(name: str) -> Message:

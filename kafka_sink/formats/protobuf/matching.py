@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.kinds import is_bytes, is_list, is_text
 from kafka_sink.formats.names import check_names
 from kafka_sink.formats.protobuf.compounds import (
@@ -118,8 +118,8 @@ class _Matching:
         """:raises FormatError: if a struct of the type *kind* cannot be written as *message*."""
         if not pa.types.is_struct(kind):
             raise FormatError(
-                f"column '{path}' is {kind}, which cannot be written as the schema's {message}; make it a struct: "
-                "struct('*')"
+                f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {message}; make it a "
+                "struct: struct('*')"
             )
         names = [field.name for field in kind]
         check_names(names, [field.name for field in message.fields], message, path)
@@ -256,4 +256,6 @@ def _wire_type(field: Field) -> int:
 
 
 def _mismatch(field: Field, kind: pa.DataType, path: str, remedy: str) -> FormatError:
-    return FormatError(f"column '{path}' is {kind}, which cannot be written as the schema's {field}; {remedy}")
+    return FormatError(
+        f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {field}; {remedy}"
+    )

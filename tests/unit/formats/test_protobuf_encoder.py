@@ -149,7 +149,7 @@ MISMATCHES: list[tuple[str, pa.DataType, str]] = [
         "column 'value.int32' is int64, which cannot be written as the schema's int32; cast the column",
     ),
     ("sint32", pa.int64(), "or make the field int64"),
-    ("int64", pa.decimal128(18, 0), "is decimal128(18, 0), which cannot be written as the schema's int64"),
+    ("int64", pa.decimal128(18, 0), "is decimal(18, 0), which cannot be written as the schema's int64"),
     ("uint64", pa.decimal128(18, 2), "cannot be written as the schema's uint64"),
     ("float", pa.float64(), "cannot be written as the schema's float"),
     ("string", pa.binary(), "cannot be written as the schema's string"),

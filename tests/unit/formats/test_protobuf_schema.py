@@ -106,7 +106,7 @@ def test_names_of_messages_differ_from_those_beside_them() -> None:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (pa.decimal128(9, 2), "column 'value.a' is decimal128(9, 2), which has no counterpart in Protobuf; cast it to"),
+        (pa.decimal128(9, 2), "column 'value.a' is decimal(9, 2), which has no counterpart in Protobuf; cast it to"),
         (pa.date32(), "cast it to timestamp, or to string"),
         (pa.timestamp("us"), "cast it to timestamp, which has a time zone"),
         (pa.null(), "cast it to a type, or drop it"),
