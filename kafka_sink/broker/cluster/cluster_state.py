@@ -1,9 +1,9 @@
 """The state of the cluster: nodes, topics, leaders, settings and producer ids.
 
-There is one object for all nodes. Handlers read it without a lock (everything it returns is immutable) and
-change it under a lock. Persistent state is in one file, which is replaced as a whole before a change becomes visible:
-a topic whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. The
-object must not call a listener while it holds a lock.
+There is one object for all nodes. Handlers read it without a lock (everything it returns is immutable) and change it
+under a lock. Persistent state is in one file, which is replaced as a whole before a change becomes visible: a topic
+whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. The object must not
+call a listener while it holds a lock.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The group coordinator: group membership and committed offsets.
 
-There is one object for all nodes. Callers are request
-handlers on any thread, the transaction coordinator when a transaction has ended, the threads that change the cluster,
-and the timer's thread when a deadline has passed. One lock guards all groups; a change is in the file before it is
-acknowledged. Answers and other callbacks must never run while the lock is held.
+There is one object for all nodes. Callers are request handlers on any thread, the transaction coordinator when a
+transaction has ended, the threads that change the cluster, and the timer's thread when a deadline has passed. One lock
+guards all groups; a change is in the file before it is acknowledged. Answers and other callbacks must never run while
+the lock is held.
 
 Source: apache/kafka ``GroupCoordinatorService``, ``GroupMetadataManager``, ``OffsetMetadataManager``.
 """
