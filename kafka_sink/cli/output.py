@@ -107,12 +107,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(without_controls(str(cell)) for cell in row))
-    print_rich(table)
+    table_console().print(table)
 
 
-def print_rich(table: Table) -> None:
-    """Print *table* in the width of the terminal; without one, in its own."""
+def table_console() -> Console:
+    """What prints tables in the width of the terminal; without one, in its own."""
     console = Console(file=sys.stdout, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
-    console.print(table)
+    return console

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark.driver.transactional_write import APPLICATION, TransactionalWrite
-from kafka_sink.spark.driver.write_report import checked_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.driver.write_report import (
+    checked_messages,
+    publish,
+    publish_failure,
+    report_of,
+    warn_of_leftovers,
+)
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
@@ -45,6 +51,7 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log which rows of a failed write stay in the topics."""
         warn_of_leftovers(messages)
+        publish_failure(messages, self._options.report_path)
 
 
 class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):

@@ -28,16 +28,24 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of, transactions_to_commit
-from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.driver.write_report import (
+    check_bad_rows,
+    check_messages,
+    publish,
+    publish_failure,
+    report_of,
+    warn_of_skipped,
+)
 from kafka_sink.spark.options import FAIL, SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
-from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, merge_ranges
+from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
@@ -50,6 +58,8 @@ if TYPE_CHECKING:
 
 #: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
+#: So much of an error goes into the report, characters.
+_SAID_OF_FAILURE: Final = 500
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 
@@ -182,35 +192,30 @@ class _Batch:
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
     options = prepared(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
-    if options.txn_app_id is None:
-        result = _write_at_least_once(df, options, batch)
-    elif atomic:
-        result = _write_atomically(df, options, batch)
-    else:
-        result = _write_in_parallel(df, options, batch)
-    ended_ms = SYSTEM_CLOCK.monotonic_ms()
-    commits = result.commits
     named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
+    try:
+        if options.txn_app_id is None:
+            result = _write_at_least_once(df, options, batch)
+        elif atomic:
+            result = _write_atomically(df, options, batch)
+        else:
+            result = _write_in_parallel(df, options, batch)
+    except Exception as error:
+        publish_failure((), options.report_path, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
+        raise
+    ended_ms = SYSTEM_CLOCK.monotonic_ms()
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
     if decision == "skipped":
         warn_of_skipped(options.txn_app_id, options.txn_version, result.doubt)
-    publish(
-        report_of(
-            commits, decision=decision, **named, attempts=result.attempts, commit_ms=ended_ms - result.written_ms
-        ),
-        options.report_path,
-    )
+    commit_ms = ended_ms - result.written_ms
+    report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
+    publish(report, options.report_path)
     return WriteReport(
         decision=decision,
-        rows=sum(commit.rows_acked for commit in commits),
-        bad_rows=sum(commit.bad_rows for commit in commits),
-        record_bytes=sum(commit.record_bytes for commit in commits),
-        wire_bytes=sum(commit.wire_bytes for commit in commits),
-        tasks=len(commits),
-        attempts=result.attempts,
+        record_bytes=report["bytes"],
         elapsed_ms=ended_ms - started_ms,
-        commit_ms=ended_ms - result.written_ms,
-        partitions=merge_ranges(commits),
+        partitions=merge_ranges(result.commits),
+        **{name: report[name] for name in ("rows", "bad_rows", "wire_bytes", "tasks", "attempts", "commit_ms")},
     )
 
 

@@ -259,7 +259,10 @@ class SinkOptions:
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
     )
     report_path: str | None = c.key(
-        "reportPath", c.STRING, None, "file on the driver to which each committed write appends one JSON line"
+        "reportPath",
+        c.STRING,
+        None,
+        "file on the driver to which each write appends one JSON line when it is committed or has failed",
     )
     delivery_guarantee: str = c.key(
         "deliveryGuarantee",

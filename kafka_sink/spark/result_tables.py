@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_sink.common.html_table import html_table
 
 if TYPE_CHECKING:
-    from kafka_sink.spark.task.commit_message import PartitionRange
+    from kafka_sink.reports.writes import PartitionRange
 
 _PARTITIONS: Final = "partitions"
 #: A topic may have 100,000 partitions.

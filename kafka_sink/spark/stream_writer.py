@@ -14,7 +14,13 @@ from pyspark import TaskContext
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
-from kafka_sink.spark.driver.write_report import checked_messages, publish, report_of, warn_of_leftovers
+from kafka_sink.spark.driver.write_report import (
+    checked_messages,
+    publish,
+    publish_failure,
+    report_of,
+    warn_of_leftovers,
+)
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
@@ -50,6 +56,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log which rows of a failed micro-batch stay in the topics."""
         warn_of_leftovers(messages)
+        publish_failure(messages, self._options.report_path, batch=batchId)
 
 
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):

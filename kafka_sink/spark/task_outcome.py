@@ -13,7 +13,8 @@ from typing import Any, Final
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
-from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, TransactionalCommit
+from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 
 #: The fields of :class:`TaskCommit` that are single numbers.
 _COUNTS: Final = tuple(item.name for item in fields(TaskCommit) if item.type == "int")

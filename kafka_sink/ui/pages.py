@@ -25,10 +25,15 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.metrics import render_prometheus
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.network.local_pages import refusal_of
+from kafka_sink.network.metrics_server import CONTENT_TYPE, PATH
+from kafka_sink.reports.chart import chart_of
+from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown
+from kafka_sink.ui.cluster_metrics import cluster_metrics
 from kafka_sink.ui.cluster_view import (
     MOST_GROUPS,
     MOST_TRANSACTIONS,
@@ -106,7 +111,6 @@ class Pages:
             most_headers=MOST_HEADERS,
             version=VERSION,
             servers=cluster.bootstrap_servers,
-            has_reports=reports is not None,
         )
 
     def app(self) -> Starlette:
@@ -120,6 +124,7 @@ class Pages:
                 Route("/groups/{name:path}", self.group),
                 Route("/transactions", self.transactions),
                 Route("/streams", self.streams),
+                Route(PATH, self.metrics),
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             middleware=[Middleware(OwnBrowserOnly)],
@@ -172,10 +177,10 @@ class Pages:
         return self._page("transactions", values)
 
     def streams(self, request: Request) -> Response:
-        """The last writes in the report that the parameter ``file`` names."""
+        """What a stream has done over time, by the report that the parameter ``file`` names."""
         reports = self._reports
         if reports is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)
+            return self._page("streams", dict, path="", names=(), chosen="", rows=())
         names = reports.names()
         chosen = request.query_params.get("file", names[0] if names else "")
         if chosen and chosen not in names:
@@ -183,14 +188,33 @@ class Pages:
 
         def values() -> Values:
             count, writes = reports.read(chosen) if chosen else (0, ())
-            before = [None, *(write.number for write in writes)]
-            rows = [
-                (write, write.remark(number), write.is_marked(number))
-                for write, number in zip(writes, before, strict=False)
-            ]
-            return {"count": count, "rows": rows[::-1], "chart": shown.chart_of(writes)}
+            lags = [write.lag for write in writes if write.lag is not None]
+            return {
+                "count": count,
+                "rows": with_before(writes)[::-1],
+                "chart": chart_of(writes),
+                "rate": recent_rows_per_s(writes),
+                "lag": lags[-1] if lags else None,
+            }
 
-        return self._page("streams", values, path=str(reports.path), names=names, chosen=chosen)
+        path, is_folder = reports.path, reports.path.is_dir()
+        return self._page("streams", values, path=str(path), is_folder=is_folder, names=names, chosen=chosen)
+
+    def metrics(self, request: Request) -> Response:
+        """All metrics, for Prometheus."""
+        try:
+            return Response(self.rendered_metrics(), media_type=CONTENT_TYPE)
+        except (OSError, ValueError) as error:
+            return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def rendered_metrics(self) -> str:
+        """Those of the streams in the reports and of the cluster, as OpenMetrics.
+
+        :raises ValueError: if a file is no report.
+        :raises OSError: if one cannot be read.
+        """
+        streams = () if self._reports is None else self._reports.metrics()
+        return render_prometheus([*streams, *cluster_metrics(self._cluster)])
 
     def _page(self, template: str, values: Callable[[], Values], **always: Any) -> Response:
         """The page of the *template*; if there are no *values*, with what prevented them."""

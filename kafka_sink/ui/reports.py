@@ -5,11 +5,14 @@ Called by the threads of the web server. It reads the files that the user named,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.common.write_history import Write, read_writes
+from kafka_sink.common.metrics import Metric
+from kafka_sink.reports.figures import StreamFigures
+from kafka_sink.reports.writes import Tail, Write, read_writes
 
 #: The writes that a page shows.
 SHOWN_WRITES: Final = 100
@@ -23,6 +26,9 @@ class Reports:
         self.path = path
         # File → its size and time of change, and what was read then.
         self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[Write]]]] = {}
+        self._lock = threading.Lock()
+        # Name of a file → what its lines so far come to.
+        self._figures: dict[str, tuple[Tail[Write], StreamFigures]] = {}
 
     def names(self) -> list[str]:
         """The names of the files, the one that was written last first."""
@@ -37,7 +43,7 @@ class Reports:
         :raises ValueError: if it is no report.
         :raises OSError: if it cannot be read.
         """
-        file = self.path / name if self.path.is_dir() else self.path
+        file = self._file(name)
         status = file.stat()
         stamp = status.st_size, status.st_mtime_ns
         kept = self._read.get(file)
@@ -45,3 +51,21 @@ class Reports:
             kept = stamp, read_writes(file, SHOWN_WRITES)
             self._read[file] = kept
         return kept[1]
+
+    def metrics(self) -> Iterator[Metric]:
+        """The families ``kafka_sink_…`` of all files, each with its name as the label ``report``.
+
+        :raises ValueError: if one is no report.
+        :raises OSError: if one cannot be read.
+        """
+        with self._lock:
+            for name in self.names():
+                tail, figures = self._figures.setdefault(
+                    name, (Tail(self._file(name), Write), StreamFigures(("report", name)))
+                )
+                for line in tail.read():
+                    figures.add(line)
+                yield from figures.metrics()
+
+    def _file(self, name: str) -> Path:
+        return self.path / name if self.path.is_dir() else self.path

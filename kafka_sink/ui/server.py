@@ -45,7 +45,7 @@ class PageServer:
         decode: Callable[[bytes], str] | None = None,
     ) -> None:
         self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
-        pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
+        self._pages = pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
         self._socket = listening_socket(_HOST, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -64,6 +64,10 @@ class PageServer:
     @property
     def url(self) -> str:
         return f"http://{_HOST}:{local_address(self._socket).port}/"
+
+    def rendered_metrics(self) -> str:
+        """As the page ``/metrics`` has them; see :meth:`Pages.rendered_metrics`."""
+        return self._pages.rendered_metrics()
 
     def run(self) -> None:
         """Serve until :meth:`end_with_program`; the body of the server's thread."""

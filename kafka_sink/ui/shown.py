@@ -1,4 +1,4 @@
-"""How values look on the pages: numbers, ages, bytes of records, and the chart of a stream.
+"""How values look on the pages: numbers, ages, and bytes of records.
 
 Used by the templates, which escape what these return, on the threads of the web server. Bytes are never shown as text
 unless they are.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +18,6 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaError, SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.text import printable
-from kafka_sink.common.write_history import Write
 
 #: Of a key or value so many characters are shown.
 SHOWN_CHARACTERS: Final = 2_000
@@ -32,9 +31,6 @@ _PAGE_MS: Final = 1_000
 _REGISTRY_PAUSE_MS: Final = 30_000
 
 _log = logging.getLogger(__name__)
-
-_CHART_HEIGHT: Final = 96
-_CHART_WIDTH: Final = 960
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,41 +148,3 @@ def shown_rate(value: float | None) -> str:
 def shown_age(seconds: int | None) -> str:
     """As h:mm:ss; a dash for None."""
     return "–" if seconds is None else str(timedelta(seconds=seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A write in the chart: *commit* is the part of its height that its commit took, as *tasks* is that of its tasks;
-    units of the chart."""
-
-    x: float
-    width: float
-    tasks: float
-    commit: float
-    title: str
-    is_bad: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """The time of each write, by part; the highest bar takes *most_ms*."""
-
-    bars: Sequence[Bar]
-    most_ms: int
-    width: int = _CHART_WIDTH
-    height: int = _CHART_HEIGHT
-
-
-def chart_of(writes: Sequence[Write]) -> Chart:
-    """The *writes* from left to right."""
-    most_ms = max((write.elapsed_ms + write.commit_ms for write in writes), default=0)
-    each = min(_CHART_WIDTH / max(len(writes), 1), 24.0)
-    before: int | None = None
-    bars = []
-    for number, write in enumerate(writes):
-        unit = _CHART_HEIGHT / max(most_ms, 1)
-        title = f"{'write' if write.number is None else f'batch {write.number}'}: {write.rows_per_s:,} rows/s"
-        tasks, commit = write.elapsed_ms * unit, write.commit_ms * unit
-        bars.append(Bar(number * each, each * 0.8, tasks, commit, title, write.is_marked(before)))
-        before = write.number
-    return Chart(bars, most_ms)

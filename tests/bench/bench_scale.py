@@ -33,7 +33,8 @@ from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
-from kafka_sink.spark.task.commit_message import PartitionRange, TransactionalCommit
+from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.task.commit_message import TransactionalCommit
 from tests.bench import results, scale_model
 from tests.bench.scale_model import Shape
 from tests.bench.scale_worlds import SINK, TOPIC, WRITER, Counted, metadata_answer, run_in_memory, run_on

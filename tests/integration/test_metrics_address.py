@@ -11,8 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
-from kafka_sink.cli.metrics_server import CONTENT_TYPE, metrics_server
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.network.metrics_server import CONTENT_TYPE, MetricsServer
 
 
 def by_name(text: str) -> dict[str, Metric]:
@@ -22,14 +22,14 @@ def by_name(text: str) -> dict[str, Metric]:
 
 @pytest.mark.behaviour("Metrics", "Brokers and producers show OpenMetrics, at an address too")
 def test_metrics_are_openmetrics_with_help_and_types() -> None:
-    with EmbeddedCluster() as cluster, metrics_server("127.0.0.1", 0, cluster.prometheus) as url:
+    with EmbeddedCluster() as cluster, MetricsServer("127.0.0.1", 0, cluster.prometheus) as server:
         cluster.create_topic("t", 2)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "me"}) as producer:
             for number in range(10):
                 producer.send(ProducerRecord("t", b"x", partition=number % 2))
             producer.flush()
             sent = by_name(producer.prometheus())
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(server.url, timeout=30) as answer:
             assert answer.headers["Content-Type"] == CONTENT_TYPE
             found = by_name(answer.read().decode())
     assert len(found) > 10 and all(family.documentation for family in found.values())
@@ -43,7 +43,8 @@ def test_metrics_are_openmetrics_with_help_and_types() -> None:
 
 
 def test_other_paths_and_other_hosts_are_refused() -> None:
-    with metrics_server("127.0.0.1", 0, lambda: "# EOF\n") as url:
+    with MetricsServer("127.0.0.1", 0, lambda: "# EOF\n") as server:
+        url = server.url
         for request, code in (
             (urllib.request.Request(url.removesuffix("/metrics")), 404),
             (urllib.request.Request(url, headers={"Host": "example.org"}), 403),
@@ -54,7 +55,7 @@ def test_other_paths_and_other_hosts_are_refused() -> None:
             assert refused.value.code == code
         port = int(url.rpartition(":")[2].partition("/")[0])
         with (
-            pytest.raises(ConfigError, match=f"--metrics-port {port}: .*choose another port, or 0"),
-            metrics_server("127.0.0.1", port, lambda: ""),
+            pytest.raises(ConfigError, match=f"cannot be served at 127.0.0.1:{port}: .*choose another port, or 0"),
+            MetricsServer("127.0.0.1", port, lambda: ""),
         ):
             raise AssertionError("the port is in use")

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import fastavro
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
@@ -186,22 +188,44 @@ def test_open_transactions_tell_what_their_sink_decided(cluster: EmbeddedCluster
     world.client.close()
 
 
-def line(number: int, rows: int = 1_000, partition_rows: int = 1_000, **more: int) -> str:
-    report = {"decision": "written", "version": number, "rows": rows, "elapsed_ms": 400, "commit_ms": 100, **more}
+#: The end of batch 0 of a report, and the time between two.
+START_MS, EVERY_MS = 1_700_000_000_000, 2_000
+
+
+def line(number: int, rows: int = 1_000, partition_rows: int = 1_000, **more: Any) -> str:
+    report = {"decision": "written", "version": number, "rows": rows, "elapsed_ms": 400, "commit_ms": 100}
+    report |= {"bytes": 1, "wire_bytes": 1, "tasks": 1, "timestamp_ms": START_MS + number * EVERY_MS, **more}
     parts = {"t-0": {"rows": partition_rows, "first": 0, "last": 1}}
     return json.dumps({**report, "ack_p50_ms": 3, "ack_p99_ms": 40, "partitions": parts}) + "\n"
 
 
 def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> None:
-    assert "no write with this reportPath has been committed yet" in get(url, "/streams").words
+    assert "has no write yet. A write or a stream with the option reportPath" in get(url, "/streams").words
     file = reports / "orders & more.jsonl"
-    file.write_text(line(0) + line(1) + line(4) + line(5, partition_rows=999) + '{"half of a li')
+    broken = line(6, rows=0, decision="failed", error="no broker <b>", partition_rows=0)
+    source = '{"source": {"batch": 5, "lag": 4321}}\n'
+    file.write_text(line(0) + line(1) + line(4) + line(5, partition_rows=999) + source + broken + '{"half of a li')
     page = get(url, "/streams")
-    assert "orders & more.jsonl 4 writes Rows/s 2,000 Acknowledged, p50 3 ms" in page.words
-    assert re.findall(r'class="bad">([^<]+)<', page.body) == [
+    # Two of the four rows of batches came after the first one, which begins the time: 3,000 rows in 10 s.
+    assert (
+        "orders & more.jsonl 5 writes Rows/s of the stream 300 Rows/s of the write 0 Acknowledged, p50 3" in page.words
+    )
+    assert "Behind the source 4,321 rows" in page.words
+    assert re.findall(r'class="said bad">([^<]+)<', page.body) == [
+        "failed: no broker &lt;b&gt;",
         "torn: its partitions have 999 rows",
         "2 before it missing from the file",
     ]
+    # The clock of the first and of the last.
+    assert re.search(
+        r"2023-11-14 22:13:32.000 6 .* 2023-11-14 22:13:20.000 0 1,000 0 – 2,000 400 100 3 40 – ", page.words
+    )
+    assert re.search(r"2023-11-14 22:13:22.000 1 1,000 0 500 2,000 ", page.words)
+    chart = page.body[page.body.index("<svg") : page.body.index("</svg>")]
+    ElementTree.fromstring(chart + "</svg>")
+    # Each mark is in each of the three plots.
+    assert [chart.count(f'class="{name}"') for name in ("gap", "torn", "failed", "rate", "p99")] == [3, 3, 3, 2, 1]
+    assert "22:13:19" in chart and "22:13:32" in chart and "<b>" not in chart
     file.write_text("nonsense\n")
     assert "is no report of a write: 'nonsense'" in get(url, "/streams").words
     assert get(url, "/streams?file=../secret").status == 404
@@ -215,6 +239,55 @@ def test_streams_mark_bad_rows(url: str, reports: Path) -> None:
     assert re.findall(r"Bad rows| 1 1,000 7 | 0 1,000 0 ", page.words) == ["Bad rows", " 1 1,000 7 ", " 0 1,000 0 "]
     assert re.findall(r'class="n bad">([^<]+)<', page.body) == ["7"]
     file.unlink()
+
+
+@pytest.mark.behaviour("Pages in the browser", "A page that has nothing to show says what would fill it")
+def test_pages_without_content_say_what_fills_them() -> None:
+    with EmbeddedCluster() as empty, PageServer(empty.bootstrap_servers, 0) as server:
+        for path, said in (
+            ("/topics", "kafkalite topics create NAME"),
+            ("/groups", "consumers that commit offsets make one"),
+            ("/transactions", "for as long as a batch takes"),
+            ("/streams", "kafkalite ui --report PATH"),
+        ):
+            page = get(server.url, path)
+            assert (page.status, said in page.words) == (200, True), page.words
+        empty.create_topic("t")
+        assert "none was written, or all have been deleted" in get(server.url, "/topics/t").words
+
+
+@pytest.mark.behaviour("Metrics", "The pages export streams, topics, groups and transactions as OpenMetrics")
+def test_metrics_of_streams_and_cluster_are_exported(cluster: EmbeddedCluster, url: str, reports: Path) -> None:
+    file = reports / "orders.jsonl"
+    file.write_text(line(0) + line(1, bad_rows=7, partition_rows=1_007))
+    cluster.create_topic("exported", partitions=1)
+    send(cluster, *(ProducerRecord("exported", b"x") for _ in range(10)))
+    with GroupAdmin(cluster.bootstrap_servers) as admin:
+        admin.set_offsets("scraped", {TopicPartition("exported", 0): 4})
+    # Other tests of this module asked for the topics within the last second.
+    with PageServer(cluster.bootstrap_servers, 0, report=reports) as fresh:
+        answer = get(fresh.url, "/metrics")
+        found = samples(answer.body)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert found["kafka_sink_rows_total", "orders.jsonl"] == 2_000
+    assert found["kafka_topic_partition_current_offset", "exported", "0"] == 10
+    assert found["kafka_consumergroup_lag", "scraped", "exported", "0"] == 6
+    assert found["kafka_cluster_up",] == 1
+    assert samples(get(url, "/metrics").body)["kafka_sink_rows_total", "orders.jsonl"] == 2_000
+    with file.open("a") as more:
+        more.write(line(2))
+    assert samples(get(url, "/metrics").body)["kafka_sink_rows_total", "orders.jsonl"] == 3_000
+    file.write_text("nonsense\n")
+    assert "is no report of a write" in get(url, "/metrics").body
+    file.unlink()
+    with PageServer("127.0.0.1:1", 0, timeout_ms=300) as alone:
+        assert samples(get(alone.url, "/metrics").body) == {("kafka_cluster_up",): 0}
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """The values by name and labels."""
+    families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
 
 
 def test_what_does_not_exist_is_said(url: str) -> None:
@@ -241,7 +314,16 @@ def test_other_hosts_origins_and_methods_are_refused(url: str) -> None:
 
 @pytest.mark.behaviour("Pages in the browser", "No page has a secret, a script of its own or content from elsewhere")
 def test_pages_have_no_secret_and_nothing_from_elsewhere(url: str) -> None:
-    for path in ("/topics", "/groups", "/transactions", "/streams", "/nothing", "/static/page.css", "/static/page.js"):
+    for path in (
+        "/topics",
+        "/groups",
+        "/transactions",
+        "/streams",
+        "/metrics",
+        "/nothing",
+        "/static/page.css",
+        "/static/page.js",
+    ):
         page = get(url, path)
         assert SECRET not in page.body
         policy = page.headers["content-security-policy"]
@@ -296,13 +378,26 @@ def test_command_says_what_prevents_it(
 
 
 def test_broker_serves_the_pages_of_itself() -> None:
+    """With the schemas of its own registry, and beside the address of its metrics."""
     command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", "0", "--ui", "0"]
+    command += ["--registry-port", "0", "--metrics-port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None and broker.stderr is not None
         servers = broker.stdout.readline().strip().removeprefix("bootstrap.servers=")
-        url = next(line for line in broker.stderr if "ui=" in line).partition("ui=")[2].strip()
+        registry, url, metrics = (
+            next(line for line in broker.stderr if f"{name}=" in line).partition(f"{name}=")[2].strip()
+            for name in ("schema.registry.url", "ui", "metrics")
+        )
         page = get(url, "/topics")
+        client = RegistryClient(*registry_configs({"schema.registry.url": registry}))
+        number = client.register("value", '"long"')
+        with KafkaProducer({"bootstrap.servers": servers}) as producer:
+            producer.send(ProducerRecord("avro", b"\0" + number.to_bytes(4) + b"\x02"))
+        decoded = get(url, "/topics/avro").words
+        exported = get(metrics, "/metrics").body
         broker.terminate()
         assert broker.wait(timeout=30) == 0
-    assert "There is no topic yet." in page.words
+    assert "There is no topic yet" in page.words
     assert servers in page.words
+    assert f"schema {number} 1" in decoded
+    assert "# TYPE kafka_RequestMetrics_RequestsPerSec gauge" in exported and exported.endswith("# EOF\n")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafka_sink import SinkProgress, peek, write
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.spark.task.commit_message import PartitionRange
+from kafka_sink.reports.writes import PartitionRange
 
 
 @pytest.mark.behaviour("Streams and foreachBatch", "peek has the columns of Spark's Kafka source")

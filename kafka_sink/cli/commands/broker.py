@@ -23,8 +23,8 @@ from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import output
 from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
 from kafka_sink.cli.commands.ui import decoder_of, page_server
+from kafka_sink.cli.metrics_address import metrics_address, served
 from kafka_sink.cli.metrics_file import MetricsFile
-from kafka_sink.cli.metrics_server import metrics_server
 from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
@@ -93,17 +93,7 @@ _log = logging.getLogger(__name__)
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write metrics in Prometheus text format to this file: every 10 seconds, and at the end.",
 )
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(0, 65535),
-    help="Serve metrics as OpenMetrics at http://HOST:PORT/metrics, for Prometheus; 0 selects a free port.",
-)
-@click.option(
-    "--metrics-host",
-    default=DEFAULT_HOST,
-    show_default=True,
-    help="Address of --metrics-port.",
-)
+@metrics_address
 @click.option(
     "--fault",
     "faults",
@@ -153,7 +143,7 @@ def broker(
         _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
-        with _pages(cluster, ui_port, registry), _metrics(cluster, metrics_host, metrics_port):
+        with _pages(cluster, ui_port, registry), served(metrics_host, metrics_port, cluster.prometheus):
             click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
             stop.wait()
             _log.info("stopping")
@@ -168,17 +158,6 @@ def _pages(cluster: EmbeddedCluster, port: int | None, registry: EmbeddedRegistr
     known = {} if registry is None else {URL: registry.url}
     with page_server(cluster.bootstrap_servers, port, decode=decoder_of(known)) as server:
         _log.info("ui=%s", server.url)
-        yield
-
-
-@contextmanager
-def _metrics(cluster: EmbeddedCluster, host: str, port: int | None) -> Iterator[None]:
-    """The metrics of the *cluster* at an address; nothing without a port."""
-    if port is None:
-        yield
-        return
-    with metrics_server(host, port, cluster.prometheus) as url:
-        _log.info("metrics=%s", url)
         yield
 
 

@@ -1,4 +1,4 @@
-"""``kafkalite report``: shows the file of the option reportPath as a chart of its last writes.
+"""``kafkalite report``: shows the file of the option reportPath: what a stream has done over time.
 
 Runs on the main thread. It reads one file, of which it keeps the shown lines only, and connects to nothing.
 """
@@ -6,6 +6,7 @@ Runs on the main thread. It reads one file, of which it keeps the shown lines on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Final
@@ -13,15 +14,20 @@ from typing import Final
 import click
 from rich.bar import Bar
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kafka_sink.cli import output
-from kafka_sink.common.write_history import Write, read_writes
+from kafka_sink.common.files import replace_text
+from kafka_sink.reports.chart import STYLE, chart_of
+from kafka_sink.reports.writes import Write, read_writes, recent_rows_per_s, with_before
 
-_BAR_COLUMNS: Final = 16
-_WIDTH: Final = 120
+_BAR_COLUMNS: Final = 12
+#: From this width on there are bars, columns.
+_WIDE: Final = 110
+_REMARK_COLUMNS: Final = 10
+_WIDTH: Final = 140
 _SUFFIXES: Final = (".svg", ".html")
 _BAD: Final = "bold red"
 
@@ -33,14 +39,15 @@ _BAD: Final = "bold red"
     "--output",
     "target",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the chart to this file, as SVG or HTML by its suffix.",
+    help="Also write the chart over time to this file, as SVG, or with the table as HTML, by its suffix.",
 )
 def report(file: Path, last: int, target: Path | None) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
 
-    Rows per second are those of the tasks and the commit together. Bad rows are dead letters, or were dropped. A gap in
-    the numbers of micro-batches is shown: these batches are not in the file, because they were skipped or the file was
-    replaced.
+    Rows per second are those of the stream (rows by the time since the end of the write before) and of the write (by
+    the time of its tasks and its commit). Bad rows are dead letters, or were dropped. Failed and torn writes are shown,
+    and gaps in the numbers of micro-batches: these are not in the file, because they were skipped or the file was
+    replaced. Behind are the rows of the source that were not yet read, if a progress_listener has noted them.
     """
     if target is not None and target.suffix not in _SUFFIXES:
         raise click.UsageError(f"--output {target}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
@@ -50,46 +57,63 @@ def report(file: Path, last: int, target: Path | None) -> None:
         raise click.ClickException(str(error)) from None
     if not writes:
         raise click.ClickException(f"{file} is empty: no write with this reportPath has been committed yet.")
-    table = _table(writes)
-    table.title = f"{file.name}: the last {len(writes)} of {count} writes (ms; p50, p99: until rows were acknowledged)"
-    output.print_rich(table)
+    console = output.table_console()
+    table = _table(writes, with_bars=console.width >= _WIDE)
+    rate = recent_rows_per_s(writes)
+    speed = "" if rate is None else f"; {rate:,.0f} rows/s of the stream in its last minute"
+    table.title = f"{file.name}: the last {len(writes)} of {count} writes (ms; p50, p99: until acknowledged){speed}"
+    console.print(table)
     if target is not None:
-        _save(table, target)
+        _save(table, writes, target)
         click.echo(f"wrote {target}", err=True)
 
 
-def _table(writes: Sequence[Write]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for column in ("batch", "rows", "bad", "rows/s", "", "tasks", "commit", "p50", "p99"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    most = max(*(write.rows_per_s for write in writes), 1)
-    before: int | None = None
-    for write in writes:
-        table.add_row(
-            _shown(write.number),
-            f"{write.rows:,}",
-            Text(f"{write.bad_rows:,}", _BAD if write.bad_rows else ""),
-            f"{write.rows_per_s:,}",
-            Bar(most, 0, write.rows_per_s, width=_BAR_COLUMNS),
-            f"{write.elapsed_ms:,}",
-            f"{write.commit_ms:,}",
-            _shown(write.ack_p50_ms),
-            _shown(write.ack_p99_ms),
-            write.remark(before),
-        )
-        before = write.number
+def _table(writes: Sequence[Write], *, with_bars: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
+    pairs = with_before(writes)
+    rates = [write.stream_rows_per_s(before) for write, before in pairs]
+    most = max(*(rate or 0 for rate in rates), 1)
+    columns: list[tuple[str, Sequence[RenderableType]]] = [
+        ("end (UTC)", [_clock(write.timestamp_ms) for write in writes]),
+        ("batch", [_shown(write.batch if write.batch >= 0 else None) for write in writes]),
+        ("rows", [_shown(write.rows) for write in writes]),
+        ("bad", [Text(_shown(write.bad_rows), _BAD if write.bad_rows else "") for write in writes]),
+        ("rows/s\nstream", [_shown(rate) for rate in rates]),
+        *([("", [Bar(most, 0, rate or 0, width=_BAR_COLUMNS) for rate in rates])] if with_bars else []),
+        ("rows/s\nwrite", [_shown(write.rows_per_s) for write in writes]),
+        ("tasks", [_shown(write.elapsed_ms) for write in writes]),
+        ("commit", [_shown(write.commit_ms) for write in writes]),
+        ("p50", [_shown(write.ack_p50_ms) for write in writes]),
+        ("p99", [_shown(write.ack_p99_ms) for write in writes]),
+    ]
+    if any(write.lag is not None for write in writes):
+        columns.append(("behind", [_shown(write.lag) for write in writes]))
+    for name, _ in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", min_width=_REMARK_COLUMNS)
+    remarks = [Text(write.remark(before), _BAD if write.is_marked(before) else "") for write, before in pairs]
+    for row in zip(*(cells for _, cells in columns), remarks, strict=True):
+        table.add_row(*row)
     return table
 
 
-def _shown(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
+def _clock(timestamp_ms: int | None) -> str:
+    return "-" if timestamp_ms is None else f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%H:%M:%S}"
 
 
-def _save(table: Table, target: Path) -> None:
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _save(table: Table, writes: Sequence[Write], target: Path) -> None:
+    """The chart as SVG, or above the table as HTML."""
+    chart = chart_of(writes, style=STYLE)
+    if target.suffix == ".svg":
+        if not chart:
+            raise click.ClickException("a chart over time needs two writes whose end is known; write to .html instead.")
+        replace_text(target, chart)
+        return
     console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
     console.print(table)
-    if target.suffix == ".svg":
-        console.save_svg(str(target), title="kafkalite")
-    else:
-        console.save_html(str(target))
+    page = console.export_html()
+    replace_text(target, page.replace("<body>", f"<body>\n{chart}", 1))

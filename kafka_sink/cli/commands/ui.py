@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafka_sink.cli import options, registry_options
+from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli.metrics_address import metrics_address, served
 from kafka_sink.cli.stop_signals import StopSignals
 from kafka_sink.common.requirements import RequirementError
 
@@ -59,12 +60,15 @@ def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
     help="Also show the last writes of a stream: its option reportPath, or a folder with such files.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@metrics_address
 @registry_options.registry
 @options.connection
 def ui(
     port: int,
     report: Path | None,
     opens: bool,
+    metrics_port: int | None,
+    metrics_host: str,
     registry: dict[str, str],
     bootstrap_servers: str,
     timeout_ms: int,
@@ -74,11 +78,13 @@ def ui(
 
     The pages are live and change nothing. They are served on 127.0.0.1 only, to everybody who is logged in on this
     machine; from another one use 'ssh -L 8088:127.0.0.1:8088'. Prints one line, ui=…, when they can be opened. Avro and
-    Protobuf are decoded with --registry.
+    Protobuf are decoded with --registry. Prometheus finds metrics of streams, topics, groups and transactions under
+    /metrics, or from other machines at the address of --metrics-port.
     """
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decoder_of(registry)}
     server = page_server(bootstrap_servers, port, **more)
-    with StopSignals() as stop, server:
+    output.show_progress()
+    with StopSignals() as stop, server, served(metrics_host, metrics_port, server.rendered_metrics):
         click.echo(f"ui={server.url}")
         if opens:
             click.launch(server.url)

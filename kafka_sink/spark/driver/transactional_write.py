@@ -19,7 +19,14 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
-from kafka_sink.spark.driver.write_report import check_bad_rows, check_messages, publish, report_of, warn_of_skipped
+from kafka_sink.spark.driver.write_report import (
+    check_bad_rows,
+    check_messages,
+    publish,
+    publish_failure,
+    report_of,
+    warn_of_skipped,
+)
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
@@ -142,6 +149,7 @@ class TransactionalWrite:
             sum(message is not None for message in messages),
             len(messages),
         )
+        publish_failure(messages, self._options.report_path, sink=self._name, version=version)
 
 
 def transactions_to_commit(

@@ -1,4 +1,4 @@
-"""Checks the tasks' messages on the driver, and creates the report of a committed write.
+"""Checks the tasks' messages on the driver, and creates the report of a write.
 
 Used on the driver, in the process that commits. It never fails a committed write.
 """
@@ -9,13 +9,17 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
+
+#: The decision in the report of a write that is not complete.
+FAILED: Final = "failed"
 
 _log = logging.getLogger(__name__)
 
@@ -90,15 +94,25 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
     }
 
 
+def publish_failure(
+    messages: Sequence[WriterCommitMessage | None], path: str | None, error: str = "", **more: Any
+) -> None:
+    """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
+    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    said = {"error": error} if error else {}
+    publish(report_of(commits, **more, decision=FAILED, **said), path)
+
+
 def publish(report: dict[str, Any], path: str | None) -> None:
     """Log *report* as one JSON line, and append it to the file of the option reportPath."""
-    text = json.dumps(report)
-    _log.info("write committed: %s", text)
+    text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
+    _log.info("write %s: %s", "failed" if report.get("decision") == FAILED else "committed", text)
     if path is None:
         return
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        # One write, because a progress_listener in another process appends lines of its own.
+        with Path(path).open("ab", buffering=0) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         # All rows are written, and an error now would only cause them to be written again.
         _log.warning("option reportPath: cannot write %s (%s); the report is: %s", path, error, text)

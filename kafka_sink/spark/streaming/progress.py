@@ -10,10 +10,9 @@ import json
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -22,69 +21,37 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
-from kafka_sink.common.metrics import Metric, render_prometheus
+from kafka_sink.common.metrics import render_prometheus
 from kafka_sink.common.threads import start_thread
+from kafka_sink.reports.figures import StreamFigures
+from kafka_sink.reports.writes import SourceLag, Tail, Write
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.continuous import refuse_continuous
-from kafka_sink.spark.task.commit_message import PartitionRange
+
+if TYPE_CHECKING:
+    from kafka_sink.network.metrics_server import MetricsServer
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SinkProgress:
+class SinkProgress(Write):
     """One committed batch. Times in ms; sizes in bytes before compression and as sent.
 
     *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
 
     *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
     acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
-    *partitions* have names like ``topic-0``.
+    *partitions* have names like ``topic-0``. *timestamp_ms* is the end of the write (UTC, ms since 1970).
     """
-
-    batch: int
-    decision: Literal["written", "skipped"]
-    rows: int
-    record_bytes: int
-    wire_bytes: int
-    tasks: int
-    elapsed_ms: int
-    commit_ms: int
-    ack_p50_ms: int | None
-    ack_p99_ms: int | None
-    partitions: Mapping[str, PartitionRange] = field(default_factory=dict)
-    bad_rows: int = 0
 
     def _repr_html_(self) -> str:
         """Two tables in a notebook: the figures, and the offsets of each partition."""
         return figures_table(self) + partitions_table(self.partitions)
-
-    @staticmethod
-    def of_report(report: Mapping[str, Any]) -> SinkProgress:
-        """The progress from one line of a report."""
-        return SinkProgress(
-            batch=int(report.get("batch", report.get("version", -1))),
-            decision="skipped" if report.get("decision") == "skipped" else "written",
-            rows=int(report["rows"]),
-            record_bytes=int(report["bytes"]),
-            wire_bytes=int(report["wire_bytes"]),
-            tasks=int(report["tasks"]),
-            elapsed_ms=int(report["elapsed_ms"]),
-            commit_ms=int(report.get("commit_ms", 0)),
-            ack_p50_ms=report["ack_p50_ms"],
-            ack_p99_ms=report["ack_p99_ms"],
-            partitions={
-                name: PartitionRange(part["rows"], part["first"], part["last"])
-                for name, part in report["partitions"].items()
-            },
-            # Lines of earlier releases have none.
-            bad_rows=int(report.get("bad_rows", 0)),
-        )
 
 
 class ProgressListener(StreamingQueryListener):
@@ -96,14 +63,17 @@ class ProgressListener(StreamingQueryListener):
         callback: Callable[[SinkProgress], None] | None,
         prometheus_file: str | Path | None,
         tags: Mapping[str, str],
-        clock: Clock = SYSTEM_CLOCK,
+        query_name: str | None = None,
     ) -> None:
         self._report = Path(report_path)
         self._callback = callback
-        self._figures = None if prometheus_file is None else _Figures(Path(prometheus_file), tags, clock)
+        self._file = None if prometheus_file is None else Path(prometheus_file)
+        self._query_name = query_name
+        self._figures = StreamFigures(*tags.items())
+        self._server: MetricsServer | None = None
         self._lock = threading.Lock()
         # Existing lines were already reported to an earlier program.
-        self._offset = self._report.stat().st_size if self._report.exists() else 0
+        self._tail = Tail(self._report, SinkProgress, skips_existing=True)
 
     def __getstate__(self) -> NoReturn:
         # Spark Connect of Spark 3.5 sends a listener to the server, where it would report to nobody.
@@ -112,6 +82,24 @@ class ProgressListener(StreamingQueryListener):
             "program that adds them; call the listener's read_new() from time to time instead"
         )
 
+    def serve(self, host: str, port: int) -> None:
+        """Serve the metrics at :attr:`url` until :meth:`close`. :raises ConfigError: if the port is in use."""
+        # Programs that serve nothing start without it.
+        from kafka_sink.network.metrics_server import MetricsServer
+
+        self._server = MetricsServer(host, port, self._rendered)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the metrics; None if they are not served."""
+        return None if self._server is None else self._server.url
+
+    def close(self) -> None:
+        """Stop serving the metrics."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Called by Spark within ``start()``. A query cannot be stopped before this method returns, so another thread
         does it."""
@@ -119,6 +107,10 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Called by Spark after each batch."""
+        try:
+            self._note_source(event.progress)
+        except Exception:
+            _log.exception("could not note the lag of the source in %s", self._report)
         self.read_new()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -129,32 +121,41 @@ class ProgressListener(StreamingQueryListener):
         self.read_new()
 
     def read_new(self) -> list[SinkProgress]:
-        """Process and return the new lines of the report; can also be called without Spark's events."""
+        """Process the new lines of the report and return the committed batches; can also be called without Spark's
+        events."""
         with self._lock:
+            found: list[SinkProgress] = []
             try:
-                found = [SinkProgress.of_report(json.loads(line)) for line in self._new_lines()]
-                for progress in found:
-                    if self._figures is not None:
-                        self._figures.add(progress)
-                    if self._callback is not None:
+                for line in self._tail.read():
+                    self._figures.add(line)
+                    if isinstance(line, SinkProgress) and not line.is_failed:
+                        found.append(line)
+                if found and self._file is not None:
+                    replace_text(self._file, render_prometheus(self._figures.metrics()))
+                if self._callback is not None:
+                    for progress in found:
                         self._callback(progress)
             except Exception:
                 _log.exception("could not pass on the progress in %s", self._report)
                 return []
             return found
 
-    def _new_lines(self) -> Iterator[bytes]:
-        """The new complete lines; the last line may still be incomplete."""
-        if not self._report.exists():
+    def _rendered(self) -> str:
+        with self._lock:
+            return render_prometheus(self._figures.metrics())
+
+    def _note_source(self, progress: StreamingQueryProgress) -> None:
+        """Append the lag of the source to the report, where the pages of kafkalite ui read it."""
+        if self._query_name is None:
+            if len(SparkSession.active().streams.active) != 1:
+                return
+        elif progress.name != self._query_name:
             return
-        with self._report.open("rb") as file:
-            if self._report.stat().st_size < self._offset:
-                self._offset = 0
-            file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        yield from whole.splitlines()
+        lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
+        # Without a write there is nothing to which it belongs.
+        if lag is not None and self._report.exists():
+            with self._report.open("ab", buffering=0) as file:
+                file.write(f"{json.dumps(SourceLag(progress.batchId, lag).as_report())}\n".encode())
 
     def _stop_if_continuous(self, query_id: str) -> None:
         query = SparkSession.active().streams.get(query_id)
@@ -165,44 +166,27 @@ class ProgressListener(StreamingQueryListener):
                 _log.error("ROWS WERE BEING LOST: %s", error)
 
 
-class _Figures:
-    """A file in Prometheus' text format with the totals since the start and the values of the last batch."""
+def lag_of(sources: Sequence[tuple[str | None, str | None]]) -> int | None:
+    """The rows that sources have after what was read, by their end offsets and latest offsets as Spark's progress has
+    them; None if none of the sources counts rows by topic and partition, as Kafka's does.
 
-    def __init__(self, path: Path, tags: Mapping[str, str], clock: Clock) -> None:
-        self._path = path
-        self._tags = tuple(tags.items())
-        self._clock = clock
-        self._totals = {"batches-total": 0, "skipped-batches-total": 0, "rows-total": 0, "bytes-total": 0}
-        self._totals |= {"wire-bytes-total": 0, "bad-rows-total": 0}
-        self._offsets: dict[str, int] = {}
+    Source: Spark, Structured Streaming and Kafka Integration Guide; ``StreamingQueryProgress.sources``.
+    """
+    lags = [lag for end, latest in sources if (lag := _rows_between(end, latest)) is not None]
+    return sum(lags) if lags else None
 
-    def add(self, progress: SinkProgress) -> None:
-        """:raises OSError: if the file cannot be written."""
-        self._totals["batches-total"] += 1
-        self._totals["skipped-batches-total"] += progress.decision == "skipped"
-        self._totals["rows-total"] += progress.rows
-        self._totals["bad-rows-total"] += progress.bad_rows
-        self._totals["bytes-total"] += progress.record_bytes
-        self._totals["wire-bytes-total"] += progress.wire_bytes
-        self._offsets.update((name, part.last_offset) for name, part in progress.partitions.items())
-        replace_text(self._path, render_prometheus(self._metrics(progress)))
 
-    def _metrics(self, progress: SinkProgress) -> Iterator[Metric]:
-        for name, value in self._totals.items():
-            yield self._metric(name, value)
-        yield self._metric("last-batch", progress.batch)
-        yield self._metric("last-batch-rows", progress.rows)
-        yield self._metric("last-commit-timestamp-seconds", self._clock.wall_ms() / 1000)
-        yield self._metric("write-seconds", progress.elapsed_ms / 1000)
-        yield self._metric("commit-seconds", progress.commit_ms / 1000)
-        for share, ms in (("0.5", progress.ack_p50_ms), ("0.99", progress.ack_p99_ms)):
-            if ms is not None:
-                yield self._metric("ack-seconds", ms / 1000, ("quantile", share))
-        for name, offset in sorted(self._offsets.items()):
-            yield self._metric("last-offset", offset, ("partition", name))
-
-    def _metric(self, name: str, value: float, *tags: tuple[str, str]) -> Metric:
-        return Metric(name, "sink", (*self._tags, *tags), value)
+def _rows_between(end: str | None, latest: str | None) -> int | None:
+    try:
+        ends: dict[str, dict[str, int]] = json.loads(end or "")
+        latests: dict[str, dict[str, int]] = json.loads(latest or "")
+        return sum(
+            max(offset - ends.get(topic, {}).get(partition, 0), 0)
+            for topic, offsets in latests.items()
+            for partition, offset in offsets.items()
+        )
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def progress_listener(
@@ -211,6 +195,9 @@ def progress_listener(
     callback: Callable[[SinkProgress], None] | None = None,
     prometheus_file: str | Path | None = None,
     tags: Mapping[str, str] | None = None,
+    query_name: str | None = None,
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
 ) -> ProgressListener:
     """A listener for ``spark.streams.addListener`` that reports every batch committed by the sink of one query.
 
@@ -220,5 +207,14 @@ def progress_listener(
     :param prometheus_file: replaced after each batch, for node_exporter's textfile collector, with
         ``kafka_sink_rows_total``, ``kafka_sink_ack_seconds{quantile="0.99"}`` and so on.
     :param tags: labels of all these metrics, for example ``{"query": "orders"}``.
+    :param query_name: the name of the query (``queryName``), whose source's lag is then added to the report; needed if
+        the session has several queries.
+    :param metrics_port: serve the same metrics at ``http://HOST:PORT/metrics``; 0 = any free port, see the listener's
+        ``url``. It is served until the listener's ``close()`` or the end of the program.
+    :param metrics_host: the address to serve at. Beyond loopback everybody who reaches it can read the metrics.
+    :raises ConfigError: if the port is in use.
     """
-    return ProgressListener(report_path, callback, prometheus_file, tags or {})
+    listener = ProgressListener(report_path, callback, prometheus_file, tags or {}, query_name)
+    if metrics_port is not None:
+        listener.serve(metrics_host, metrics_port)
+    return listener

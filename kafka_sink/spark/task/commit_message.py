@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
 
 #: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
 _SIGNIFICANT_BITS: Final = 5
-
-
-@dataclass(frozen=True)
-class PartitionRange:
-    """The rows of one write in one topic-partition; offsets are −1 if the brokers do not return them (acks=0)."""
-
-    rows: int
-    first_offset: int
-    last_offset: int
-
-    def merge(self, other: PartitionRange) -> PartitionRange:
-        return PartitionRange(
-            self.rows + other.rows,
-            min(self.first_offset, other.first_offset),
-            max(self.last_offset, other.last_offset),
-        )
 
 
 @dataclass(frozen=True)

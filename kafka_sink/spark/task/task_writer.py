@@ -28,10 +28,11 @@ from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.options import DEAD_LETTER, KAFKA_PREFIX, SinkOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
-from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit, rounded_ms
+from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.payloads import Payloads

@@ -11,9 +11,10 @@ import pytest
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
+from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.commit_message import PartitionRange, TaskCommit
+from kafka_sink.spark.task.commit_message import TaskCommit
 from kafka_sink.spark.task.task_writer import DeliveryTracker
 from tests.fakes.clock import FakeClock
 

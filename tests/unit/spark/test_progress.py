@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_sink.spark.streaming.progress import ProgressListener, SinkProgress, progress_listener
-from kafka_sink.spark.task.commit_message import PartitionRange, percentile_ms, rounded_ms, total_counts
-from tests.fakes.clock import FakeClock
+from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.streaming.progress import SinkProgress, lag_of, progress_listener
+from kafka_sink.spark.task.commit_message import percentile_ms, rounded_ms, total_counts
 
 
 def line(batch: int, rows: int = 10, **more: Any) -> str:
@@ -100,11 +101,14 @@ def test_a_callback_that_fails_harms_nothing(tmp_path: Path, caplog: pytest.LogC
 )
 def test_the_file_for_prometheus(tmp_path: Path) -> None:
     report, prom = tmp_path / "report.jsonl", tmp_path / "sink.prom"
-    listener = ProgressListener(report, None, prom, {"query": 'a"b'}, FakeClock(5_000))
+    listener = progress_listener(report, prometheus_file=prom, tags={"query": 'a"b'})
     report.write_text(
-        line(0, bad_rows=3) + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None)
+        line(0, bad_rows=3)
+        + line(1, decision="skipped", rows=0, partitions={}, ack_p50_ms=None, ack_p99_ms=None, timestamp_ms=5_000)
+        + line(1, decision="failed", rows=5)
+        + '{"source": {"batch": 1, "lag": 77}}\n'
     )
-    listener.read_new()
+    assert [progress.batch for progress in listener.read_new()] == [0, 1]
     text = prom.read_text().splitlines()
     for expected in (
         "# TYPE kafka_sink_rows counter",
@@ -112,6 +116,8 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
         'kafka_sink_bad_rows_total{query="a\\"b"} 3.0',
         'kafka_sink_batches_total{query="a\\"b"} 2.0',
         'kafka_sink_skipped_batches_total{query="a\\"b"} 1.0',
+        'kafka_sink_failed_batches_total{query="a\\"b"} 1.0',
+        'kafka_sink_source_lag_rows{query="a\\"b"} 77.0',
         'kafka_sink_last_offset{query="a\\"b",partition="t-0"} 9.0',
         'kafka_sink_commit_seconds{query="a\\"b"} 0.04',
         'kafka_sink_last_commit_timestamp_seconds{query="a\\"b"} 5.0',
@@ -119,3 +125,35 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
         assert expected in text
     assert not any(each.startswith("kafka_sink_ack_seconds") for each in text)
     assert list(tmp_path.glob("*.tmp")) == []
+
+
+@pytest.mark.behaviour("Progress and continuous triggers", "A listener serves its metrics until it is closed")
+def test_the_address_for_prometheus(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    listener = progress_listener(report, metrics_port=0, tags={"query": "orders"})
+    report.write_text(line(0))
+    listener.read_new()
+    assert listener.url is not None and listener.url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(listener.url, timeout=30) as answer:
+        assert 'kafka_sink_rows_total{query="orders"} 10.0' in answer.read().decode()
+    address = listener.url
+    listener.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("sources", "lag"),
+    [
+        ([('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7,"2":3}}')], 7),
+        ([('{"t":{"0":5}}', '{"t":{"0":9}}'), ('{"u":{"0":1}}', '{"u":{"0":2}}')], 5),
+        # Kafka's source beside a file source, which counts files.
+        ([('{"t":{"0":5}}', '{"t":{"0":9}}'), ('{"logOffset":1}', '{"logOffset":4}')], 4),
+        # The source rate counts seconds, and some have no latest offset.
+        ([("5", "9")], None),
+        ([('{"t":{"0":5}}', None)], None),
+        ([], None),
+    ],
+)
+def test_lag_is_that_of_sources_that_count_rows(sources: list[tuple[str | None, str | None]], lag: int | None) -> None:
+    assert lag_of(sources) == lag

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import SerializationError
-from kafka_sink.common.write_history import Write
 from kafka_sink.registry.errors import RegistryError
-from kafka_sink.ui.shown import SHOWN_CHARACTERS, ByteView, ShownBytes, chart_of, shown_age, shown_rate, shown_time
+from kafka_sink.ui.shown import SHOWN_CHARACTERS, ByteView, ShownBytes, shown_age, shown_rate, shown_time
 from tests.fakes.clock import FakeClock
 
 
@@ -70,23 +69,3 @@ def test_times_ages_and_rates() -> None:
     ]
     assert [shown_age(3_723), shown_age(None)] == ["1:02:03", "–"]
     assert [shown_rate(value) for value in (None, 0, 0.25, 1234.5)] == ["–", "0", "0.2", "1,234"]
-
-
-def write(number: int, rows: int = 10, partition_rows: int = 10, bad_rows: int = 0) -> Write:
-    return Write(number, False, rows, 75, 25, 1, 2, partition_rows, bad_rows)
-
-
-def test_chart_marks_writes_after_a_gap_and_torn_ones() -> None:
-    chart = chart_of([write(0), write(1), write(4), write(5, partition_rows=9)])
-    assert [bar.is_bad for bar in chart.bars] == [False, False, True, True]
-    assert [(bar.tasks, bar.commit) for bar in chart.bars] == [(72, 24)] * 4
-    assert chart.most_ms == 100
-    assert chart_of([]).bars == []
-
-
-@pytest.mark.parametrize(
-    ("partition_rows", "is_torn"), [(10, False), (12, False), (11, True), (2, True)], ids=["dropped", "dead", "1", "2"]
-)
-def test_write_with_bad_rows_is_not_torn(partition_rows: int, is_torn: bool) -> None:
-    """Dead letters are in partitions of their topic, and rows that were dropped in none."""
-    assert write(0, partition_rows=partition_rows, bad_rows=2).is_torn is is_torn

@@ -1,0 +1,234 @@
+"""The lines of the option reportPath: one JSON object for each write of a sink that was committed or has failed, and
+for what Spark told of the source.
+
+Pure values and the reading of one file, on the calling thread. It never writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, Self, TypeVar
+
+#: The key of a line about the source; the others are writes.
+SOURCE: Final = "source"
+_SOURCE_BEGINS: Final = f'{{"{SOURCE}"'
+#: Of the stream's rate, ms.
+_RATE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """The rows of one write in one topic-partition; offsets are −1 if the brokers do not return them (acks=0)."""
+
+    rows: int
+    first_offset: int
+    last_offset: int
+
+    def merge(self, other: PartitionRange) -> PartitionRange:
+        return PartitionRange(
+            self.rows + other.rows,
+            min(self.first_offset, other.first_offset),
+            max(self.last_offset, other.last_offset),
+        )
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write. Times in ms; sizes in bytes before compression and as sent.
+
+    *batch* is the number of the micro-batch or version, −1 for a batch write without one. *bad_rows* could not be
+    written, and were dropped or are dead letters (option onBadRow); *rows* does not count them. Of a failed write
+    *rows* are those of the tasks that had ended.
+
+    *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
+    acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
+    *partitions* have names like ``topic-0``. *timestamp_ms* is the end of the write (UTC, ms since 1970), and *lag* the
+    number of rows that the source had and that were not yet read after this batch; both are None if not known.
+    """
+
+    batch: int
+    decision: Literal["written", "skipped", "failed"]
+    rows: int
+    record_bytes: int
+    wire_bytes: int
+    tasks: int
+    elapsed_ms: int
+    commit_ms: int
+    ack_p50_ms: int | None
+    ack_p99_ms: int | None
+    partitions: Mapping[str, PartitionRange] = field(default_factory=dict)
+    bad_rows: int = 0
+    timestamp_ms: int | None = None
+    lag: int | None = None
+    error: str = ""
+
+    @classmethod
+    def of_report(cls, report: Mapping[str, Any]) -> Self:
+        """:raises KeyError, TypeError, ValueError: if *report* is no write."""
+        decision = report.get("decision")
+        return cls(
+            batch=int(report.get("batch", report.get("version", -1))),
+            decision=decision if decision in ("skipped", "failed") else "written",
+            rows=int(report["rows"]),
+            record_bytes=int(report["bytes"]),
+            wire_bytes=int(report["wire_bytes"]),
+            tasks=int(report["tasks"]),
+            elapsed_ms=int(report["elapsed_ms"]),
+            commit_ms=int(report.get("commit_ms", 0)),
+            ack_p50_ms=report["ack_p50_ms"],
+            ack_p99_ms=report["ack_p99_ms"],
+            partitions={
+                name: PartitionRange(part["rows"], part["first"], part["last"])
+                for name, part in report["partitions"].items()
+            },
+            # Lines of earlier releases have neither.
+            bad_rows=int(report.get("bad_rows", 0)),
+            timestamp_ms=report.get("timestamp_ms"),
+            error=str(report.get("error", "")),
+        )
+
+    @property
+    def rows_per_s(self) -> int:
+        """Of the write alone: rows by the time of its tasks and its commit."""
+        return self.rows * 1000 // max(self.elapsed_ms + self.commit_ms, 1)
+
+    @property
+    def is_failed(self) -> bool:
+        return self.decision == "failed"
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the partitions have another number of rows than the write. With acks=0 theirs are not known."""
+        in_partitions = sum(part.rows for part in self.partitions.values())
+        return not self.is_failed and in_partitions not in (0, self.rows, self.rows + self.bad_rows)
+
+    def missing_since(self, before: Write | None) -> int:
+        """The number of micro-batches between *before* and this one that the file does not have."""
+        return 0 if before is None or min(self.batch, before.batch) < 0 else max(self.batch - before.batch - 1, 0)
+
+    def is_marked(self, before: Write | None) -> bool:
+        """Whether it has failed, is torn, or the file does not have all micro-batches between *before* and it."""
+        return self.is_failed or self.is_torn or self.missing_since(before) > 0
+
+    def stream_rows_per_s(self, before: Write | None) -> float | None:
+        """Of the stream: rows by the time since the end of *before*; None if that is not known."""
+        if before is None or before.timestamp_ms is None or self.timestamp_ms is None:
+            return None
+        passed_ms = self.timestamp_ms - before.timestamp_ms
+        return None if passed_ms <= 0 or self.is_failed else self.rows * 1000 / passed_ms
+
+    def remark(self, before: Write | None) -> str:
+        """What is unusual about the write, which follows *before*; empty if nothing is."""
+        if self.is_failed:
+            return f"failed: {self.error}" if self.error else "failed"
+        if self.decision == "skipped":
+            return "skipped: committed before"
+        if self.is_torn:
+            return f"torn: its partitions have {sum(part.rows for part in self.partitions.values()):,} rows"
+        if before is not None and 0 <= self.batch <= before.batch and not before.is_failed:
+            return "written again" if self.batch == before.batch else "begins anew"
+        missing = self.missing_since(before)
+        return f"{missing} before it missing from the file" if missing else ""
+
+
+W = TypeVar("W", bound=Write)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag:
+    """The rows that the source had and that were not yet read after the micro-batch *batch*."""
+
+    batch: int
+    lag: int
+
+    def as_report(self) -> dict[str, Any]:
+        """The line of the file."""
+        return {SOURCE: {"batch": self.batch, "lag": self.lag}}
+
+
+def with_before(writes: Sequence[Write]) -> list[tuple[Write, Write | None]]:
+    """Each of *writes* with the one before it."""
+    return list(zip(writes, [None, *writes], strict=False))
+
+
+def recent_rows_per_s(writes: Sequence[Write]) -> float | None:
+    """The rate of the stream in the minute before the end of the last of *writes*; None if that is not known."""
+    timed = [(write.timestamp_ms, write.rows) for write in writes if write.timestamp_ms and not write.is_failed]
+    if len(timed) < 2:
+        return None
+    end_ms = timed[-1][0]
+    # The first of them begins the time that is measured.
+    first = next((at for at, each in enumerate(timed) if each[0] >= end_ms - _RATE_MS), 0)
+    recent = timed[min(first, len(timed) - 2) :]
+    passed_ms = end_ms - recent[0][0]
+    return sum(rows for _, rows in recent[1:]) * 1000 / passed_ms if passed_ms > 0 else None
+
+
+def read_writes(file: Path, last: int) -> tuple[int, Sequence[Write]]:
+    """The number of writes, and the *last* ones. A line that its sink is still writing is left out.
+
+    :raises OSError: if the file cannot be read.
+    :raises ValueError: if a line is no report; the text names the file and the line.
+    """
+    lines: deque[tuple[int, str]] = deque(maxlen=last)
+    lags: deque[tuple[int, str]] = deque(maxlen=last)
+    count = 0
+    with file.open(encoding="utf-8", errors="replace") as all_lines:
+        for number, line in enumerate(all_lines, 1):
+            if line.endswith("\n"):
+                is_source = line.startswith(_SOURCE_BEGINS)
+                count += not is_source
+                (lags if is_source else lines).append((number, line))
+    found = [_parsed(file, *each, Write) for each in (*lags, *lines)]
+    known = {line.batch: line.lag for line in found if isinstance(line, SourceLag)}
+    writes = [line for line in found if isinstance(line, Write)]
+    return count, [replace(write, lag=known.get(write.batch)) for write in writes]
+
+
+def _parsed(file: Path, number: int, line: str, kind: type[W]) -> W | SourceLag:
+    """The line *number* of *file*. :raises ValueError: if it is no report; the text names the file and the line."""
+    try:
+        report = json.loads(line)
+        if SOURCE in report:
+            return SourceLag(int(report[SOURCE]["batch"]), int(report[SOURCE]["lag"]))
+        return kind.of_report(report)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"{file} line {number} is no report of a write: {line.strip()[:60]!r}; give the file that the option "
+            "reportPath names."
+        ) from None
+
+
+class Tail(Generic[W]):
+    """Reads the lines that come to be at the end of *file*, writes as values of *kind*. With *skips_existing* those
+    that it has already are not read."""
+
+    def __init__(self, file: Path, kind: type[W], *, skips_existing: bool = False) -> None:
+        self._file = file
+        self._kind = kind
+        self._offset = file.stat().st_size if skips_existing and file.exists() else 0
+        self._number = 0
+
+    def read(self) -> list[W | SourceLag]:
+        """What the new complete lines say; all lines if the file has begun anew.
+
+        :raises OSError: if the file cannot be read.
+        :raises ValueError: if a line is no report; it is not read again.
+        """
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as file:
+            if self._file.stat().st_size < self._offset:
+                self._offset = 0
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        lines = whole.decode(errors="replace").splitlines()
+        self._number += len(lines)
+        first = self._number - len(lines) + 1
+        return [_parsed(self._file, number, line, self._kind) for number, line in enumerate(lines, first)]
