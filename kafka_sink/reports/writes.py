@@ -129,7 +129,7 @@ class Write:
             return "skipped: committed before"
         if self.is_torn:
             return f"torn: its partitions have {sum(part.rows for part in self.partitions.values()):,} rows"
-        if before is not None and 0 <= self.batch <= before.batch and not before.is_failed:
+        if before is not None and 0 <= self.batch <= before.batch:
             return "written again" if self.batch == before.batch else "begins anew"
         missing = self.missing_since(before)
         return f"{missing} before it missing from the file" if missing else ""
@@ -151,8 +151,13 @@ class SourceLag:
 
 
 def with_before(writes: Sequence[Write]) -> list[tuple[Write, Write | None]]:
-    """Each of *writes* with the one before it."""
-    return list(zip(writes, [None, *writes], strict=False))
+    """Each of *writes* with the one before it that has not failed."""
+    pairs: list[tuple[Write, Write | None]] = []
+    before: Write | None = None
+    for write in writes:
+        pairs.append((write, before))
+        before = before if write.is_failed else write
+    return pairs
 
 
 def recent_rows_per_s(writes: Sequence[Write]) -> float | None:

@@ -65,7 +65,10 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="any option of the sink, such as kafka.compression.type=zstd; may be repeated",
     )
-    target.add_argument("--report", help="file to which each committed write appends its report as one JSON line")
+    target.add_argument(
+        "--report",
+        help="file to which each write appends its report as one JSON line when it is committed or has failed",
+    )
 
 
 def _add_source(parser: argparse.ArgumentParser, *, is_stream: bool) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.client.blocking.admin import AdminClient, NewTopic
+from kafka_sink.client.blocking.group_admin import GroupAdmin
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.ui.server import PageServer
 from tests.support.amounts import PAGE_TOPICS
@@ -29,8 +33,23 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture(scope="module")
-def url(cluster: EmbeddedCluster) -> Iterator[str]:
-    with PageServer(cluster.bootstrap_servers, 0) as server:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty batches, of which one is missing, one is torn and one has failed."""
+    path = tmp_path_factory.mktemp("reports") / ("r" * 200 + ".jsonl")
+    write = {"rows": 900, "bytes": 1, "wire_bytes": 1, "tasks": 1, "elapsed_ms": 400, "commit_ms": 50}
+    write |= {"ack_p50_ms": 3, "ack_p99_ms": 40}
+    with path.open("w") as file:
+        for batch in (number for number in range(30) if number != 12):
+            part = {"rows": 899 if batch == 20 else 900, "first": 0, "last": 1}
+            more = {"decision": "failed", "error": "x" * 300} if batch == 25 else {}
+            times = {"batch": batch, "timestamp_ms": 1_700_000_000_000 + batch * 3_000}
+            file.write(json.dumps({**write, **times, **more, "partitions": {"t-0": part}}) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def url(cluster: EmbeddedCluster, report: Path) -> Iterator[str]:
+    with PageServer(cluster.bootstrap_servers, 0, report=report) as server:
         yield server.url
 
 
@@ -148,6 +167,44 @@ def test_hostile_records_are_only_text(
     assert browser.execute_script(
         "return performance.getEntriesByType('resource').every(it => it.name.startsWith(origin))"
     )
+
+
+@pytest.mark.behaviour("Pages in the browser", "Pages are usable at 400 and 1,300 px, in light and dark")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1_300])
+def test_pages_fit_narrow_and_wide_windows(
+    cluster: EmbeddedCluster, producer: KafkaProducer, browser: Any, url: str, width: int, scheme: str
+) -> None:
+    long = f"{width}-{scheme}-".ljust(249, "n")
+    cluster.create_topic(long)
+    why = "column 'total' is no number; cast it before the write. " * 10
+    producer.send(ProducerRecord(long, b"v" * 300, key=b"k" * 249, headers=[("kafkalite.message", why.encode())]))
+    producer.flush()
+    with GroupAdmin(cluster.bootstrap_servers) as admin:
+        admin.set_offsets("g" * 249, {TopicPartition(long, 0): 0})
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == 400}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        for path in ("topics", f"topics/{long}", "groups", "groups/" + "g" * 249, "transactions", "streams"):
+            browser.get(url + path)
+            fits = "document.documentElement.scrollWidth <= innerWidth"
+            assert browser.execute_script(f"return {fits} && document.body.scrollWidth <= innerWidth"), path
+            dark = browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 27)"
+            assert dark == (scheme == "dark")
+        assert browser.execute_script("return document.querySelectorAll('svg.chart .rate').length") == 25
+        browser.get(url + f"topics/{long}")
+        # The reason of a dead letter is read whole, within the window.
+        box = browser.execute_script(
+            "const it = document.querySelector('.records dd code'), box = it.getBoundingClientRect();"
+            "const cut = it.parentElement.scrollHeight - it.parentElement.clientHeight;"
+            "return [it.textContent, box.left, box.right, cut]"
+        )
+        assert box[0] == why and 0 <= box[1] < box[2] <= width and box[3] <= 1
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 @pytest.mark.behaviour("Pages in the browser", "A page whose server is gone says that it is not live")
