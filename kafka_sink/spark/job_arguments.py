@@ -67,7 +67,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     target.add_argument(
         "--report",
-        help="file to which each write appends its report as one JSON line when it is committed or has failed",
+        help="file to which each write appends one JSON line when it is committed or has failed",
     )
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_sink import SinkProgress, foreach_batch, progress_listener, run_until_stopped
+from kafka_sink import SinkProgress, foreach_batch, progress_listener, run_until_stopped, write
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.reports.writes import read_writes
 from tests.conftest import Figure
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES, requires_data_sources
 
 LIMIT_S = 60.0
+WAYS = ("batch", "stream")
 
 
 def rows_of(spark: SparkSession, folder: Path) -> Any:
@@ -64,6 +66,32 @@ def test_listener_reports_progress_of_every_batch(
         assert each.commit_ms > 0
     assert 'kafka_sink_rows_total{query="lines"} 300.0' in prom.read_text()
     figure("last batch", f"ack p50 {told[2].ack_p50_ms}, p99 {told[2].ack_p99_ms}, commit {told[2].commit_ms} ms")
+
+
+@pytest.mark.behaviour("Progress and continuous triggers", "A write that fails is in the report, with its error")
+@pytest.mark.parametrize("way", ["write", *(pytest.param(way, marks=requires_data_sources) for way in WAYS)])
+def test_failed_writes_are_in_the_report(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, way: str
+) -> None:
+    report = tmp_path / "report.jsonl"
+    to = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": new_topic(), "reportPath": str(report)}
+    to["kafka.max.request.size"] = "100"
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "0.txt").write_text("x" * 1_000)
+    with pytest.raises(Exception, match="RowTooLargeError"):
+        if way == "write":
+            write(spark.read.text(str(source)), options=to)
+        elif way == "batch":
+            spark.read.text(str(source)).write.format("kafkalite").mode("append").options(**to).save()
+        else:
+            stream = rows_of(spark, source).writeStream.format("kafkalite").options(**to)
+            query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+            query.awaitTermination()
+    _, (failed,) = read_writes(report, 9)
+    assert failed.is_failed and failed.timestamp_ms is not None
+    assert ("RowTooLargeError" in failed.error) == (way == "write")
+    assert failed.batch == (0 if way == "stream" else -1)
 
 
 def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path) -> Any:
