@@ -114,6 +114,11 @@ def one_of(*allowed: str) -> Validator:
     return Validator("one of " + ", ".join(allowed), lambda value: value in allowed)
 
 
+def only(allowed: int) -> Validator:
+    """One value; also False, as Kafka writes it."""
+    return Validator(str(allowed).lower(), lambda value: bool(value == allowed))
+
+
 @dataclass(frozen=True)
 class ConfigKey:
     """One row of a component's configuration table."""

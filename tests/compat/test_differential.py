@@ -73,6 +73,12 @@ KNOWN: Final = (
     Known("(Produce|ListOffsets|CreateTopics|AddPartitionsToTxn): full", ".*error_code", _ONE_OF_SEVERAL),
     Known("(Fetch|ListOffsets): sparse", ".*", _ONE_OF_SEVERAL),
     Known("(CreateTopics|CreatePartitions|ElectLeaders|AlterPartitionReassignments): sparse", ".*", _TIME_IS_UP),
+    Known(
+        "DescribeQuorum: the metadata",
+        r".*(log_end_offset|high_watermark|leader_epoch|timestamp|listeners.*)",
+        "the metadata is a file without offsets, and its controller has no listener of its own",
+    ),
+    Known("DescribeTopicPartitions: (the name ''|sparse)", ".*", _NOT_SHOWN),
     Known("WriteTxnMarkers: sparse", ".*", "a marker for no partition is answered"),
 )
 
@@ -88,23 +94,16 @@ _ONE_COPY: Final = "data is stored once: there are no log directories to choose 
 #: API of Kafka 4.3.0 → why the embedded broker does not serve it.
 NOT_SERVED: Final = {
     34: _ONE_COPY,
-    35: _ONE_COPY,
     38: _TOKENS,
     39: _TOKENS,
     40: _TOKENS,
     41: _TOKENS,
-    46: _ONE_COPY,
-    48: _QUOTAS,
     49: _QUOTAS,
     50: _SCRAM,
     51: _SCRAM,
-    55: "there is no quorum of controllers",
-    57: "features are settled by the configuration",
     64: "nodes of KRaft are not unregistered here",
     68: _KIP_848,
     69: _KIP_848,
-    74: _METRICS,
-    75: "Metadata says the same; clients fall back to it",
     80: "there is no quorum of controllers",
     81: "there is no quorum of controllers",
     **dict.fromkeys((76, 77, 78, 79, 90, 91, 92), _SHARE),

@@ -69,7 +69,10 @@ def full(field: Json, numbers: Iterator[int]) -> Any:
         return str(uuid.UUID(int=number << 96 | number))
     if kind == "bool":
         return field.get("default") != "true"
-    return {"int8": 1 + number % 100, "int16": 300 + number, "int32": 70_000 + number, "int64": 2**40 + number}[kind]
+    if kind == "float64":
+        return number + 0.25
+    small = {"int8": 1 + number % 100, "int16": 300 + number, "uint16": 40_000 + number}
+    return {**small, "int32": 70_000 + number, "int64": 2**40 + number}[kind]
 
 
 def sparse(field: Json, numbers: Iterator[int]) -> Any:
@@ -83,7 +86,7 @@ def sparse(field: Json, numbers: Iterator[int]) -> Any:
         return {snake_case(child["name"]): sparse(child, numbers) for child in field["fields"] if "tag" not in child}
     if kind.startswith("int"):
         return -(2 ** (int(kind[3:]) - 1))
-    return {"string": "", "bytes": "", "uuid": str(uuid.UUID(int=0)), "bool": False}[kind]
+    return {"string": "", "bytes": "", "uuid": str(uuid.UUID(int=0)), "bool": False, "uint16": 0, "float64": 0.0}[kind]
 
 
 def make_values() -> Json:

@@ -111,4 +111,6 @@ def read_or_refuse(kind: type[Struct], version: int, data: bytes | bytearray) ->
     except ProtocolError:
         return
     # What was accepted is a message like any other.
-    assert decode(kind, b"".join(encode(read, version)), version) == read
+    again = decode(kind, b"".join(encode(read, version)), version)
+    # A number that is none is not equal to itself, and looks the same.
+    assert again == read or repr(again) == repr(read)

@@ -18,7 +18,7 @@ from kafka.protocol.api_key import ApiKey as ForeignApiKey
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas import load_json
 
-from kafka_sink.broker.cluster.topic_config import TopicConfig
+from kafka_sink.broker.cluster.topic_config import InertTopicConfig, TopicConfig
 from kafka_sink.common.config import keys
 from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class
 from tests.support.wire import Wire
@@ -35,6 +35,15 @@ _NO_ID: Final = uuid.UUID(int=0)
 _CORRELATION_ID: Final = 7
 #: Times, and words for people.
 _LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message"})
+#: The names of what answers list.
+_NAMES: Final = {
+    "topics": "name",
+    "groups": "group_id",
+    "transaction_states": "transactional_id",
+    "config_resources": "resource_name",
+}
+#: Different on every machine.
+_OF_DISKS: Final = frozenset({"log_dir", "partition_size", "total_bytes", "usable_bytes"})
 #: What brokers make of an empty member id: a client id and a UUID.
 _MEMBER_ID_CHARACTERS: Final = 36
 #: Ids of producers above this one are those of scenarios.
@@ -42,7 +51,8 @@ _PLAYED_PRODUCER_ID: Final = 100_000
 #: With this begin the names of what scenarios make.
 _OURS: Final = "diff"
 _SETTINGS: Final = frozenset(
-    {*keys(TopicConfig), "num.partitions", "log.segment.bytes"} - {"max.decompressed.message.bytes"}
+    {*keys(TopicConfig), *keys(InertTopicConfig), "num.partitions", "log.segment.bytes"}
+    - {"max.decompressed.message.bytes"}
 )
 
 
@@ -260,6 +270,8 @@ class Broker:
             return bytes(value).hex()
         if name == "port" and str(value) in self._ports:
             return "its port"
+        if name in _OF_DISKS and value not in (-1, ""):
+            return f"its {name}"
         if name == "cluster_id" and value:
             return "its cluster"
         if (name == "member_id" and len(value) > _MEMBER_ID_CHARACTERS) or (name == "session_id" and value > 0):
@@ -280,8 +292,11 @@ def _ours(answer: Any) -> Any:
         return answer
     kept = {}
     for name, value in answer.items():
-        of = {"topics": "name", "groups": "group_id", "transaction_states": "transactional_id"}.get(name)
-        kept[name] = value if of is None else [item for item in value if (item[of] or _OURS).startswith(_OURS)]
+        of = _NAMES.get(name)
+        if name == "results":
+            kept[name] = [_ours(item) for item in value]
+        else:
+            kept[name] = value if of is None else [item for item in value if (item[of] or _OURS).startswith(_OURS)]
     return kept
 
 

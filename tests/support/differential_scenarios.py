@@ -223,6 +223,11 @@ def _with(**configs: str | None) -> Json:
     return {"configs": [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]}
 
 
+_INERT: Final = {
+    "delete_retention_ms": "5",
+    "min_cleanable_dirty_ratio": "0.1",
+    "unclean_leader_election_enable": "true",
+}
 CREATE_TOPICS: Final = (
     _create("one", {"name": "diff-{v}", "num_partitions": 2}),
     _create("it again", {"name": "diff-{v}"}),
@@ -240,6 +245,7 @@ CREATE_TOPICS: Final = (
     _create("an unknown setting", {"name": "diff-{v}-odd", **_with(no_such_setting="1")}),
     _create("a setting that is no number", {"name": "diff-{v}-odd", **_with(retention_ms="soon")}),
     _create("a setting out of its range", {"name": "diff-{v}-odd", **_with(segment_bytes="1")}),
+    _create("settings that change nothing", {"name": "diff-{v}-inert", **_with(**_INERT)}),
     _create("a setting of nothing", {"name": "diff-{v}-odd", **_with(retention_ms=None)}),
     _create("placed on a broker that is not there", {"name": "diff-{v}-odd", **_placed([9])}),
     _create("placed twice on one broker", {"name": "diff-{v}-odd", **_placed([1, 1])}),
@@ -673,6 +679,12 @@ DELETE_TOPICS: Final = (
 _FIRST_THAT_MAKES_NO_TOPICS: Final = 4
 
 
+#: What answers with everything that there is, if it is not asked for anything.
+_LISTS: Final = frozenset(
+    {"Metadata", "ListGroups", "ListTransactions", "DescribeLogDirs", "ListConfigResources", "DescribeTopicPartitions"}
+)
+
+
 @cache
 def golden(variant: str) -> tuple[Ask, ...]:
     """Every field of every API filled (*full*), or null, empty and as small as can be (*sparse*)."""
@@ -684,7 +696,7 @@ def golden(variant: str) -> tuple[Ask, ...]:
             values[variant],
             range(_FIRST_THAT_MAKES_NO_TOPICS if name == "MetadataRequest" else 0, 100),
             final=True,
-            everything=name in ("MetadataRequest", "ListGroupsRequest", "ListTransactionsRequest"),
+            everything=name.removesuffix("Request") in _LISTS,
         )
         for name, values in messages.items()
         if name.endswith("Request")
@@ -702,7 +714,77 @@ ACLS: Final = (
     Ask("DeleteAcls", "all", {"filters": [_ANY_ACL]}),
 )
 
+
+def _quota(label: str, *components: tuple[str, int, str | None], **changes: Any) -> Ask:
+    values = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
+    return Ask("DescribeClientQuotas", label, {"components": values, **changes})
+
+
+def _feature(label: str, *features: tuple[str, int], **changes: Any) -> Ask:
+    values = [{"feature": name, "max_version_level": level, "allow_downgrade": True} for name, level in features]
+    return Ask("UpdateFeatures", label, {"feature_updates": values, "timeout_ms": 9000, **changes})
+
+
+def _pages(label: str, *names: str, limit: int = 2_000, cursor: tuple[str, int] | None = None) -> Ask:
+    start = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    values = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": start}
+    return Ask("DescribeTopicPartitions", label, values, everything=not names)
+
+
+def _quorum(label: str, *topics: tuple[str, list[int]]) -> Ask:
+    asked = [
+        {"topic_name": name, "partitions": [{"partition_index": index} for index in indexes]}
+        for name, indexes in topics
+    ]
+    return Ask("DescribeQuorum", label, {"topics": asked})
+
+
+_DIRECTORIES: Final = {
+    "two partitions": [{"topic": "diff-a", "partitions": [0, 2]}],
+    "a partition that is not there": [{"topic": "diff-a", "partitions": [99]}],
+    "an unknown topic": [{"topic": "diff-none", "partitions": [0]}],
+    "no topics": [],
+}
+CONSOLES: Final = (
+    *(Ask("DescribeLogDirs", label, {"topics": topics}) for label, topics in _DIRECTORIES.items()),
+    _quorum("the metadata", ("__cluster_metadata", [0])),
+    _quorum("another partition", ("__cluster_metadata", [1])),
+    _quorum("another topic", ("diff-a", [0])),
+    Ask("ListPartitionReassignments", "all", {"topics": None}),
+    Ask("ListPartitionReassignments", "of a topic", {"topics": [{"name": "diff-a", "partition_indexes": [0]}]}),
+    Ask("ListPartitionReassignments", "of nothing", {"topics": [{"name": "diff-none", "partition_indexes": [0]}]}),
+    _pages("two topics", "diff-a", "diff-b"),
+    *(_pages(f"the name {name!r}", "diff-a", name) for name in ("diff-none", "a/b", "")),
+    _pages("before the first partition", "diff-a", cursor=("diff-a", -1)),
+    _pages("a page", "diff-b", "diff-a", limit=2),
+    _pages("the next page", "diff-a", "diff-b", limit=2, cursor=("diff-a", 2)),
+    _pages("from a topic on", "diff-a", "diff-b", cursor=("diff-b", 0)),
+    _pages("from a topic that is not there", "diff-a", "diff-b", cursor=("diff-aa", 1)),
+    _pages("beyond a topic's end", "diff-a", "diff-b", cursor=("diff-a", 9)),
+    *(_pages(f"a limit of {limit}", "diff-a", limit=limit) for limit in (1, 0, -1)),
+    Ask("ListConfigResources", "brokers", {"resource_types": [_BROKER]}, range(1, 100)),
+    Ask("ListConfigResources", "loggers", {"resource_types": [8]}, range(1, 100)),
+    Ask("ListConfigResources", "groups and metrics", {"resource_types": [16, 32]}, range(1, 100)),
+    Ask("ListConfigResources", "a kind that is none", {"resource_types": [99]}, range(1, 100)),
+    Ask("ListConfigResources", "metrics", {}, range(1)),
+    _quota("all"),
+    _quota("of a user", ("user", 0, "a")),
+    _quota("of every user and client", ("user", 2, None), ("client-id", 1, None), strict=True),
+    _quota("of an address and a user", ("ip", 2, None), ("user", 2, None)),
+    _quota("a kind twice", ("user", 2, None), ("user", 1, None)),
+    _quota("an unknown kind", ("planet", 2, None)),
+    _quota("no kind", ("", 2, None)),
+    _quota("an unknown way", ("user", 7, None)),
+    _quota("exactly nobody", ("user", 0, None)),
+    _quota("any of one name", ("user", 2, "a")),
+    _feature("nothing"),
+    _feature("what is so", ("transaction.version", 2)),
+    _feature("a level that is none", ("transaction.version", 99)),
+    _feature("an unknown feature", ("no.such.feature", 1)),
+)
+
 SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
+    "consoles": CONSOLES,
     "produce": PRODUCE,
     "fetch": FETCH,
     "list offsets": LIST_OFFSETS,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from kafka_sink.broker.cluster.topic_config import BROKER_SYNONYMS, TopicConfig
+from kafka_sink.broker.cluster.topic_config import BROKER_SYNONYMS, INERT_SYNONYMS, InertTopicConfig, TopicConfig
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -61,6 +61,11 @@ def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Map
     entries = []
     for name, (key, _) in c.keys(TopicConfig).items():
         levels = _broker_levels(BROKER_SYNONYMS[name], config, changed)
+        if name in configs:
+            levels = (ConfigLevel(name, configs[name], ConfigSource.TOPIC), *levels)
+        entries.append(_entry(name, key, levels, read_only=False))
+    for name, (key, item) in c.keys(InertTopicConfig).items():
+        levels = (ConfigLevel(INERT_SYNONYMS.get(name, name), _shown(item.default), ConfigSource.DEFAULT),)
         if name in configs:
             levels = (ConfigLevel(name, configs[name], ConfigSource.TOPIC), *levels)
         entries.append(_entry(name, key, levels, read_only=False))

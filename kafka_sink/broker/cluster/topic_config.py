@@ -12,8 +12,26 @@ from typing import Any, Final
 
 from kafka_sink.broker.config import CREATE_TIME, DELETE, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.common.config import INT, STRING, at_least, key, keys, one_of, parse
+from kafka_sink.common.config import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    STRING,
+    at_least,
+    between,
+    key,
+    keys,
+    one_of,
+    only,
+    parse,
+)
 from kafka_sink.records.validation import BatchRules
+
+_OF_COMPACTION: Final = "of compaction: logs are not compacted"
+_OF_REPLICATION: Final = "of replication: data is stored once"
+_OF_TIERS: Final = "of remote storage, which does not exist here"
+_OF_ROLLING: Final = "segments are closed by their size, and not by their age"
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,42 @@ class TopicConfig:
     )
 
 
+@dataclass(frozen=True)
+class InertTopicConfig:
+    """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
+    something are refused: a log is neither compacted nor compressed anew, its segments are closed by their size, and
+    there is no remote storage."""
+
+    compression_type: str = key(
+        "compression.type", STRING, "producer", "batches are stored as they came", validator=one_of("producer")
+    )
+    delete_retention_ms: int = key("delete.retention.ms", INT, 86_400_000, _OF_COMPACTION, validator=at_least(0))
+    file_delete_delay_ms: int = key(
+        "file.delete.delay.ms", INT, 60_000, "files are removed at once", validator=at_least(0)
+    )
+    follower_throttled: tuple[str, ...] = key("follower.replication.throttled.replicas", LIST, (), _OF_REPLICATION)
+    leader_throttled: tuple[str, ...] = key("leader.replication.throttled.replicas", LIST, (), _OF_REPLICATION)
+    local_retention_bytes: int = key("local.retention.bytes", INT, -2, _OF_TIERS, validator=at_least(-2))
+    local_retention_ms: int = key("local.retention.ms", INT, -2, _OF_TIERS, validator=at_least(-2))
+    max_compaction_lag_ms: int = key("max.compaction.lag.ms", INT, 2**63 - 1, _OF_COMPACTION, validator=at_least(1))
+    min_cleanable_dirty_ratio: float = key(
+        "min.cleanable.dirty.ratio", DOUBLE, 0.5, _OF_COMPACTION, validator=between(0, 1)
+    )
+    min_compaction_lag_ms: int = key("min.compaction.lag.ms", INT, 0, _OF_COMPACTION, validator=at_least(0))
+    preallocate: bool = key("preallocate", BOOLEAN, False, "files grow as they are written")
+    remote_log_copy_disable: bool = key("remote.log.copy.disable", BOOLEAN, False, _OF_TIERS)
+    remote_log_delete_on_disable: bool = key("remote.log.delete.on.disable", BOOLEAN, False, _OF_TIERS)
+    remote_storage_enable: bool = key("remote.storage.enable", BOOLEAN, False, _OF_TIERS, validator=only(False))
+    segment_index_bytes: int = key(
+        "segment.index.bytes", INT, 10_485_760, "an index has room for its segment", validator=at_least(4)
+    )
+    segment_jitter_ms: int = key("segment.jitter.ms", INT, 0, _OF_ROLLING, validator=only(0))
+    segment_ms: int = key("segment.ms", INT, 604_800_000, _OF_ROLLING, validator=only(604_800_000))
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable", BOOLEAN, False, "data is stored once: every leader has all of it"
+    )
+
+
 #: Topic setting → the broker option that is its default. These options can be changed on running brokers, because only
 #: the functions below read them.
 BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
@@ -114,6 +168,22 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: The same for settings that change nothing; the broker does not have these options.
+INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "delete.retention.ms": "log.cleaner.delete.retention.ms",
+        "file.delete.delay.ms": "log.segment.delete.delay.ms",
+        "local.retention.bytes": "log.local.retention.bytes",
+        "local.retention.ms": "log.local.retention.ms",
+        "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+        "preallocate": "log.preallocate",
+        "segment.index.bytes": "log.index.size.max.bytes",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The effective settings of a topic."""
@@ -125,7 +195,9 @@ class TopicSettings:
 
 def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
     """The effective value of every setting. :raises ConfigError: if a name is unknown or a value is not allowed."""
-    own = parse(TopicConfig, configs)
+    inert = keys(InertTopicConfig)
+    parse(InertTopicConfig, {name: value for name, value in configs.items() if name in inert})
+    own = parse(TopicConfig, {name: value for name, value in configs.items() if name not in inert})
     options = keys(BrokerConfig)
     values: dict[str, Any] = {}
     for name, (_, item) in keys(TopicConfig).items():

@@ -26,10 +26,14 @@ from kafka_sink.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
     describe_transactions,
     elect_leaders,
     end_txn,
@@ -40,8 +44,10 @@ from kafka_sink.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -53,6 +59,7 @@ from kafka_sink.broker.handlers import (
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
@@ -110,6 +117,13 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
             describe_acls,
             create_acls,
             delete_acls,
+            describe_client_quotas,
+            describe_log_dirs,
+            describe_quorum,
+            describe_topic_partitions,
+            list_config_resources,
+            list_partition_reassignments,
+            update_features,
         )
     }
 )

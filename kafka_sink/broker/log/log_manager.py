@@ -40,6 +40,11 @@ class LogManager:
         self._housekeeper: threading.Thread | None = None
         filesystem.make_directories(directory)
 
+    @property
+    def directory(self) -> Path:
+        """Where the logs lie."""
+        return self._directory
+
     def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> int:
         """Open every log on disk for which *configs* returns a config; returns the bytes that recovery truncated.
 

@@ -54,9 +54,14 @@ def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
     return list(pairs(kind, load_json(kind.__name__)["fields"], versions))
 
 
+#: Kafka gives structs of the request and of the response of DescribeQuorum the same names.
+RENAMED = {"TopicQuorum": "TopicData", "PartitionQuorum": "PartitionData"}
+
+
 def type_name(field: Field) -> str:
     element = field.type.element if isinstance(field.type, Array) else field.type
     name = element.name if isinstance(element, Primitive) else element.__name__
+    name = RENAMED.get(name, name)
     return f"[]{name}" if isinstance(field.type, Array) else name
 
 
@@ -75,6 +80,8 @@ def kafka_default(field: Json, make_struct: Any) -> Any:
         return Uuid(int=0)
     if kind == "bytes":
         return b""
+    if kind == "float64":
+        return 0.0
     return int(str(stated or 0), 0) if kind.startswith(("int", "uint")) else make_struct()
 
 

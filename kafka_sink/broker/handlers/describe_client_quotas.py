@@ -1,0 +1,59 @@
+"""DescribeClientQuotas (key 48): none, because quotas are options of this broker for all clients (KIP-546).
+
+Source: apache/kafka ``ClientQuotasImage`` for what a filter must be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.authorization import is_refused
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 1)
+_IP: Final = "ip"
+_ENTITIES: Final = frozenset({_IP, "user", "client-id"})
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+
+
+def handle(context: BrokerContext, request: ApiRequest[DescribeClientQuotasRequest]) -> None:
+    """Answer that no entity has a quota of its own; or what is wrong with the filter."""
+    if is_refused(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return
+    try:
+        _check(request.body.components)
+    except ApiError as error:
+        failed = DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
+        request.respond(failed)
+        return
+    request.respond(DescribeClientQuotasResponse(error_message=None, entries=[]))
+
+
+def _check(components: list[ComponentData]) -> None:
+    kinds: set[str] = set()
+    for each in components:
+        if not each.entity_type:
+            raise ApiError("an entity type is empty", ErrorCode.INVALID_REQUEST)
+        if each.entity_type in kinds:
+            raise ApiError(f"entity type {each.entity_type} appears twice", ErrorCode.INVALID_REQUEST)
+        if each.entity_type not in _ENTITIES:
+            raise ApiError(f"entity type {each.entity_type!r} is unknown", ErrorCode.UNSUPPORTED_VERSION)
+        if each.match_type not in (_EXACT, _DEFAULT, _ANY):
+            raise ApiError(f"match type {each.match_type} is unknown", ErrorCode.INVALID_REQUEST)
+        if (each.match is None) == (each.match_type == _EXACT):
+            raise ApiError("exact matches need a name, and others have none", ErrorCode.INVALID_REQUEST)
+        kinds.add(each.entity_type)
+    if _IP in kinds and len(kinds) > 1:
+        raise ApiError("addresses cannot be combined with users or clients", ErrorCode.INVALID_REQUEST)
+
+
+API: Final = ApiHandler(ApiKey.DESCRIBE_CLIENT_QUOTAS, VERSIONS, handle)

@@ -1,0 +1,179 @@
+"""What consoles and admin tools ask of a broker, by the wire: directories, quorum, pages of topics, quotas, features.
+
+tests/compat/test_differential.py compares the same answers with those of a real Kafka.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import describe_quorum as quorum
+from kafka_sink.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from kafka_sink.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kafka_sink.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
+from kafka_sink.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from kafka_sink.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kafka_sink.protocol.registry import api
+from tests.fakes.broker_node import BrokerNode
+from tests.fakes.record_batches import make_batch
+
+pytestmark = pytest.mark.behaviour("Admin APIs", "Consoles get what they ask for, also where it is none")
+
+
+def node(nodes: int = 1) -> BrokerNode:
+    made = BrokerNode(nodes)
+    made.cluster.create_topic("t", 3)
+    made.cluster.create_topic("u", 2)
+    return made
+
+
+def versions(key: ApiKey) -> range:
+    return range(api(key).versions.min, api(key).versions.max + 1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+def test_directories_have_the_sizes_of_their_partitions(version: int) -> None:
+    broker = node()
+    records = make_batch([b"x" * 100])
+    body = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, records)])])
+    broker.call(ApiKey.PRODUCE, 9, body)
+    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=None))
+    (directory,) = answer.results
+    assert directory.log_dir == "/data/logs"
+    sizes = {
+        (topic.name, part.partition_index): part.partition_size
+        for topic in directory.topics
+        for part in topic.partitions
+    }
+    assert sizes == {("t", 0): len(records), ("t", 1): 0, ("t", 2): 0, ("u", 0): 0, ("u", 1): 0}
+    wanted = DescribeLogDirsRequest([DescribableLogDirTopic("u", [1, 9]), DescribableLogDirTopic("none", [0])])
+    answer = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, wanted)
+    assert [(topic.name, len(topic.partitions)) for topic in answer.results[0].topics] == [("u", 1)]
+
+
+def test_a_node_shows_only_the_partitions_of_its_replicas() -> None:
+    broker = BrokerNode(2)
+    broker.cluster.create_topic("t", assignment=[[1], [2], [1]])
+    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+    assert [part.partition_index for part in answer.results[0].topics[0].partitions] == [0, 2]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
+def test_the_quorum_is_the_controller(version: int) -> None:
+    broker = node(nodes=3)
+    asked = [quorum.TopicData("__cluster_metadata", [quorum.PartitionData(0)])]
+    answer: Any = broker.call(ApiKey.DESCRIBE_QUORUM, version, quorum.DescribeQuorumRequest(asked))
+    (partition,) = answer.topics[0].partitions
+    assert (partition.leader_id, [each.replica_id for each in partition.current_voters]) == (1, [1])
+    assert [each.replica_id for each in partition.observers] == [2, 3]
+    if version >= 2:
+        assert [(each.host, each.port) for each in answer.nodes[0].listeners] == [("127.0.0.1", 9001)]
+    asked = [quorum.TopicData("t", [quorum.PartitionData(0)])]
+    answer = broker.call(ApiKey.DESCRIBE_QUORUM, version, quorum.DescribeQuorumRequest(asked))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 2_000])
+def test_pages_of_topics_have_every_partition_once(limit: int) -> None:
+    broker = node()
+    cursor: Cursor | None = None
+    found: list[tuple[str, int]] = []
+    for number in itertools.count():
+        assert number < 10
+        body = DescribeTopicPartitionsRequest([], limit, cursor)
+        answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, body)
+        page = [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
+        assert len(page) <= limit
+        found += page
+        cursor = answer.next_cursor
+        if cursor is None:
+            break
+    assert found == [("t", 0), ("t", 1), ("t", 2), ("u", 0), ("u", 1)]
+
+
+def test_pages_tell_of_missing_topics_and_lost_leaders() -> None:
+    broker = node(nodes=2)
+    broker.cluster.create_topic("placed", assignment=[[2], [1]])
+    broker.cluster.node_down(2)
+    asked = [TopicRequest(name) for name in ("placed", "none", "a/b")]
+    answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest(asked))
+    assert {topic.name: topic.error_code for topic in answer.topics} == {
+        "placed": 0,
+        "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    partitions = next(topic for topic in answer.topics if topic.name == "placed").partitions
+    assert [(each.leader_id, each.isr_nodes, each.offline_replicas) for each in partitions] == [
+        (-1, [], [2]),
+        (1, [1], []),
+    ]
+
+
+def test_resources_quotas_and_reassignments_are_listed() -> None:
+    broker = node(nodes=2)
+    answer: Any = broker.call(ApiKey.LIST_CONFIG_RESOURCES, 1, ListConfigResourcesRequest([2, 4]))
+    assert [(item.resource_type, item.resource_name) for item in answer.config_resources] == [
+        (2, "t"),
+        (2, "u"),
+        (4, "1"),
+        (4, "2"),
+    ]
+    answer = broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest())
+    assert (answer.error_code, answer.topics) == (0, [])
+    for components, code in (
+        ([ComponentData("user", 2, None)], ErrorCode.NONE),
+        ([ComponentData("user", 2, None), ComponentData("ip", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([ComponentData("planet", 2, None)], ErrorCode.UNSUPPORTED_VERSION),
+    ):
+        answer = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components))
+        assert (answer.error_code, answer.entries) == (code, [] if code == 0 else None)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))
+def test_the_level_of_a_feature_is_the_brokers_option(version: int) -> None:
+    broker = node()
+    for name, level, said in (
+        ("transaction.version", 2, None),
+        ("transaction.version", 1, "start it with transaction.version=1"),
+        ("transaction.version", 9, "has no level 9"),
+        ("metadata.version", 20, "this broker has transaction.version only"),
+    ):
+        body = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level)])
+        answer: Any = broker.call(ApiKey.UPDATE_FEATURES, version, body)
+        assert answer.error_code == (ErrorCode.NONE if said is None else ErrorCode.INVALID_UPDATE_VERSION)
+        assert said is None or said in answer.error_message
+
+
+@pytest.mark.behaviour("Admin APIs", "Topic settings that change nothing here are accepted, and others are refused")
+def test_settings_without_effect_are_accepted_and_others_refused() -> None:
+    cluster = node().cluster
+    accepted = {
+        "delete.retention.ms": "5",
+        "min.cleanable.dirty.ratio": "0.1",
+        "unclean.leader.election.enable": "true",
+    }
+    assert cluster.create_topic("v", configs={**accepted, "retention.ms": "7"}).configs == {
+        **accepted,
+        "retention.ms": "7",
+    }
+    for name, value, said in (
+        ("segment.ms", "5", "expected 604800000; segments are closed by their size"),
+        ("remote.storage.enable", "true", "expected false; of remote storage"),
+        ("compression.type", "zstd", "expected one of producer"),
+        ("min.cleanable.dirty.ratio", "2", "expected from 0 to 1"),
+        ("no.such.setting", "2", "no.such.setting"),
+    ):
+        with pytest.raises(ApiError, match=said) as refused:
+            cluster.create_topic("w", configs={name: value})
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
