@@ -47,6 +47,7 @@ _MODULES: Final = {
     ApiKey.DELETE_ACLS: "delete_acls",
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
     ApiKey.SASL_AUTHENTICATE: "sasl_authenticate",
     ApiKey.CREATE_PARTITIONS: "create_partitions",

@@ -90,10 +90,8 @@ _SHARE: Final = "there are no share groups (KIP-932)"
 _STREAMS: Final = "there is no protocol for Kafka Streams' groups (KIP-1071)"
 _METRICS: Final = "clients are asked for no metrics (KIP-714)"
 _STORES: Final = "the share coordinator's own"
-_ONE_COPY: Final = "data is stored once: there are no log directories to choose from and no reassignments to wait for"
 #: API of Kafka 4.3.0 → why the embedded broker does not serve it.
 NOT_SERVED: Final = {
-    34: _ONE_COPY,
     38: _TOKENS,
     39: _TOKENS,
     40: _TOKENS,

@@ -124,8 +124,8 @@ def test_our_commands_change_topics_and_move_leaders(
     assert kafkalite(cluster, capsys, "topics", "alter", "ours", *changes) == (0, "altered ours\n")
     code, text = kafkalite(cluster, capsys, "topics", "describe", "ours", "--configs", "--json")
     configs = json.loads(text)[0]["configs"]
-    assert code == 0 and configs["retention.ms"] == {"value": "5000", "source": "topic"}
-    assert configs["segment.bytes"]["source"] == "default"
+    assert code == 0 and configs["retention.ms"] == {"value": "5000", "source": "DYNAMIC_TOPIC_CONFIG"}
+    assert configs["segment.bytes"]["source"] == "DEFAULT_CONFIG"
     assert "retention.ms" in kafkalite(cluster, capsys, "topics", "describe", "ours", "--configs")[1]
     for node_id in (1, 2, 2):
         moved = kafkalite(cluster, capsys, "topics", "move-leader", "ours", "0", str(node_id))

@@ -72,12 +72,16 @@ def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Map
     return entries
 
 
-def broker_entries(config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every option of a broker with *config* and the dynamic options in *changed*."""
-    return [
-        _entry(name, key, _broker_levels(name, config, changed), read_only=name not in DYNAMIC_OPTIONS)
-        for name, (key, _) in c.keys(BrokerConfig).items()
-    ]
+def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every option of a broker with *config* and the dynamic options in *changed*; *effective* are values that it had
+    to choose when it started."""
+    entries = []
+    for name, (key, _) in c.keys(BrokerConfig).items():
+        levels = _broker_levels(name, config, changed)
+        if name in effective:
+            levels = (ConfigLevel(name, effective[name], ConfigSource.STATIC_BROKER), levels[-1])
+        entries.append(_entry(name, key, levels, read_only=name not in DYNAMIC_OPTIONS))
+    return entries
 
 
 def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:

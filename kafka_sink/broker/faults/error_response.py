@@ -27,6 +27,7 @@ from kafka_sink.broker.faults.pairing import (
 )
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import INT32, INT64, RECORDS, Struct
@@ -63,6 +64,9 @@ def _names(key: ApiKey, version: int) -> bool:
 
 def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, message: str = MESSAGE) -> Struct:
     """The response that rejects all of *body* with *code*, and with *message* where it has room for one."""
+    if isinstance(body, AlterReplicaLogDirsRequest):
+        # Its response has no level of directories.
+        body = AlterReplicaLogDir(topics=[topic for directory in body.dirs for topic in directory.topics])
     answer = _Refusal(version, code, message, whole=key in _WHOLE).answer(api(key).response, body)
     if key in _BOTH:
         for field in fields_of(type(answer), version):

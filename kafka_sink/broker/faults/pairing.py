@@ -22,6 +22,7 @@ PARTITION: Final = "partition"
 _IDENTITIES: Final = {
     "name": TOPIC,
     "topic": TOPIC,
+    "topic_name": TOPIC,
     "topic_id": TOPIC_ID,
     "index": PARTITION,
     "partition": PARTITION,

@@ -64,7 +64,8 @@ def _entries(context: BrokerContext, resource: DescribeConfigsResource) -> list[
     if resource.resource_name != str(context.node_id):
         text = f"broker {context.node_id} does not know the configuration of broker {resource.resource_name!r}"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
-    return broker_entries(context.config, changed)
+    listeners = ",".join(map(str, context.cluster.nodes.get(context.node_id, {}).values()))
+    return broker_entries(context.config, changed, {"advertised.listeners": listeners})
 
 
 def _shown(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:

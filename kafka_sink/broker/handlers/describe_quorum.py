@@ -21,9 +21,10 @@ from kafka_sink.protocol.messages.describe_quorum import (
 from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
 
 VERSIONS: Final = VersionRange(0, 2)
-#: The topic of Kafka's controllers, which has one partition. Here a file has its place, so offsets are not known.
+#: The topic of Kafka's controllers, which has one partition. Here a file has its place, which all nodes share:
+#: nobody is behind.
 _METADATA: Final = "__cluster_metadata"
-_UNKNOWN: Final = -1
+_OFFSET: Final = 0
 _FIRST_WITH_NODES: Final = 2
 
 
@@ -46,13 +47,13 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeQuorumRequest]) -
 
 def _quorum(context: BrokerContext) -> PartitionQuorum:
     controller = context.cluster.controller_id
-    states = {node_id: ReplicaState(node_id, ZERO_UUID, _UNKNOWN) for node_id in sorted(context.cluster.nodes)}
+    states = {node_id: ReplicaState(node_id, ZERO_UUID, _OFFSET) for node_id in sorted(context.cluster.nodes)}
     return PartitionQuorum(
         partition_index=0,
         error_message=None,
         leader_id=controller,
         leader_epoch=0,
-        high_watermark=_UNKNOWN,
+        high_watermark=_OFFSET,
         current_voters=[states[controller]] if controller in states else [],
         observers=[state for node_id, state in states.items() if node_id != controller],
     )

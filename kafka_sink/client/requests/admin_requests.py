@@ -36,7 +36,13 @@ _TOPIC: Final = 2
 _SET: Final = 0
 _DELETE: Final = 1
 _PREFERRED: Final = 0
-_SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
+_SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
 
 #: (resource, error code, error message of the broker)
 Outcome = tuple[str, int, str | None]

@@ -28,6 +28,7 @@ from kafka_sink.protocol.messages import (
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     create_acls,
     create_partitions,
     create_topics,
@@ -418,6 +419,18 @@ ROWS: Final = [
         (cluster(AclOperation.DESCRIBE),),
         (1 << AclOperation.DESCRIBE).to_bytes(4, "big"),
         hides=True,
+    ),
+    Row(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        2,
+        alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            [
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    "/data/logs", [alter_replica_log_dirs.AlterReplicaLogDirTopic("t", [0])]
+                )
+            ]
+        ),
+        (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.DESCRIBE_LOG_DIRS,

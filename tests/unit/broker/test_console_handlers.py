@@ -13,6 +13,11 @@ import pytest
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import describe_quorum as quorum
+from kafka_sink.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from kafka_sink.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from kafka_sink.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kafka_sink.protocol.messages.describe_topic_partitions import (
@@ -67,6 +72,18 @@ def test_a_node_shows_only_the_partitions_of_its_replicas() -> None:
     broker.cluster.create_topic("t", assignment=[[1], [2], [1]])
     answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
     assert [part.partition_index for part in answer.results[0].topics[0].partitions] == [0, 2]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_REPLICA_LOG_DIRS))
+def test_replicas_stay_in_the_one_directory(version: int) -> None:
+    topics = [AlterReplicaLogDirTopic("t", [0]), AlterReplicaLogDirTopic("none", [0])]
+    dirs = [AlterReplicaLogDir("/data/logs", topics), AlterReplicaLogDir("/other", topics[:1])]
+    answer: Any = node().call(ApiKey.ALTER_REPLICA_LOG_DIRS, version, AlterReplicaLogDirsRequest(dirs))
+    assert [each.partitions[0].error_code for each in answer.results] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LOG_DIR_NOT_FOUND,
+    ]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
