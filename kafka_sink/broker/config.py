@@ -264,6 +264,13 @@ class NodeConfig:
     log_segment_bytes: int = key(
         "log.segment.bytes", INT, 1073741824, "maximum size of a log segment, bytes", validator=at_least(14)
     )
+    log_roll_ms: int = key(
+        "log.roll.ms",
+        INT,
+        604_800_000,
+        "the timestamps of the batches in a log segment differ by at most so much, ms",
+        validator=at_least(1),
+    )
     log_index_interval_bytes: int = key(
         "log.index.interval.bytes", INT, 4096, "bytes of log between two entries of its index", validator=at_least(0)
     )

@@ -31,7 +31,6 @@ from kafka_sink.records.validation import BatchRules
 _OF_COMPACTION: Final = "of compaction: logs are not compacted"
 _OF_REPLICATION: Final = "of replication: data is stored once"
 _OF_TIERS: Final = "of remote storage, which does not exist here"
-_OF_ROLLING: Final = "segments are closed by their size, and not by their age"
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,13 @@ class TopicConfig:
     )
     segment_bytes: int | None = key(
         "segment.bytes", INT, None, "maximum size of a log segment, bytes", validator=at_least(14)
+    )
+    segment_ms: int | None = key(
+        "segment.ms",
+        INT,
+        None,
+        "the timestamps of the batches in a log segment differ by at most so much, ms",
+        validator=at_least(1),
     )
     index_interval_bytes: int | None = key(
         "index.interval.bytes", INT, None, "bytes of log between two entries of its index", validator=at_least(0)
@@ -114,8 +120,8 @@ class TopicConfig:
 @dataclass(frozen=True)
 class InertTopicConfig:
     """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
-    something are refused: a log is neither compacted nor compressed anew, its segments are closed by their size, and
-    there is no remote storage."""
+    something are refused: a log is neither compacted nor compressed anew, the age of its segments is exact, and there
+    is no remote storage."""
 
     compression_type: str = key(
         "compression.type", STRING, "producer", "batches are stored as they came", validator=one_of("producer")
@@ -140,8 +146,7 @@ class InertTopicConfig:
     segment_index_bytes: int = key(
         "segment.index.bytes", INT, 10_485_760, "an index has room for its segment", validator=at_least(4)
     )
-    segment_jitter_ms: int = key("segment.jitter.ms", INT, 0, _OF_ROLLING, validator=only(0))
-    segment_ms: int = key("segment.ms", INT, 604_800_000, _OF_ROLLING, validator=only(604_800_000))
+    segment_jitter_ms: int = key("segment.jitter.ms", INT, 0, "the age of segments is exact", validator=only(0))
     unclean_leader_election_enable: bool = key(
         "unclean.leader.election.enable", BOOLEAN, False, "data is stored once: every leader has all of it"
     )
@@ -155,6 +160,7 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
         "max.decompressed.message.bytes": "max.decompressed.message.bytes",
         "min.insync.replicas": "min.insync.replicas",
         "segment.bytes": "log.segment.bytes",
+        "segment.ms": "log.roll.ms",
         "index.interval.bytes": "log.index.interval.bytes",
         "flush.messages": "log.flush.interval.messages",
         "flush.ms": "log.flush.interval.ms",
@@ -222,6 +228,7 @@ def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSet
     )
     log = LogConfig(
         segment_bytes=values["segment.bytes"],
+        segment_ms=values["segment.ms"],
         index_interval_bytes=values["index.interval.bytes"],
         flush_interval_messages=values["flush.messages"],
         flush_interval_ms=values["flush.ms"],

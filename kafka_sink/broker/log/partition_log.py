@@ -38,6 +38,7 @@ class LogConfig:
     """The effective settings of one log: topic settings and, where they are not set, the broker's."""
 
     segment_bytes: int
+    segment_ms: int
     index_interval_bytes: int
     flush_interval_messages: int
     flush_interval_ms: int
@@ -231,7 +232,8 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         size = active.size
         try:
-            if not active.has_room(header.size_in_bytes, last_offset, self._config.segment_bytes):
+            has_room = active.has_room(header.size_in_bytes, last_offset, self._config.segment_bytes)
+            if not has_room or active.age_at(header.max_timestamp) > self._config.segment_ms:
                 recovery.write_snapshot(self.directory, self._filesystem, base_offset, self._producers)
                 active = self._segments.roll()
                 size = active.size

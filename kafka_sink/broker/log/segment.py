@@ -59,6 +59,8 @@ class Segment:
         self._max_timestamp_offset = base_offset
         # Bytes at the beginning whose checksums were not verified since the segment was opened.
         self._unchecked_bytes = 0
+        # None before it was asked for.
+        self._first_timestamp: int | None = None
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,13 @@ class Segment:
         if self._file.size == 0:
             return True
         return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+
+    def age_at(self, timestamp: int) -> int:
+        """The ms from the timestamp of the first batch to *timestamp*; 0 if one of them has none."""
+        if self._first_timestamp is None:
+            self._first_timestamp = next((header.max_timestamp for _, header in self.walk(0)), None)
+        first = self._first_timestamp
+        return 0 if first is None or first < 0 or timestamp < 0 else timestamp - first
 
     def append(self, header: BatchHeader, base_offset: int, leader_epoch: int, parts: Sequence[Buffer]) -> None:
         """Write one batch. :raises OSError: if it failed; :meth:`truncate` the part that may be in the file."""

@@ -185,7 +185,7 @@ def test_settings_without_effect_are_accepted_and_others_refused() -> None:
         "retention.ms": "7",
     }
     for name, value, said in (
-        ("segment.ms", "5", "expected 604800000; segments are closed by their size"),
+        ("segment.jitter.ms", "5", "expected 0; the age of segments is exact"),
         ("remote.storage.enable", "true", "expected false; of remote storage"),
         ("compression.type", "zstd", "expected one of producer"),
         ("min.cleanable.dirty.ratio", "2", "expected from 0 to 1"),

@@ -25,6 +25,7 @@ DIRECTORY = Path("/data/t-0")
 NEVER = 2**63 - 1
 CONFIG = LogConfig(
     segment_bytes=400,
+    segment_ms=604_800_000,
     index_interval_bytes=100,
     flush_interval_messages=NEVER,
     flush_interval_ms=NEVER,

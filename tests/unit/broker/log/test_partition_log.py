@@ -19,6 +19,7 @@ from tests.fakes.record_batches import with_header
 DIRECTORY = Path("/data/t-0")
 CONFIG = LogConfig(
     segment_bytes=1 << 30,
+    segment_ms=604_800_000,
     index_interval_bytes=4096,
     flush_interval_messages=2**63 - 1,
     flush_interval_ms=2**63 - 1,
@@ -123,6 +124,20 @@ def test_segments_are_rolled_by_size(place: tuple[FileSystem, Path]) -> None:
     assert len(names) == 5
     assert names[1] == "00000000000000000002.log"
     assert [record.value[0] for record in read_all(log) if record.value] == list(range(10))
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_segments_are_rolled_by_the_age_of_their_batches(place: tuple[FileSystem, Path], is_reopened: bool) -> None:
+    log = open_log(place, segment_ms=100)
+    # Without a timestamp, and back in time, nothing is rolled.
+    for timestamp in (1000, 1100, 900, -1, 1101, 1150):
+        append(log, b"v", base_timestamp=timestamp)
+        if is_reopened:
+            log.close()
+            log = open_log(place, segment_ms=100)
+    names = [name for name in place[0].list_directory(log.directory) if name.endswith(".log")]
+    assert names == ["00000000000000000000.log", "00000000000000000004.log"]
+    assert len(read_all(log)) == 6
 
 
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(place: tuple[FileSystem, Path]) -> None:

@@ -16,6 +16,7 @@ from tests.fakes.record_batches import with_header
 DIRECTORY = Path("/data/t-0")
 CONFIG = LogConfig(
     segment_bytes=400,
+    segment_ms=604_800_000,
     index_interval_bytes=100,
     flush_interval_messages=2**63 - 1,
     flush_interval_ms=2**63 - 1,
