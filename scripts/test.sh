@@ -19,6 +19,8 @@
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end
+#   --suites [NAME …]   run no tests of ours: those of kafka-python, kgo and sarama (or those named) against the embedded
+#                 broker, and print which fail and why (tests/suites)
 #   --fuzz MINUTES [--seed SEED]   run no tests: attack what is read (schemas, records, answers) and what is written, from
 #                 a random seed that it prints, and say how many cases were tried
 #   --long        also run the long tests, with larger amounts (or KAFKALITE_LONG=1); their measurements are written to
@@ -73,6 +75,11 @@ while [ $# -gt 0 ]; do
             # One by one, because all of them share one Spark and one Kafka.
             matrix=(-n 0 tests/matrix
                 tests/compat/test_producer_on_kafka_cluster.py::test_killed_leaders_lose_and_repeat_nothing)
+            ;;
+        --suites)
+            cd "$ROOT"
+            ensure_venv test demo bench
+            exec "$PYTHON_BIN" -m tests.suites "${@:2}"
             ;;
         --fuzz)
             [ $# -ge 2 ] || die "--fuzz needs a number of minutes."

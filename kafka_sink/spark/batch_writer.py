@@ -46,12 +46,12 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
         :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
         """
         with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(checked_messages(messages, self._options)), self._options.report_path)
+            publish(report_of(checked_messages(messages, self._options)), self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log which rows of a failed write stay in the topics."""
         warn_of_leftovers(messages)
-        publish_failure(messages, self._options.report_path)
+        publish_failure(messages, self._options)
 
 
 class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):

@@ -30,6 +30,7 @@ from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOff
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
+from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
@@ -201,7 +202,7 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
         else:
             result = _write_in_parallel(df, options, batch)
     except Exception as error:
-        publish_failure((), options.report_path, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
+        publish_failure((), options, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
         raise
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
@@ -209,7 +210,7 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
         warn_of_skipped(options.txn_app_id, options.txn_version, result.doubt)
     commit_ms = ended_ms - result.written_ms
     report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
-    publish(report, options.report_path)
+    publish(report, options, _input_files(df) if lineage.is_configured() else ())
     return WriteReport(
         decision=decision,
         record_bytes=report["bytes"],
@@ -217,6 +218,14 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
         partitions=merge_ranges(result.commits),
         **{name: report[name] for name in ("rows", "bad_rows", "wire_bytes", "tasks", "attempts", "commit_ms")},
     )
+
+
+def _input_files(df: DataFrame) -> list[str]:
+    """The files that *df* reads, as far as Spark tells."""
+    try:
+        return df.inputFiles()
+    except Exception:
+        return []
 
 
 @dataclass(frozen=True)

@@ -329,6 +329,8 @@ class SinkOptions:
     is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
+    #: Names and types of the columns, if lineage is configured.
+    lineage_columns: tuple[tuple[str, str], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the registry, which tasks never ask, and its secrets."""

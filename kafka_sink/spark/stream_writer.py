@@ -51,12 +51,12 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         """
         refuse_epoch(messages, batchId)
         with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(checked_messages(messages, self._options), batch=batchId), self._options.report_path)
+            publish(report_of(checked_messages(messages, self._options), batch=batchId), self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log which rows of a failed micro-batch stay in the topics."""
         warn_of_leftovers(messages)
-        publish_failure(messages, self._options.report_path, batch=batchId)
+        publish_failure(messages, self._options, batch=batchId)
 
 
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -92,6 +93,26 @@ def test_failed_writes_are_in_the_report(
     assert failed.is_failed and failed.timestamp_ms is not None
     assert ("RowTooLargeError" in failed.error) == (way == "write")
     assert failed.batch == (0 if way == "stream" else -1)
+
+
+@pytest.mark.behaviour("Lineage", "A write tells which files it read and which offsets it wrote")
+def test_a_write_tells_its_lineage(
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, events, topic = tmp_path / "rows.txt", tmp_path / "events.jsonl", new_topic(1)
+    source.write_text("a\nb\nc\n")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(events))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    write(spark.read.text(str(source)), options={"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic})
+    (event,) = (json.loads(line) for line in events.read_text().splitlines())
+    assert [each["name"] for each in event["inputs"]] == [str(source)]
+    (output,) = event["outputs"]
+    assert (output["namespace"], output["name"]) == (f"kafka://{cluster.bootstrap_servers}", topic)
+    assert output["outputFacets"]["kafkalite_offsets"]["partitions"] == [
+        {"partition": 0, "firstOffset": 0, "lastOffset": 2}
+    ]
+    assert [field["name"] for field in output["facets"]["schema"]["fields"]] == ["value"]
 
 
 def continuous_query(spark: SparkSession, cluster: Any, topic: str, folder: Path) -> Any:

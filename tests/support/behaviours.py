@@ -66,6 +66,7 @@ PARTS: Final = (
     "Security under load",
     "SASL",
     "Metrics",
+    "Lineage",
     "Log",
     "Log reader",
     "Retention and DeleteRecords",

@@ -5,8 +5,11 @@ Called in Spark's planner process or in the user's. Nothing is written, except f
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.types import StructType
 
+from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.column_formats import with_formats
 from kafka_sink.spark.driver.missing_topic import ensure_topics_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
@@ -23,4 +26,7 @@ def prepared(schema: StructType, options: SinkOptions) -> SinkOptions:
     check_schema(schema, options)
     ready = with_formats(schema, options)
     ensure_topics_of(ready)
+    if lineage.is_configured():
+        columns = tuple((item.name, item.dataType.simpleString()) for item in schema.fields)
+        ready = replace(ready, lineage_columns=columns)
     return ready

@@ -120,7 +120,7 @@ class TransactionalWrite:
         (plan,) = plans
         if plan is None:
             warn_of_skipped(self._name, version, commits[0].doubt)
-            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options.report_path)
+            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options)
             return
         sink = sink_of(self._options, self._name)
         written = transactions_to_commit(sink, plan, commits, self._options)
@@ -134,7 +134,7 @@ class TransactionalWrite:
             transactions=len(written),
             commit_ms=commit_ms,
         )
-        publish(report, self._options.report_path)
+        publish(report, self._options)
 
     def _tuned_process(self) -> AbstractContextManager[None]:
         return worker_process.task(tuned=self._options.tune_python_workers)
@@ -149,7 +149,7 @@ class TransactionalWrite:
             sum(message is not None for message in messages),
             len(messages),
         )
-        publish_failure(messages, self._options.report_path, sink=self._name, version=version)
+        publish_failure(messages, self._options, sink=self._name, version=version)
 
 
 def transactions_to_commit(

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS
+from kafka_sink.spark.driver.lineage import emit
 from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
@@ -95,19 +96,21 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
 
 
 def publish_failure(
-    messages: Sequence[WriterCommitMessage | None], path: str | None, error: str = "", **more: Any
+    messages: Sequence[WriterCommitMessage | None], options: SinkOptions, error: str = "", **more: Any
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     said = {"error": error} if error else {}
-    publish(report_of(commits, **more, decision=FAILED, **said), path)
+    publish(report_of(commits, **more, decision=FAILED, **said), options)
 
 
-def publish(report: dict[str, Any], path: str | None) -> None:
-    """Log *report* as one JSON line, and append it to the file of the option reportPath."""
+def publish(report: dict[str, Any], options: SinkOptions, inputs: Sequence[str] = ()) -> None:
+    """Log *report* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
+    files *inputs* that were read, if that is configured."""
     text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
     _log.info("write %s: %s", "failed" if report.get("decision") == FAILED else "committed", text)
-    if path is None:
+    emit(report, options, inputs)
+    if (path := options.report_path) is None:
         return
     try:
         # One write, because a progress_listener in another process appends lines of its own.

@@ -1,0 +1,119 @@
+"""Lineage: an OpenLineage event for each write, if OpenLineage's own variables configure where it goes.
+
+Called on the driver, in the process that commits. A thread sends the event, for which the write waits some seconds at
+most; a failure is logged and never affects the write.
+
+Source: https://openlineage.io/docs/client/python, https://openlineage.io/docs/spec/naming (Kafka), and the facets of
+https://openlineage.io/docs/spec/facets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.threads import start_thread
+from kafka_sink.common.version import VERSION
+from kafka_sink.spark.options import SinkOptions
+
+_PREFIX: Final = "OPENLINEAGE_"
+_DISABLED: Final = "OPENLINEAGE_DISABLED"
+_NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
+_PRODUCER: Final = f"https://pypi.org/project/kafkalite/{VERSION}"
+_LONGEST_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether OpenLineage's variables say where events go."""
+    is_disabled = environment.get(_DISABLED, "").lower() == "true"
+    return not is_disabled and any(name.startswith(_PREFIX) and name != _DISABLED for name in environment)
+
+
+def emit(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str] = ()) -> None:
+    """Send the event of a write with this *report*, which has read the files *inputs*; nothing for a skipped one."""
+    if not is_configured() or report.get("decision") == "skipped":
+        return
+
+    def send() -> None:
+        try:
+            from openlineage.client import OpenLineageClient
+
+            OpenLineageClient().emit(_event(report, options, inputs))
+        except ModuleNotFoundError as error:
+            _log.warning("no lineage: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name)
+        except Exception as error:
+            _log.warning("no lineage of this write: %s", error)
+
+    thread = start_thread("openlineage", send)
+    thread.join(_LONGEST_S)
+    if thread.is_alive():
+        _log.warning("the lineage of this write was not taken within %.0f s", _LONGEST_S)
+
+
+def _event(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str]) -> Any:
+    from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import error_message_run
+
+    failed = report.get("decision") == "failed"
+    text = report.get("error") or "the write failed"
+    facets: dict[str, Any] = {}
+    if failed:
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python", producer=_PRODUCER)
+    name = options.txn_app_id or options.transactional_id_prefix or f"kafkalite.{options.topic or 'topics'}"
+    return RunEvent(
+        eventTime=datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC).isoformat(),
+        producer=_PRODUCER,
+        run=Run(str(uuid.uuid4()), facets),
+        job=Job(os.environ.get(_NAMESPACE, "default"), name),
+        eventType=RunState.FAIL if failed else RunState.COMPLETE,
+        inputs=[InputDataset(*_file_name(path)) for path in inputs],
+        outputs=_outputs(report, options),
+    )
+
+
+def _outputs(report: Mapping[str, Any], options: SinkOptions) -> list[Any]:
+    """A dataset for each topic that has rows: its columns, rows, and the offsets that the rows have."""
+    import attr
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import OutputDatasetFacet, output_statistics_output_dataset, schema_dataset
+
+    @attr.define
+    class KafkaOffsetsFacet(OutputDatasetFacet):
+        """First and last offset of the rows in each partition."""
+
+        partitions: list[dict[str, int]] = attr.field(factory=list)
+
+    topics: dict[str, dict[int, Mapping[str, int]]] = defaultdict(dict)
+    for place, part in report["partitions"].items():
+        topic, _, number = place.rpartition("-")
+        topics[topic][int(number)] = part
+    columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in options.lineage_columns]
+    schema = schema_dataset.SchemaDatasetFacet(fields=columns, producer=_PRODUCER)
+    server = str(options.producer_properties["bootstrap.servers"]).split(",")[0].strip()
+    outputs = []
+    for topic, parts in topics.items():
+        rows = sum(part["rows"] for part in parts.values())
+        offsets = [
+            {"partition": number, "firstOffset": part["first"], "lastOffset": part["last"]}
+            for number, part in sorted(parts.items())
+        ]
+        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
+        own = {"outputStatistics": statistics, "kafkalite_offsets": KafkaOffsetsFacet(partitions=offsets)}
+        outputs.append(OutputDataset(f"kafka://{server}", topic, own, facets={"schema": schema}))
+    return outputs
+
+
+def _file_name(path: str) -> tuple[str, str]:
+    """Namespace and name of a file, by OpenLineage's rules."""
+    parts = urlsplit(path)
+    scheme = "file" if parts.scheme in ("", "file") else parts.scheme
+    return (scheme, parts.path) if scheme == "file" else (f"{scheme}://{parts.netloc}", parts.path.lstrip("/"))

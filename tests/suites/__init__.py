@@ -1,0 +1,1 @@
+"""The test suites of other projects' clients, run against the embedded broker."""

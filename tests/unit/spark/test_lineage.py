@@ -1,0 +1,82 @@
+"""Lineage of writes: what is sent to OpenLineage, and that it never harms a write."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.spark.driver import lineage
+from kafka_sink.spark.driver.lineage import emit, is_configured
+from kafka_sink.spark.options import parse_options
+
+REPORT = {
+    "rows": 30,
+    "partitions": {
+        "my-topic-0": {"rows": 10, "first": 5, "last": 14},
+        "my-topic-11": {"rows": 20, "first": 0, "last": 19},
+    },
+}
+
+
+def sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: dict[str, Any], inputs: tuple[str, ...] = ()
+) -> list[Any]:
+    """The events of a write, as OpenLineage's file transport has written them."""
+    file = tmp_path / "events.jsonl"
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    options = parse_options({"kafka.bootstrap.servers": "b1:9092,b2:9092", "topic": "my-topic"})
+    columns = (("key", "string"), ("value", "binary"))
+    emit(report, replace(options, lineage_columns=columns), inputs)
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.mark.behaviour("Lineage", "A write is an event with its topics, columns, rows and offsets")
+def test_a_write_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (event,) = sent(tmp_path, monkeypatch, REPORT, ("file:/data/in.csv", "s3://lake/orders/a b.parquet"))
+    assert (event["eventType"], event["job"]["name"]) == ("COMPLETE", "kafkalite.my-topic")
+    assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [
+        ("file", "/data/in.csv"),
+        ("s3://lake", "orders/a b.parquet"),
+    ]
+    (output,) = event["outputs"]
+    assert (output["namespace"], output["name"]) == ("kafka://b1:9092", "my-topic")
+    fields = output["facets"]["schema"]["fields"]
+    assert [(field["name"], field["type"]) for field in fields] == [("key", "string"), ("value", "binary")]
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] == 30
+    assert output["outputFacets"]["kafkalite_offsets"]["partitions"] == [
+        {"partition": 0, "firstOffset": 5, "lastOffset": 14},
+        {"partition": 11, "firstOffset": 0, "lastOffset": 19},
+    ]
+
+
+def test_a_failed_write_says_why_and_a_skipped_one_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sent(tmp_path, monkeypatch, {**REPORT, "decision": "skipped"}) == []
+    (event,) = sent(tmp_path, monkeypatch, {"partitions": {}, "decision": "failed", "error": "no broker"})
+    assert (event["eventType"], event["outputs"]) == ("FAIL", [])
+    assert event["run"]["facets"]["errorMessage"]["message"] == "no broker"
+
+
+@pytest.mark.behaviour("Lineage", "It is off without OpenLineage's variables, and never fails a write")
+def test_it_is_off_by_itself_and_harms_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for environment, on in (
+        ({}, False),
+        ({"OPENLINEAGE_URL": "http://127.0.0.1:1"}, True),
+        ({"OPENLINEAGE_URL": "http://127.0.0.1:1", "OPENLINEAGE_DISABLED": "true"}, False),
+        ({"OPENLINEAGE_DISABLED": "false"}, False),
+    ):
+        assert is_configured(environment) is on
+    monkeypatch.setattr(lineage, "_LONGEST_S", 1.0)
+    options = parse_options({"kafka.bootstrap.servers": "b1:9092", "topic": "my-topic"})
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
+    with caplog.at_level(logging.WARNING):
+        emit(REPORT, options)
+    assert "lineage of this write" in caplog.text
