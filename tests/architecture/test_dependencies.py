@@ -68,7 +68,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("avro", "protobuf", "keystores", "msk", "kerberos", "ui")),
+        ("kafka_sink", ("avro", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
         ("pyspark_kafkalite", ()),
         ("scripts", ()),
         ("spark_jobs", ("demo",)),

@@ -27,7 +27,7 @@ _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
 _PRODUCER: Final = f"https://pypi.org/project/kafkalite/{VERSION}"
-_LONGEST_S: Final = 5.0
+LONGEST_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +54,9 @@ def emit(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str] 
             _log.warning("no lineage of this write: %s", error)
 
     thread = start_thread("openlineage", send)
-    thread.join(_LONGEST_S)
+    thread.join(LONGEST_S)
     if thread.is_alive():
-        _log.warning("the lineage of this write was not taken within %.0f s", _LONGEST_S)
+        _log.warning("the lineage of this write was not taken within %.0f s", LONGEST_S)
 
 
 def _event(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str]) -> Any:

@@ -74,7 +74,7 @@ def test_it_is_off_by_itself_and_harms_no_write(
         ({"OPENLINEAGE_DISABLED": "false"}, False),
     ):
         assert is_configured(environment) is on
-    monkeypatch.setattr(lineage, "_LONGEST_S", 1.0)
+    monkeypatch.setattr(lineage, "LONGEST_S", 1.0)
     options = parse_options({"kafka.bootstrap.servers": "b1:9092", "topic": "my-topic"})
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
