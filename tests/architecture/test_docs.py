@@ -11,8 +11,16 @@ from pathlib import Path
 import click
 import pytest
 
+from kafka_sink.broker.cluster.topic_config import InertTopicConfig, TopicConfig
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import cli
+from kafka_sink.client.blocking.admin import AdminConfig
+from kafka_sink.common import config
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.consumer.config import ConsumerConfig
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.registry.config import RegistryConfig
+from kafka_sink.spark.options import SinkOptions
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +106,91 @@ def test_each_cell_beside_other_clients_has_a_test() -> None:
     }
     assert len(rows) == len(tests) == 14
     assert [name for name in tests if name not in declared] == []
+
+
+#: Options by their names on the pages: those of the sink, and those of Kafka's that something here reads.
+TABLES = (SinkOptions, ProducerConfig, ConsumerConfig, AdminConfig, BrokerConfig, TopicConfig, InertTopicConfig)
+UNITS = {"ms": 1, "s": 1_000, "second": 1_000, "minute": 60_000, "minutes": 60_000, "days": 86_400_000}
+UNITS |= {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "": 1}
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code, as one line."""
+    return " ".join(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL).split())
+
+
+@pytest.mark.behaviour("Documentation", "Options and defaults on the pages are those of the code")
+def test_options_on_the_pages_exist() -> None:
+    known = {name for table in TABLES for name in config.keys(table)} | set(config.keys(RegistryConfig))
+    for page in PAGES:
+        for name in re.findall(r"`kafka\.([a-z][a-z0-9.]+[a-z0-9])(?:=[^`]*)?`", prose(page)):
+            assert name in known or name.startswith("config.providers."), f"{page.name}: kafka.{name}"
+
+
+def test_defaults_on_the_pages_are_those_of_the_code() -> None:
+    stated = [
+        (page.name, *found)
+        for page in PAGES
+        for found in re.findall(
+            r"`(?:kafka\.)?([a-z][\w.]+)`(?: is| \()(?:by default )?(\d[\d,]*) ?(KiB|MiB|GiB|ms|s|minutes?|days)?\b",
+            prose(page),
+        )
+    ]
+    checked = 0
+    for page, name, number, unit in stated:
+        for table in TABLES:
+            # The sink asks the brokers for the longest time-out of transactions.
+            if name in config.keys(table) and name != "transaction.timeout.ms":
+                default = config.keys(table)[name][1].default
+                if default is not None:
+                    assert int(number.replace(",", "")) * UNITS[unit] == default, (page, name, number, unit, default)
+                    checked += 1
+                    break
+    assert checked >= 5, stated
+
+
+#: Texts of Spark and of Python.
+OF_OTHERS = {"ModuleNotFoundError: No module named 'kafka_sink'"}
+#: Types, code and commands, which are no texts of errors.
+NO_TEXT = re.compile(r"^(?:array of|map of|interval day|kafkalite|pip|spark-submit|python|--)|[=(){}/$<>]")
+WITH_TEXTS = ("limits", "operating", "permissions", "clusters", "errors", "dead-letters", "ui", "streaming", "batch")
+
+
+@pytest.mark.behaviour("Documentation", "Texts of errors and warnings on the pages are those of the code")
+def test_texts_on_the_pages_are_those_of_the_code() -> None:
+    said = " ".join(
+        " ".join(str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant))
+        for path in sorted((ROOT / "kafka_sink").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.JoinedStr, ast.Constant))
+    )
+    said = re.sub(r"%[sdr.0-9f,]+", " ", said)
+    checked = 0
+    for name in (
+        "limits",
+        "operating",
+        "permissions",
+        "clusters",
+        "errors",
+        "dead-letters",
+        "ui",
+        "streaming",
+        "batch",
+    ):
+        for text in re.findall(r"`([^`]+)`", prose(DOCS / f"{name}.md")):
+            if (
+                len(text.split()) < 3
+                or text in OF_OTHERS
+                or OF_TYPES.match(text)
+                or re.search(r"[=(){}/$<>]|^--", text)
+            ):
+                continue
+            if text.split()[0] in ("kafkalite", "pip", "spark-submit", "scripts", "df", "python"):
+                continue
+            # Without names, codes and addresses, which stand for others.
+            for piece in re.split(r"…|'[^']*'|\b[A-Z_]{4,}\b|\d+\.\d+\S*", text):
+                words = " ".join(piece.split()).strip(" ,:;")
+                if len(words.split()) >= 2:
+                    assert words in " ".join(said.split()), f"{name}.md: {words!r} of {text!r}"
+                    checked += 1
+    assert checked >= 10
