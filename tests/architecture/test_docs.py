@@ -121,7 +121,8 @@ def prose(page: Path) -> str:
 
 @pytest.mark.behaviour("Documentation", "Options and defaults on the pages are those of the code")
 def test_options_on_the_pages_exist() -> None:
-    known = {name for table in TABLES for name in config.keys(table)} | set(config.keys(RegistryConfig))
+    known = {name for table in (*TABLES, RegistryConfig) for name in config.keys(table)}
+    known |= {*config.no_effect(ProducerConfig), *config.not_supported(ProducerConfig)}
     for page in PAGES:
         for name in re.findall(r"`kafka\.([a-z][a-z0-9.]+[a-z0-9])(?:=[^`]*)?`", prose(page)):
             assert name in known or name.startswith("config.providers."), f"{page.name}: kafka.{name}"
@@ -143,7 +144,9 @@ def test_defaults_on_the_pages_are_those_of_the_code() -> None:
             if name in config.keys(table) and name != "transaction.timeout.ms":
                 default = config.keys(table)[name][1].default
                 if default is not None:
-                    assert int(number.replace(",", "")) * UNITS[unit] == default, (page, name, number, unit, default)
+                    stands = int(number.replace(",", "")) * UNITS[unit]
+                    # Kafka's largest message is 12 bytes more than 1 MiB.
+                    assert abs(stands - default) <= default // 10_000, (page, name, number, unit, default)
                     checked += 1
                     break
     assert checked >= 5, stated
@@ -166,26 +169,9 @@ def test_texts_on_the_pages_are_those_of_the_code() -> None:
     )
     said = re.sub(r"%[sdr.0-9f,]+", " ", said)
     checked = 0
-    for name in (
-        "limits",
-        "operating",
-        "permissions",
-        "clusters",
-        "errors",
-        "dead-letters",
-        "ui",
-        "streaming",
-        "batch",
-    ):
+    for name in WITH_TEXTS:
         for text in re.findall(r"`([^`]+)`", prose(DOCS / f"{name}.md")):
-            if (
-                len(text.split()) < 3
-                or text in OF_OTHERS
-                or OF_TYPES.match(text)
-                or re.search(r"[=(){}/$<>]|^--", text)
-            ):
-                continue
-            if text.split()[0] in ("kafkalite", "pip", "spark-submit", "scripts", "df", "python"):
+            if len(text.split()) < 3 or text in OF_OTHERS or NO_TEXT.search(text):
                 continue
             # Without names, codes and addresses, which stand for others.
             for piece in re.split(r"…|'[^']*'|\b[A-Z_]{4,}\b|\d+\.\d+\S*", text):
