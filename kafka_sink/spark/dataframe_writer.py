@@ -6,6 +6,7 @@ it can move rows between tasks, retry, and return a report.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pyspark.sql import functions as f
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import (
     ConfigError,
+    KafkaError,
     RowError,
     RowPartitionError,
     RowSerializationError,
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
 
 #: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
@@ -159,7 +163,12 @@ def foreach_batch(
             offsets = OffsetsReading(checkpoint_location, batch_id).result()
         else:
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
-        _write(df, parsed, _Batch(writer, numbers_of_a_query(parsed), offsets), atomic=atomic)
+        try:
+            _write(df, parsed, _Batch(writer, numbers_of_a_query(parsed), offsets), atomic=atomic)
+        except KafkaError as error:
+            # Spark shows the trace twice, between those of Java; the text says what happened.
+            _log.debug("micro-batch %d failed", batch_id, exc_info=True)
+            raise error.with_traceback(None) from None
 
     return write_batch
 
