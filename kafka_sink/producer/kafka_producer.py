@@ -422,6 +422,7 @@ class KafkaProducer:
         """Release the memory that is kept for later batches, before a pause. The producer can be used as before."""
         self._pipeline.pool.release_kept()
         self._failures_before_rest = frozenset(self._network.client.connection_failures())
+        self._network.client.rest(is_resting=True)
 
     def can_go_on(self, max_age_ms: int) -> bool:
         """Whether this producer can be used again after :meth:`rest`: everything sent so far is acknowledged, nothing
@@ -429,6 +430,7 @@ class KafkaProducer:
         """
         if self._was_forked or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
             return False
+        self._network.client.rest(is_resting=False)
         metadata, identity = self._network.metadata, self._pipeline.identity
         try:
             metadata.raise_if_fatal()

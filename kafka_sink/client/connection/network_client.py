@@ -135,6 +135,10 @@ class NetworkClient:
         """The last failure of each address that is not connected now. May be called from any thread."""
         return self._peers.failures()
 
+    def rest(self, *, is_resting: bool) -> None:
+        """Whether nobody waits for a broker, so that no warning tells of lost connections. Any thread may call it."""
+        self._peers.is_resting = is_resting
+
     def least_loaded_node(self, now_ms: int) -> Node | None:
         """The node for a request that any node can answer: an idle ready node, else the ready node with the fewest
         requests in flight, else a node whose connection is being set up, else the node whose last attempt is longest

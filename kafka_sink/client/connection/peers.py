@@ -22,6 +22,8 @@ class Peers:
         self._states = states
         self._log = log
         self._failures = ConnectionFailures()
+        #: Nobody waits for a broker: the loss of a connection is no news. Set by any thread.
+        self.is_resting = False
         #: By connection id.
         self._nodes: dict[str, Node] = {}
 
@@ -50,7 +52,7 @@ class Peers:
             return
         is_news = self._failures.record(node.host, node.port, cause)
         # An unavailable broker is tried repeatedly; a repeated failure is only logged at debug level.
-        (self._log.warning if is_news else self._log.debug)("%s: %s", node, cause)
+        (self._log.warning if is_news and not self.is_resting else self._log.debug)("%s: %s", node, cause)
 
     def unresolved(self, host: str, port: int, cause: str) -> None:
         """The name has no address to connect to."""

@@ -34,6 +34,7 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
+from tests.support.waiting import until
 
 PLUGINS = "tests.fakes.plugins"
 TOPIC = "orders"
@@ -414,6 +415,20 @@ def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
         assert producer.metrics()["connection-creation-total"] == 2
         assert producer.batch_totals() == (3, producer.metrics()["batch-byte-total"])
     assert not producer.can_go_on(60_000)
+
+
+@pytest.mark.parametrize("is_resting", [False, True])
+def test_a_resting_producer_warns_of_no_lost_connection(is_resting: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), EmbeddedCluster() as gone:
+        producer = make(gone)
+        producer.send(ProducerRecord("rested", b"v", partition=0)).get(10_000)
+        if is_resting:
+            producer.rest()
+        gone.stop()
+        until("the loss is noticed", lambda: any("other side" in record.getMessage() for record in caplog.records))
+        producer.close(0)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert any("other side" in text for text in warnings) is not is_resting
 
 
 @pytest.mark.behaviour("KafkaProducer", "close() in a callback does not wait for itself")
