@@ -345,7 +345,7 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
 
     def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with worker_process.task(tuned=options.tune_python_workers):
-            from kafka_sink.spark.driver.placing import with_partitions
+            from kafka_sink.spark.task.placing import with_partitions
 
             yield from with_partitions(batches, options)
 
