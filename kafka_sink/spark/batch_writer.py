@@ -18,7 +18,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.options import ExactlyOnce, SinkOptions
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
 
@@ -60,11 +60,9 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
     A data source cannot group rows by Kafka partition, so each task has its own transaction.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
-        if options.txn_app_id is None or options.txn_version is None:
-            raise RuntimeError("a numbered write without txnAppId and txnVersion passed the check of options")
-        self._version = options.txn_version
-        self._write = TransactionalWrite(options, options.txn_app_id, APPLICATION)
+    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnce, version: int) -> None:
+        self._version = version
+        self._write = TransactionalWrite(options, exactly_once, APPLICATION)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""

@@ -69,15 +69,14 @@ def _parse(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
-    sink = options.transactional_id_prefix or options.txn_app_id
-    progress_topic = options.progress_topic or options.topic
+    once = options.exactly_once
     own = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
     return CheckTarget(
         options.producer_properties,
         tuple(dict.fromkeys([*own, *topics])),
         None
-        if sink is None or progress_topic is None
-        else ExactlyOnceTarget(sink, progress_topic, options.transaction_timeout_ms, options.two_phase_commit),
+        if once is None
+        else ExactlyOnceTarget(once.name, once.progress_topic, options.transaction_timeout_ms, once.two_phase),
         KAFKA_PREFIX,
         ()
         if options.topic_partitions is None

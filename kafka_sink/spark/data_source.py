@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
 from kafka_sink.spark.driver.before_write import prepared
-from kafka_sink.spark.options import EXACTLY_ONCE, parse_options
+from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
@@ -49,9 +49,10 @@ class KafkaliteDataSource(DataSource):
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
             options = prepared(schema, options)
-            if options.txn_app_id is None:
+            once = options.exactly_once
+            if once is None or once.version is None:
                 return KafkaliteBatchWriter(options)
-            return KafkaliteNumberedBatchWriter(options)
+            return KafkaliteNumberedBatchWriter(options, once, once.version)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -64,6 +65,6 @@ class KafkaliteDataSource(DataSource):
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):
             options = prepared(schema, options)
-            if options.delivery_guarantee == EXACTLY_ONCE:
-                return KafkaliteExactlyOnceStreamWriter(options)
-            return KafkaliteStreamWriter(options)
+            if options.exactly_once is None:
+                return KafkaliteStreamWriter(options)
+            return KafkaliteExactlyOnceStreamWriter(options, options.exactly_once)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
@@ -45,7 +45,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.options import FAIL, SinkOptions, parse_options
+from kafka_sink.spark.options import ExactlyOnce, SinkOptions, parse_options
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
@@ -202,21 +202,22 @@ class _Batch:
 def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
     options = prepared(df.schema, options)
     started_ms = SYSTEM_CLOCK.monotonic_ms()
-    named = {"sink": options.txn_app_id, "version": options.txn_version} if options.txn_app_id is not None else {}
+    once = options.exactly_once
+    named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": once.version}
     try:
-        if options.txn_app_id is None:
+        if once is None or once.version is None:
             result = _write_at_least_once(df, options, batch)
         elif atomic:
-            result = _write_atomically(df, options, batch)
+            result = _write_atomically(df, options, once, once.version, batch)
         else:
-            result = _write_in_parallel(df, options, batch)
+            result = _write_in_parallel(df, options, once, once.version, batch)
     except Exception as error:
         publish_failure((), options, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
         raise
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
     if decision == "skipped":
-        warn_of_skipped(options.txn_app_id, options.txn_version, result.doubt)
+        warn_of_skipped(named.get("sink"), named.get("version"), result.doubt)
     commit_ms = ended_ms - result.written_ms
     report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
     publish(report, options, _input_files(df) if lineage.is_configured() else ())
@@ -260,10 +261,11 @@ def _write_at_least_once(df: DataFrame, options: SinkOptions, batch: _Batch) -> 
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
-def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
-    name, version = _number_of(options)
+def _write_in_parallel(
+    df: DataFrame, options: SinkOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+) -> _Result:
     writer = batch.writer
-    sink = sink_of(options, name)
+    sink = sink_of(options, exactly_once)
     plan = replace(sink.plan(writer), offsets=batch.offsets)
     if not plan.must_write(version, writer, batch.numbers):
         return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.doubt(version))
@@ -280,23 +282,20 @@ def _write_in_parallel(df: DataFrame, options: SinkOptions, batch: _Batch) -> _R
     return _Result(commits, 1, written_ms)
 
 
-def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
-    if options.two_phase_commit:
+def _write_atomically(
+    df: DataFrame, options: SinkOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+) -> _Result:
+    if exactly_once.two_phase:
         raise ConfigError(
             "option kafka.transaction.two.phase.commit.enable=true is for a transaction for each task: with "
             "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
         )
     require_local_checkpoint(df)
-    name, version = _number_of(options)
-    writer = batch.writer
-    topic = options.progress_topic or options.topic
-    if topic is None:
-        raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
+    writer, timeout_ms = batch.writer, options.transaction_timeout_ms
     client = shared_client(options.producer_properties)
-    steps = DriverSteps(client, name, topic, timeout_ms=options.transaction_timeout_ms, topics=options.topics)
-    sink = AtomicSink(steps)
-    # The tasks that place the rows also turn them into payloads, and sort out the bad ones.
-    placed_options = replace(options, formats=(), on_bad_row=FAIL, is_placed=True)
+    name, topic = exactly_once.name, exactly_once.progress_topic
+    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=timeout_ms, topics=options.topics))
+    placed_options = options.placed()
     last: list[TaskCommit] = []
     written_ms = 0
 
@@ -322,12 +321,6 @@ def _write_atomically(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Re
 
     outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
     return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.doubt)
-
-
-def _number_of(options: SinkOptions) -> tuple[str, int]:
-    if options.txn_app_id is None or options.txn_version is None:
-        raise ConfigError("an application's name and a version belong together: set both or none")
-    return options.txn_app_id, options.txn_version
 
 
 def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:

@@ -154,6 +154,20 @@ class WantedFormat:
 
 
 @dataclass(frozen=True)
+class ExactlyOnce:
+    """A delivery that is committed once: the sink's *name*, and the topic under whose name its progress is stored.
+
+    *version* is the number of a batch write; None for a stream, whose batches Spark numbers. With *two_phase* the
+    transactions of tasks never time out (transaction.two.phase.commit.enable).
+    """
+
+    name: str
+    progress_topic: str
+    version: int | None
+    two_phase: bool
+
+
+@dataclass(frozen=True)
 class SinkOptions:
     """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
 
@@ -323,8 +337,8 @@ class SinkOptions:
     #: The formats of the columns, once these are known.
     formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: transaction.two.phase.commit.enable: the transactions of tasks never time out.
-    two_phase_commit: bool = False
+    #: None: at least once.
+    exactly_once: ExactlyOnce | None = None
     #: The rows have passed the tasks that place them: they are payloads with their partitions, bad rows among them.
     is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
@@ -361,11 +375,16 @@ class SinkOptions:
 
     @property
     def transaction_timeout_ms(self) -> int | None:
-        """The time-out set by the user; None for the longest that the brokers allow."""
+        """The time-out set by the user, read where it is used (it may be a reference); None for the longest that the
+        brokers allow."""
         if self.producer_properties["transaction.timeout.ms"] == SINK_DEFAULTS["transaction.timeout.ms"]:
             return None
         given: int = c.read_one(ProducerConfig, "transaction.timeout.ms", self.producer_properties)
         return given
+
+    def placed(self) -> SinkOptions:
+        """For the tasks that get the rows as payloads with their partitions, and the bad ones sorted out."""
+        return replace(self, formats=(), on_bad_row=FAIL, is_placed=True)
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
@@ -410,12 +429,11 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
         producer_properties={**SINK_DEFAULTS, **kafka_values},
         registry_properties=registry_values,
         checkpoint_location=checkpoint,
-        two_phase_commit=two_phase,
     )
     _check_topic(merged)
     _check_formats(merged)
     _check_bad_rows(merged)
-    _check_guarantee(merged, is_stream=is_stream)
+    merged = replace(merged, exactly_once=_exactly_once(merged, is_stream=is_stream, two_phase=two_phase))
     if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
             "option asyncProgressTrackingEnabled cannot be used with deliveryGuarantee=exactly-once: Spark then "
@@ -551,14 +569,17 @@ def _take_two_phase(kafka_values: dict[str, str]) -> bool:
     return two_phase
 
 
-def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
-    """:raises ConfigError: if options of exactly-once writes contradict each other."""
+def _exactly_once(options: SinkOptions, *, is_stream: bool, two_phase: bool) -> ExactlyOnce | None:
+    """What an exactly-once write needs; None if it is at least once.
+
+    :raises ConfigError: if options of exactly-once writes contradict each other.
+    """
     if is_stream:
         _check_stream_name(options)
     else:
         _check_batch_number(options)
     sink = options.transactional_id_prefix or options.txn_app_id
-    if sink is None and options.two_phase_commit:
+    if sink is None and two_phase:
         raise ConfigError(
             f"option {KAFKA_PREFIX}{_TWO_PHASE}=true has no effect at least once; set deliveryGuarantee=exactly-once "
             "and transactionalIdPrefix (a stream), or txnAppId and txnVersion (a batch), or remove it"
@@ -566,8 +587,9 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
     if sink is None:
         if options.progress_topic is not None:
             raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")
-        return
-    if (options.progress_topic or options.topic) is None:
+        return None
+    progress_topic = options.progress_topic or options.topic
+    if progress_topic is None:
         raise ConfigError(
             "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
             "existing topic (nothing is written to it)"
@@ -579,6 +601,7 @@ def _check_guarantee(options: SinkOptions, *, is_stream: bool) -> None:
                 f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
                 "remove it"
             )
+    return ExactlyOnce(sink, progress_topic, options.txn_version, two_phase)
 
 
 def _check_stream_name(options: SinkOptions) -> None:

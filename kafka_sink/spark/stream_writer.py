@@ -21,7 +21,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.options import ExactlyOnce, SinkOptions
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
 from kafka_sink.spark.task.worker_process import worker_process
@@ -62,15 +62,13 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        if options.transactional_id_prefix is None:
-            raise RuntimeError("an exactly-once stream without transactionalIdPrefix passed the check of options")
+    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnce) -> None:
         self._numbers = numbers_of_a_query(options)
         # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
         # the query that does.
         query = query_of(options.checkpoint_location)
         writer = query and f"query {query}"
-        self._write = TransactionalWrite(options, options.transactional_id_prefix, writer, of_query=True)
+        self._write = TransactionalWrite(options, exactly_once, writer, of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

@@ -68,7 +68,8 @@ def _event(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str
     facets: dict[str, Any] = {}
     if failed:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python", producer=_PRODUCER)
-    name = options.txn_app_id or options.transactional_id_prefix or f"kafkalite.{options.topic or 'topics'}"
+    once = options.exactly_once
+    name = once.name if once is not None else f"kafkalite.{options.topic or 'topics'}"
     return RunEvent(
         eventTime=datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC).isoformat(),
         producer=_PRODUCER,

@@ -27,7 +27,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.options import ExactlyOnce, SinkOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
@@ -52,12 +52,15 @@ class PlanError(ExactlyOnceError, pickle.PicklingError):
 
 
 class TransactionalWrite:
-    """One batch of the sink *name*, with its *writer* if that is known before the tasks run. *of_query*: the batch is
-    numbered by a query, which records the planned offsets in its checkpoint."""
+    """One batch that is committed once, with its *writer* if that is known before the tasks run. *of_query*: the batch
+    is numbered by a query, which records the planned offsets in its checkpoint."""
 
-    def __init__(self, options: SinkOptions, name: str, writer: str | None = None, *, of_query: bool = False) -> None:
+    def __init__(
+        self, options: SinkOptions, exactly_once: ExactlyOnce, writer: str | None = None, *, of_query: bool = False
+    ) -> None:
         self._options = options
-        self._name = name
+        self._exactly_once = exactly_once
+        self._name = exactly_once.name
         self._writer = writer
         self._of_query = of_query
         self._plan: Plan | None = None
@@ -73,7 +76,7 @@ class TransactionalWrite:
         return self.__dict__
 
     def _new_plan(self) -> Plan:
-        sink = sink_of(self._options, self._name)
+        sink = sink_of(self._options, self._exactly_once)
         if not self._of_query:
             return sink.plan(self._writer)
         reading = OffsetsReading(self._options.checkpoint_location)
@@ -122,7 +125,7 @@ class TransactionalWrite:
             warn_of_skipped(self._name, version, commits[0].doubt)
             publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options)
             return
-        sink = sink_of(self._options, self._name)
+        sink = sink_of(self._options, self._exactly_once)
         written = transactions_to_commit(sink, plan, commits, self._options)
         sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
@@ -173,11 +176,8 @@ def numbers_of_a_query(options: SinkOptions) -> BatchNumbering:
     return BatchNumbering.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else BatchNumbering.OF_A_QUERY
 
 
-def sink_of(options: SinkOptions, name: str) -> ParallelSink:
-    """The sink *name* of these options."""
-    topic = options.progress_topic or options.topic
-    if topic is None:
-        raise RuntimeError("an exactly-once write without a progress topic passed the check of options")
+def sink_of(options: SinkOptions, exactly_once: ExactlyOnce) -> ParallelSink:
+    """The sink that commits once as *exactly_once* says."""
     # The planner of other writes starts without importing the protocol and its dependencies.
     from kafka_sink.exactly_once.driver_steps import DriverSteps
     from kafka_sink.exactly_once.parallel import ParallelSink
@@ -187,10 +187,10 @@ def sink_of(options: SinkOptions, name: str) -> ParallelSink:
     return ParallelSink(
         DriverSteps(
             client,
-            name,
-            topic,
+            exactly_once.name,
+            exactly_once.progress_topic,
             timeout_ms=options.transaction_timeout_ms,
-            two_phase=options.two_phase_commit,
+            two_phase=exactly_once.two_phase,
             topics=options.topics,
         )
     )

@@ -137,7 +137,7 @@ def _origin(options: SinkOptions) -> list[tuple[str, str]]:
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     version = None if options.txn_version is None else str(options.txn_version)
     return [
-        ("sink", options.transactional_id_prefix or options.txn_app_id or ""),
+        ("sink", options.exactly_once.name if options.exactly_once is not None else ""),
         ("query.id", query or ""),
         ("batch.id", batch or version or ""),
         ("task", "0" if context is None else str(context.partitionId())),

@@ -64,6 +64,12 @@ def test_options_spark_adds_to_a_stream_are_ignored() -> None:
     assert timed.transaction_timeout_ms == 60_000
 
 
+def exactly_once_writer() -> KafkaliteExactlyOnceStreamWriter:
+    options = parse_options(EXACTLY_ONCE, is_stream=True)
+    assert options.exactly_once is not None
+    return KafkaliteExactlyOnceStreamWriter(options, options.exactly_once)
+
+
 def make_commit(**more: object) -> TransactionalCommit:
     return TransactionalCommit(0, 0, 0, 0, 0, 0, 0, 0, {}, writer="query", **more)  # type: ignore[arg-type]
 
@@ -76,17 +82,16 @@ def make_commit(**more: object) -> TransactionalCommit:
 )
 @pytest.mark.parametrize("guarantee", [REQUIRED, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[str, str]) -> None:
-    options = parse_options(guarantee, is_stream=True)
-    kind = KafkaliteExactlyOnceStreamWriter if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter
+    writer = exactly_once_writer() if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter(parse_options(guarantee))
     with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not pass rows .* they are LOST"):
-        kind(options).commit([None, None], 3)
+        writer.commit([None, None], 3)
 
 
 @pytest.mark.behaviour(
     "Sink options and commit messages", "Messages of another version, or without a transaction, are never committed"
 )
 def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
+    writer = exactly_once_writer()
     for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
         with pytest.raises(ExactlyOnceError, match="do not all belong to version 3"):
             writer.commit(messages, 3)
@@ -98,7 +103,7 @@ def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
     "Sink options and commit messages", "A version that was committed before needs no cluster, and says so"
 )
 def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
+    writer = exactly_once_writer()
     with caplog.at_level(logging.WARNING):
         writer.commit([make_commit(version=3)], 3)
         writer.commit([replace(make_commit(version=3), doubt="of the fog")], 3)
@@ -109,7 +114,7 @@ def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.Lo
 
 @pytest.mark.behaviour("Sink options and commit messages", "abort() touches nothing")
 def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) -> None:
-    writer = KafkaliteExactlyOnceStreamWriter(parse_options(EXACTLY_ONCE, is_stream=True))
+    writer = exactly_once_writer()
     with caplog.at_level(logging.WARNING):
         writer.abort([make_commit(version=3), None], 3)
     assert "1 of 2 tasks had finished" in caplog.text

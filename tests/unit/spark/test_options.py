@@ -167,7 +167,7 @@ def test_a_broken_address_is_refused_before_any_task() -> None:
 
 
 def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
-    assert len(pickle.dumps(parse_options(REQUIRED))) < 750
+    assert len(pickle.dumps(parse_options(REQUIRED))) < 800
 
 
 @pytest.mark.behaviour("Schema registry", "Tasks do not get the registry's options, which may have secrets")
