@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from kafka_sink.common.files import between_marks
+from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
-from kafka_sink.formats.encoders import derived_format, encoder_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
 from kafka_sink.spark.arrow_types import arrow_type
@@ -100,7 +100,7 @@ def type_table() -> str:
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
         arrow = arrow_type(kind, "value")
-        derived = json.loads(derived_format(AVRO, arrow, "value").schema)
+        derived = json.loads(format_of(AVRO).derived(arrow, "value").schema)
         others = ", ".join(_shown(each) for each in _AVRO if _shown(each) != _shown(derived) and _fits(each, arrow))
         cells = (f"`{kind.simpleString()}`", _shown(derived), others, _in_protobuf(arrow), _in_json(arrow, example))
         lines.append(f"| {' | '.join(cells)} |")
@@ -111,7 +111,7 @@ def _in_protobuf(arrow: pa.DataType) -> str:
     """The derived type of a field, and the others that a given message may have."""
     row = pa.struct([pa.field("a", arrow)])
     try:
-        text = derived_format(PROTOBUF, row, "value").schema
+        text = format_of(PROTOBUF).derived(row, "value").schema
         declared = next(line for line in text.splitlines() if line.endswith(" a = 1;") and line.startswith("  "))
         derived = declared.removesuffix(" a = 1;").removeprefix("  ").removeprefix("optional ")
         derived = "message" if pa.types.is_struct(arrow) else derived
@@ -132,7 +132,7 @@ def _is_field(field: Field, row: pa.DataType) -> bool:
     known = {name: Message(name, ()) for name in (TIMESTAMP, DURATION)}
     schema = Schema("M", (0,), {"M": Message("M", (field,)), **known}, {"e": Enum("e", (("A", 0),))})
     try:
-        encoder_of(ColumnFormat("value", PROTOBUF, "", messages=schema), row)
+        format_of(PROTOBUF).encoder(ColumnFormat("value", PROTOBUF, "", messages=schema), row)
     except FormatError:
         return False
     return True
@@ -141,9 +141,9 @@ def _is_field(field: Field, row: pa.DataType) -> bool:
 def _in_json(arrow: pa.DataType, example: Any) -> str:
     """The *example* as JSON, and the type in the JSON Schema."""
     try:
-        declared = json.loads(derived_format(JSON, arrow, "value").schema)
+        declared = json.loads(format_of(JSON).derived(arrow, "value").schema)
         form = ColumnFormat("value", JSON, "")
-        (payload,) = encoder_of(form, arrow).encode(pa.array([example], arrow)).to_pylist()
+        (payload,) = format_of(form.name).encoder(form, arrow).encode(pa.array([example], arrow)).to_pylist()
     except FormatError:
         return "– | –"
     notes = "".join(f" ({declared[name]})" for name in ("format", "contentEncoding") if name in declared)
@@ -152,7 +152,7 @@ def _in_json(arrow: pa.DataType, example: Any) -> str:
 
 def _fits(avro: Any, arrow: Any) -> bool:
     try:
-        encoder_of(ColumnFormat("value", AVRO, json.dumps(avro)), arrow)
+        format_of(AVRO).encoder(ColumnFormat("value", AVRO, json.dumps(avro)), arrow)
     except FormatError:
         return False
     return True

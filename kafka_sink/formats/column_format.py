@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.formats.protobuf.schema import Schema
-
 AVRO: Final = "avro"
 JSON: Final = "json"
 PROTOBUF: Final = "protobuf"
@@ -22,14 +20,15 @@ FORMATS: Final = (AVRO, JSON, PROTOBUF)
 class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
-    The schema of JSON is empty where nobody is told of one. *messages* are those that the schema of Protobuf declares.
+    The schema of JSON is empty where nobody is told of one. *messages* are those that the schema of Protobuf declares
+    (:class:`~kafka_sink.formats.protobuf.schema.Schema`).
     """
 
     column: str
     name: str
     schema: str
     prefix: bytes = b""
-    messages: Schema | None = None
+    messages: object = None
 
 
 class ColumnEncoder(Protocol):

@@ -22,7 +22,7 @@ from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.avro.reading import DatumReader
-from kafka_sink.formats.encoders import encoder_of, given_format
+from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.reading import check_json
 
@@ -186,7 +186,7 @@ _ROWS: Final = pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64())
 def _use(form: str, schema: str) -> None:
     """Use *schema* for rows; it may be refused."""
     try:
-        encoder_of(given_format(form, schema, _ROWS.type, "value", None), _ROWS.type).encode(_ROWS)
+        format_of(form).encoder(format_of(form).given(schema, _ROWS.type, "value"), _ROWS.type).encode(_ROWS)
     except (FormatError, SerializationError):
         return
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.formats.encoders import record_name, registered_schema
 from kafka_sink.registry.client import RegisteredSchema, RegistryClient
 from kafka_sink.registry.subjects import subject_name
 
@@ -42,6 +42,6 @@ def registered(registry: RegistryClient, written: TypedColumn, given: ColumnForm
     kind = written.form.upper()
     if given is None:
         return registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
-    subject = subject_name(strategy, written.column, written.topic, record_name(given))
+    subject = subject_name(strategy, written.column, written.topic, format_of(given.name).record_name(given))
     ask: Callable[[str, str, str], int] = registry.register if registry.config.auto_register else registry.id_of
-    return RegisteredSchema(ask(subject, registered_schema(given), kind), given.schema)
+    return RegisteredSchema(ask(subject, format_of(given.name).registered_schema(given), kind), given.schema)

@@ -44,21 +44,21 @@ def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
     # Only writes with a format load Arrow in this process.
-    from kafka_sink.formats.encoders import derived_format, encoder_of, given_format
+    from kafka_sink.formats.by_name import format_of
 
     column, name = wanted.column, wanted.name
     latest = None if registry is None else registry.latest(column, name)
     if latest is not None:
-        ready = given_format(name, latest.schema, kind, column, wanted.message)
+        ready = format_of(name).given(latest.schema, kind, column, wanted.message)
     elif wanted.schema is not None:
-        ready = given_format(name, schema_text(wanted), kind, column, wanted.message)
+        ready = format_of(name).given(schema_text(wanted), kind, column, wanted.message)
     elif name == JSON and registry is None:
         # JSON needs no schema to be written or read.
         ready = ColumnFormat(column, name, "")
     else:
-        ready = derived_format(name, kind, column)
+        ready = format_of(name).derived(kind, column)
     # Refuses what the tasks could not write.
-    encoder_of(ready, kind)
+    format_of(name).encoder(ready, kind)
     if registry is None:
         return ready
     schema_id = registry.id_of(ready) if latest is None else latest.schema_id
@@ -67,7 +67,11 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
 
 def _position(form: ColumnFormat) -> bytes:
     """Where the message stands in the schema: Protobuf's payloads have it after the id."""
-    return b"" if form.messages is None else message_position(form.messages.position)
+    if form.name != PROTOBUF:
+        return b""
+    from kafka_sink.formats.protobuf.column import messages_of
+
+    return message_position(messages_of(form).position)
 
 
 def _arrow_type(kind: DataType, column: str) -> pa.DataType:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.subjects import subject_name
@@ -62,9 +62,9 @@ class Registration:
             column.
         """
         # Only writes with a registry load the formats here.
-        from kafka_sink.formats.encoders import record_name, registered_schema
+        from kafka_sink.formats.by_name import format_of
 
-        record, schema = record_name(form), registered_schema(form)
+        record, schema = format_of(form.name).record_name(form), format_of(form.name).registered_schema(form)
         subject = subject_name(self._strategy(form.column), form.column, self.topic, record)
         if (subject, schema) not in self._ids:
             self._ids[subject, schema] = self._ask(form, schema, subject)
@@ -119,9 +119,12 @@ def registration_of(options: SinkOptions) -> Registration | None:
 
 def _column_of(refusal: str, form: ColumnFormat) -> str:
     """The path of the column that a registry's refusal points to, as far as it can be followed."""
-    if form.messages is not None:
+    if form.name == PROTOBUF:
+        from kafka_sink.formats.protobuf.column import messages_of
+
         match = _FIELD_POINTER.search(refusal)
-        message = form.messages.messages[form.messages.root]
+        declared = messages_of(form)
+        message = declared.messages[declared.root]
         # Of a message within another one the registry does not say where it is used.
         is_root = match is not None and message.name in (match[1], f"{message.name.rpartition('.')[0]}.{match[1]}")
         names = [each.name for each in message.fields if match and is_root and each.number == int(match[2])]

@@ -19,8 +19,8 @@ from pyspark import TaskContext
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import RowError, RowTooLargeError
+from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import JSON, ColumnFormat
-from kafka_sink.formats.encoders import encoder_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.kinds import is_text
 from kafka_sink.producer.config import ProducerConfig
@@ -160,7 +160,7 @@ def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
     if _is_bytes(column.type):
         return column, ""
     try:
-        return encoder_of(ColumnFormat(name, JSON, ""), column.type).encode(column), JSON
+        return format_of(JSON).encoder(ColumnFormat(name, JSON, ""), column.type).encode(column), JSON
     except (FormatError, RowError):
         # What JSON does not have, such as intervals.
         return pa.array([str(each) if each.is_valid else None for each in column], pa.string()), _TEXT

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
-from kafka_sink.formats.encoders import encoder_of
 
 
 class Payloads:
@@ -29,7 +29,7 @@ class Payloads:
             index = batch.schema.get_field_index(each.column)
             rows = batch.column(index)
             if each.column not in self._encoders:
-                self._encoders[each.column] = encoder_of(each, rows.type)
+                self._encoders[each.column] = format_of(each.name).encoder(each, rows.type)
             payloads = self._encoders[each.column].encode(rows, each.prefix)
             batch = batch.set_column(index, each.column, payloads)
         return batch

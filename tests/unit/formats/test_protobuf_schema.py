@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.formats.column_format import PROTOBUF
-from kafka_sink.formats.encoders import derived_format, encoder_of, given_format, registered_schema
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.column import FORMAT
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import descriptors, read_schema
 from kafka_sink.formats.protobuf.parsing import parse_schema
@@ -203,10 +202,10 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
     assert parse_schema(read_schema(described)) == parse_schema(text)
     assert parse_schema(text, "Part").root == "p.Part"
     kind = struct(("n", pa.int32()))
-    alone = descriptors(registered_schema(given_format(PROTOBUF, text, kind, "key", "Part"))).file
+    alone = descriptors(FORMAT.registered_schema(FORMAT.given(text, kind, "key", "Part"))).file
     assert [each.name for each in alone] == ["part.proto"]
     with pytest.raises(FormatError, match=r"column 'key': the Protobuf schema imports part.proto, and schemas with"):
-        registered_schema(given_format(PROTOBUF, text, kind, "key"))
+        FORMAT.registered_schema(FORMAT.given(text, kind, "key"))
     whole.write_text("not a descriptor")
     with pytest.raises(FormatError, match="is no descriptor set"):
         read_schema(whole.rename(tmp_path / "whole.bin"))
@@ -227,14 +226,14 @@ def test_descriptor_without_what_it_imports_is_refused() -> None:
 def test_tasks_and_derived_schemas_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = struct(("id", pa.int64()))
     text = 'syntax = "proto3"; message M { optional int64 id = 1; }'
-    given = pickle.dumps(given_format(PROTOBUF, text, kind, "value"))
+    given = pickle.dumps(FORMAT.given(text, kind, "value"))
     for module in [each for each in sys.modules if each.partition(".")[0] in ("google", "grpc_tools")]:
         monkeypatch.delitem(sys.modules, module)
     for module in ("google", "grpc_tools"):
         monkeypatch.setitem(sys.modules, module, None)
     rows = pa.array([{"id": 5}], kind)
-    for form in (pickle.loads(given), derived_format(PROTOBUF, kind, "value")):
-        assert encoder_of(form, kind).encode(rows).to_pylist() == [b"\x08\x05"]
+    for form in (pickle.loads(given), FORMAT.derived(kind, "value")):
+        assert FORMAT.encoder(form, kind).encode(rows).to_pylist() == [b"\x08\x05"]
 
 
 @pytest.mark.behaviour("Protobuf", "Without the extra a given schema is refused with what to install")

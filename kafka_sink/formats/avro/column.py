@@ -1,0 +1,36 @@
+"""A column in Avro; see :class:`kafka_sink.formats.by_name.Format`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.encoder import AvroEncoder
+from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.schema import Record
+from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
+
+
+class AvroFormat:
+    """Schemas are JSON texts."""
+
+    def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
+        return AvroEncoder(form.schema, kind, form.column)
+
+    def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
+        return ColumnFormat(column, AVRO, derive_schema(kind, column))
+
+    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+        return ColumnFormat(column, AVRO, schema)
+
+    def record_name(self, form: ColumnFormat) -> str | None:
+        schema = parse_schema(form.schema)
+        return schema.name if isinstance(schema, Record) else None
+
+    def registered_schema(self, form: ColumnFormat) -> str:
+        return form.schema
+
+
+FORMAT: Final = AvroFormat()

@@ -1,0 +1,52 @@
+"""The formats by their names. Each is one object, ``FORMAT`` in the module ``column`` of its package.
+
+Called on the driver, which checks a column by creating its encoder, and in the tasks. Only formats in use are loaded.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
+
+
+class Format(Protocol):
+    """What a format does with a column. A new one needs a package with such an object, and its name in
+    :data:`~kafka_sink.formats.column_format.FORMATS`."""
+
+    def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
+        """What encodes rows of the type *kind*.
+
+        :raises FormatError: if the schema is invalid, or the column does not fit it; the text names the column.
+        """
+
+    def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
+        """*column* by the schema for rows of the type *kind*.
+
+        :raises FormatError: if a type has no counterpart; the text names the column.
+        """
+
+    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+        """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
+
+        :raises FormatError: if *schema* is invalid, or lacks the message. Whether the rows fit it is checked here for
+            JSON, and by the encoder for the others.
+        """
+
+    def record_name(self, form: ColumnFormat) -> str | None:
+        """The full name of the record that the schema describes; None if it describes none."""
+
+    def registered_schema(self, form: ColumnFormat) -> str:
+        """The schema as a registry gets it.
+
+        :raises FormatError: if it cannot be registered; the text names the column.
+        """
+
+
+def format_of(name: str) -> Format:
+    """The format *name*, one of :data:`~kafka_sink.formats.column_format.FORMATS`."""
+    found: Format = import_module(f"kafka_sink.formats.{name}.column").FORMAT
+    return found

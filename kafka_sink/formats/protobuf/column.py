@@ -1,0 +1,51 @@
+"""A column in Protobuf; see :class:`kafka_sink.formats.by_name.Format`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
+from kafka_sink.formats.protobuf.schema import Schema
+
+
+class ProtobufFormat:
+    """Schemas are texts of proto files, compiled on the driver; the tasks get the messages."""
+
+    def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
+        return ProtobufEncoder(messages_of(form), kind, form.column)
+
+    def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
+        from kafka_sink.formats.protobuf.derived import derive_schema
+
+        derived = derive_schema(kind, column)
+        return ColumnFormat(column, PROTOBUF, derived.text, messages=derived.schema)
+
+    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+        from kafka_sink.formats.protobuf.parsing import parse_schema
+
+        return ColumnFormat(column, PROTOBUF, schema, messages=parse_schema(schema, message))
+
+    def record_name(self, form: ColumnFormat) -> str | None:
+        return messages_of(form).root
+
+    def registered_schema(self, form: ColumnFormat) -> str:
+        from kafka_sink.formats.protobuf.parsing import registered_text
+
+        try:
+            return registered_text(form.schema, messages_of(form).root)
+        except FormatError as error:
+            raise FormatError(f"column '{form.column}': {error}") from None
+
+
+def messages_of(form: ColumnFormat) -> Schema:
+    """The messages that the schema declares. :raises ValueError: if the column was not made by this format."""
+    if not isinstance(form.messages, Schema):
+        raise ValueError(f"column {form.column!r} has no messages of Protobuf")
+    return form.messages
+
+
+FORMAT: Final = ProtobufFormat()
