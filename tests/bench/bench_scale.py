@@ -190,7 +190,7 @@ def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
         ("snapshot of the metadata", "CPU", f"{metadata.snapshot_ms:,.0f} ms"),
         ("memory of a worker for the metadata", "", f"{metadata.kept_bytes / _MIB:,.0f} MiB"),
         ("peak memory of decoding", "", f"{metadata.peak_bytes / _MIB:,.0f} MiB"),
-        ("commit message of a task", "1 kB + 44 bytes per partition", f"{message:,.0f} bytes"),
+        ("commit message of a task", "1 kB + 38 bytes per partition", f"{message:,.0f} bytes"),
         ("all commit messages on the driver", "tasks × message", f"{shape.tasks * message / _MIB:,.0f} MiB"),
     ]
 

@@ -42,7 +42,8 @@ def test_pages_show_a_real_kafka(real_kafka: RealKafka) -> None:
         assert f'<td><a href="/topics/{name}">{name}</a></td><td class="n">2</td><td class="n">1</td>' in page("topics")
         assert "<code>value</code>" in page(f"topics/{name}?key=ke")
         assert (
-            '<td>Empty</td><td class="n">0</td><td class="n">1</td>' in page("groups").partition(f">{name}-readers<")[2]
+            '<td class="word">Empty</td><td class="n">0</td><td class="n">1</td>'
+            in page("groups").partition(f">{name}-readers<")[2]
         )
         assert "Ongoing" in page("transactions").partition(f'"id">{name}<')[2]
         producer.abort_transaction()

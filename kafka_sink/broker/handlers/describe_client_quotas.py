@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.authorization import is_refused
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -27,9 +27,8 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeClientQuotasRequest]) -> None:
     """Answer that no entity has a quota of its own; or what is wrong with the filter."""
-    if is_refused(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
-        return
     try:
+        require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         _check(request.body.components)
     except ApiError as error:
         failed = DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)

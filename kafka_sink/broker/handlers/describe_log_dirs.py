@@ -6,9 +6,10 @@ import shutil
 from collections import defaultdict
 from typing import Final
 
-from kafka_sink.broker.handlers.authorization import is_refused
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_log_dirs import (
@@ -25,7 +26,10 @@ VERSIONS: Final = VersionRange(1, 5)
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeLogDirsRequest]) -> None:
     """Answer with the partitions of which this node has a replica; nodes share one directory."""
-    if is_refused(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        request.respond(DescribeLogDirsResponse(error_code=error.code))
         return
     named = request.body.topics
     wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}

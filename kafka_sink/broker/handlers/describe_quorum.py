@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.authorization import is_refused
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
-from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -30,7 +30,10 @@ _FIRST_WITH_NODES: Final = 2
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeQuorumRequest]) -> None:
     """Answer for the partition of the metadata; every other one has no quorum."""
-    if is_refused(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        request.respond(DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
         return
     asked = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
     if asked == [(_METADATA, [0])]:

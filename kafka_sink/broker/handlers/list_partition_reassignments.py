@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.authorization import is_refused
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 from kafka_sink.protocol.schema import VersionRange
 
@@ -19,8 +22,19 @@ VERSIONS: Final = VersionRange(0, 0)
 
 def handle(context: BrokerContext, request: ApiRequest[ListPartitionReassignmentsRequest]) -> None:
     """Answer that none is under way."""
-    if not is_refused(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        request.respond(ListPartitionReassignmentsResponse(error_message=None))
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        answer = ListPartitionReassignmentsResponse(error_message=None)
+    except ApiError as error:
+        # As Kafka does: with what was asked for, and nothing known of it.
+        named = [
+            OngoingTopicReassignment(
+                topic.name, [OngoingPartitionReassignment(index) for index in topic.partition_indexes]
+            )
+            for topic in request.body.topics or ()
+        ]
+        answer = ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=named)
+    request.respond(answer)
 
 
 API: Final = ApiHandler(ApiKey.LIST_PARTITION_REASSIGNMENTS, VERSIONS, handle)
