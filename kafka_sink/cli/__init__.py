@@ -1,1 +1,4 @@
-"""The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify."""
+"""The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify, check, acls, report, ui.
+
+It owns options, output and exit codes, on the main thread. It must not hold what a library user needs as well.
+"""

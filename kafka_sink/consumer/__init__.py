@@ -1,1 +1,4 @@
-"""Reads partitions, for the ``kafkalite consume`` command, for checks and for tests; without consumer groups."""
+"""Reads partitions, for the ``kafkalite consume`` command, for checks and for tests.
+
+It owns the position in each partition, on the caller's thread. It must not join a group.
+"""

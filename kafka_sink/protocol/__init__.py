@@ -1,1 +1,4 @@
-"""Layer 1: encodes and decodes Kafka's messages. Uses no sockets, threads or clocks; imports only ``common``."""
+"""Layer 1: encodes and decodes Kafka's messages, which are declared as data.
+
+Pure, on any thread. Uses no sockets, threads or clocks; imports only ``common``.
+"""

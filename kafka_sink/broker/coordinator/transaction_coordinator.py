@@ -1,9 +1,9 @@
 """The transaction coordinator: the producers of transactional ids, the states of transactions, and their completion.
 
-There is one object for all nodes. Request handlers call it, and the timer's thread for work without a
-request: timed-out transactions, markers to retry, and expired transactional ids. A lock guards the states; a state is
-in the file before it is visible, so a kill at any time does not change an acknowledged result. The lock must not be
-held while markers are written, and a decision must never be revoked: from Prepare on, only the markers are missing.
+There is one object for all nodes. Request handlers call it, and the timer's thread for work without a request:
+timed-out transactions, markers to retry, and expired transactional ids. A lock guards the states; a state is in the
+file before it is visible, so a kill at any time does not change an acknowledged result. The lock must not be held while
+markers are written, and a decision must never be revoked: from Prepare on, only the markers are missing.
 
 Source: KIP-98, KIP-360, KIP-664, KIP-890; apache/kafka ``TransactionCoordinator`` and ``TransactionStateManager``.
 """
