@@ -17,6 +17,7 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
+from kafka_sink.broker.network.client_quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
@@ -219,12 +220,20 @@ class EmbeddedCluster:
         return render_prometheus(self.metrics())
 
     def set_produce_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """Throttle *client_id* (None: clients without their own quota) above *bytes_per_s*; None removes the quota."""
-        self._cluster.producer_quota.set_limit(bytes_per_s, client_id)
+        """Throttle *client_id* (None: clients without their own quota) above *bytes_per_s*; None removes the quota.
+
+        :raises ValueError: if it is not above zero.
+        """
+        self._set_quota(PRODUCER_RATE, bytes_per_s, client_id)
 
     def set_fetch_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
         """As :meth:`set_produce_quota`, for fetch responses."""
-        self._cluster.consumer_quota.set_limit(bytes_per_s, client_id)
+        self._set_quota(CONSUMER_RATE, bytes_per_s, client_id)
+
+    def _set_quota(self, name: str, bytes_per_s: int | None, client_id: str | None) -> None:
+        if bytes_per_s is not None and bytes_per_s <= 0:
+            raise ValueError(f"a quota must be above 0 bytes per second, got {bytes_per_s}")
+        self._cluster.state.alter_quotas(frozenset({(CLIENT, client_id)}), {name: bytes_per_s})
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
         """Replace the connection limits of every running node."""

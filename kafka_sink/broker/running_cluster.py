@@ -28,7 +28,7 @@ from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.client_quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
@@ -109,12 +109,20 @@ class RunningCluster:
     def _start(self) -> None:
         """Read the state of the coordinators and start the threads."""
         self.state.subscribe(self._groups.follow)
+        self.state.subscribe(self._follow_quotas)
+        self._follow_quotas()
         self.state.subscribe(LogChanges(self.state, self.logs, self._purgatory).apply)
         self._groups.start()
         self._transactions.start()
         self._timer.start("broker-timer")
         check_ms, flush_ms = self._config.log_retention_check_interval_ms, self._config.log_flush_scheduler_interval_ms
         self.logs.start_housekeeping("broker-housekeeping", check_ms, flush_ms)
+
+    def _follow_quotas(self) -> None:
+        """Apply the quotas of the cluster's image."""
+        for quota, name in ((self.producer_quota, PRODUCER_RATE), (self.consumer_quota, CONSUMER_RATE)):
+            quotas = self.state.image.quotas
+            quota.follow({entity: values[name] for entity, values in quotas.items() if name in values})
 
     def start_nodes(self, nodes: Mapping[int, list[EndPoint]]) -> None:
         """Start *nodes*, each with its listeners. :raises OSError: if an address is in use. :raises ConfigError."""

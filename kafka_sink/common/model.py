@@ -115,3 +115,7 @@ class ConsumerGroupMetadata:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+#: Whose quota it is: kind (user, client-id) and name; None is every one without a quota of its own.
+QuotaEntity = frozenset[tuple[str, str | None]]

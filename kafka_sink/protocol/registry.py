@@ -58,6 +58,7 @@ _MODULES: Final = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
     ApiKey.OFFSET_DELETE: "offset_delete",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "describe_client_quotas",
+    ApiKey.ALTER_CLIENT_QUOTAS: "alter_client_quotas",
     ApiKey.DESCRIBE_QUORUM: "describe_quorum",
     ApiKey.UPDATE_FEATURES: "update_features",
     ApiKey.DESCRIBE_CLUSTER: "describe_cluster",

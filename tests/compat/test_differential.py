@@ -78,13 +78,13 @@ KNOWN: Final = (
         r".*(log_end_offset|high_watermark|leader_epoch|timestamp|listeners.*)",
         "the metadata is a file without offsets, and its controller has no listener of its own",
     ),
+    Known("AlterClientQuotas: (an address|a share of requests)", ".*", "quotas that nothing enforces here are refused"),
     Known("DescribeTopicPartitions: (the name ''|sparse)", ".*", _NOT_SHOWN),
     Known("WriteTxnMarkers: sparse", ".*", "a marker for no partition is answered"),
 )
 
 _SCRAM: Final = "users come from the configuration"
 _TOKENS: Final = "there are no delegation tokens"
-_QUOTAS: Final = "quotas are set on EmbeddedCluster"
 _KIP_848: Final = "the consumer protocol of KIP-848 is not served: clients fall back"
 _SHARE: Final = "there are no share groups (KIP-932)"
 _STREAMS: Final = "there is no protocol for Kafka Streams' groups (KIP-1071)"
@@ -96,7 +96,6 @@ NOT_SERVED: Final = {
     39: _TOKENS,
     40: _TOKENS,
     41: _TOKENS,
-    49: _QUOTAS,
     50: _SCRAM,
     51: _SCRAM,
     64: "nodes of KRaft are not unregistered here",

@@ -193,7 +193,6 @@ SUITES: Final = {
         {
             "TestFuncAdminListConsumerGroupOffsets|TestFuncTxnProduceWithBrokerFailure": _DOCKER,
             "TestFuncIdempotentBufferedSequence": _DOCKER,
-            "TestFuncAdminQuotas": "AlterClientQuotas is not served: quotas are set on EmbeddedCluster",
             "TestFuncAdminIncrementalAlterConfigs": "it sets log.cleaner.backoff.ms, and there is no cleaner",
         },
     ),

@@ -720,6 +720,12 @@ def _quota(label: str, *components: tuple[str, int, str | None], **changes: Any)
     return Ask("DescribeClientQuotas", label, {"components": values, **changes})
 
 
+def _alter(label: str, entity: list[tuple[str, str | None]], *ops: tuple[str, float | None], **changes: Any) -> Ask:
+    parts = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+    values = [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops]
+    return Ask("AlterClientQuotas", label, {"entries": [{"entity": parts, "ops": values}], **changes})
+
+
 def _feature(label: str, *features: tuple[str, int], **changes: Any) -> Ask:
     values = [{"feature": name, "max_version_level": level, "allow_downgrade": True} for name, level in features]
     return Ask("UpdateFeatures", label, {"feature_updates": values, "timeout_ms": 9000, **changes})
@@ -776,6 +782,21 @@ CONSOLES: Final = (
     Ask("ListConfigResources", "groups and metrics", {"resource_types": [16, 32]}, range(1, 100)),
     Ask("ListConfigResources", "a kind that is none", {"resource_types": [99]}, range(1, 100)),
     Ask("ListConfigResources", "metrics", {}, range(1)),
+    _alter("a user", [("user", "diff")], ("producer_byte_rate", 100_000.0)),
+    _alter("every client of a user", [("user", "diff"), ("client-id", None)], ("consumer_byte_rate", 7.0)),
+    _alter("to be looked at", [("user", "diff-other")], ("consumer_byte_rate", 7.0), validate_only=True),
+    _alter("an address", [("ip", "127.0.0.9")], ("connection_creation_rate", 1000.0)),
+    _alter("a share of requests", [("user", "diff")], ("request_percentage", 1000.0)),
+    _alter("nobody", [], ("producer_byte_rate", 1.0)),
+    _alter("two users", [("user", "diff-a"), ("user", "diff-b")], ("producer_byte_rate", 1.0)),
+    _alter("an unknown kind", [("planet", "diff")], ("producer_byte_rate", 1.0)),
+    _alter("a user without a name", [("user", "")], ("producer_byte_rate", 1.0)),
+    _alter("an unknown quota", [("user", "diff")], ("no_such_rate", 1.0)),
+    _alter("nothing", [("user", "diff")], ("producer_byte_rate", 0.0)),
+    _alter("half a byte", [("user", "diff")], ("producer_byte_rate", 0.5)),
+    _quota("set before", ("user", 0, "diff"), ("client-id", 1, None), strict=True),
+    _alter("a user no more", [("user", "diff")], ("producer_byte_rate", None)),
+    _alter("every client of a user no more", [("user", "diff"), ("client-id", None)], ("consumer_byte_rate", None)),
     _quota("all"),
     _quota("of a user", ("user", 0, "a")),
     _quota("of every user and client", ("user", 2, None), ("client-id", 1, None), strict=True),

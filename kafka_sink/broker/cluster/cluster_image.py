@@ -20,6 +20,7 @@ from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, Top
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.model import QuotaEntity
 
 _FORMAT: Final = 1
 
@@ -40,6 +41,8 @@ class ClusterImage:
     #: The first producer id that was never allocated to any process.
     next_producer_id: int = 0
     acls: AclCache = field(default_factory=AclCache)
+    #: The quotas of each entity, by Kafka's names.
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,6 +79,8 @@ def encode(image: ClusterImage) -> bytes:
         content["broker_configs"] = dict(image.broker_configs)
     if image.acls.acls:
         content["acls"] = image.acls.encoded()
+    if image.quotas:
+        content["quotas"] = [[dict(entity), dict(values)] for entity, values in image.quotas.items()]
     return json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -109,6 +114,10 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
             changed,
             int(content["next_producer_id"]),
             AclCache.decode(content.get("acls", ())),
+            {
+                frozenset(entity.items()): {str(key): float(value) for key, value in values.items()}
+                for entity, values in content.get("quotas", ())
+            },
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         if isinstance(error, ConfigError):

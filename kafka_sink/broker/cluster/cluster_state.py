@@ -37,7 +37,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import QuotaEntity, TopicPartition
 
 #: Number of producer ids that are reserved on disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000
@@ -323,6 +323,14 @@ class ClusterState:
                 }
             if not validate_only:
                 self._show(replace(self._image, broker_configs=configs, topics=topics))
+
+    def alter_quotas(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> None:
+        """Change the quotas of *entity* by Kafka's names; None removes one."""
+        with self._changing():
+            values = {**self._image.quotas.get(entity, {}), **changes}
+            kept = {name: value for name, value in values.items() if value is not None}
+            others = {other: known for other, known in self._image.quotas.items() if other != entity}
+            self._show(replace(self._image, quotas={**others, entity: kept} if kept else others))
 
     # --- ACLs --------------------------------------------------------------------------------------------------------
 

@@ -185,6 +185,11 @@ class ApiRequest(Generic[S_co]):
         return self.request.context.principal
 
     @property
+    def user(self) -> str:
+        """The name in the principal, by which quotas are set."""
+        return self.principal.partition(":")[2]
+
+    @property
     def listener_name(self) -> str:
         """The listener of the connection; clients receive the advertised addresses of this listener."""
         return self.request.context.listener_name

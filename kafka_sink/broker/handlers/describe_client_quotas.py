@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): none, because quotas are options of this broker for all clients (KIP-546).
+"""DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546).
 
 Source: apache/kafka ``ClientQuotasImage`` for what a filter must be.
 """
@@ -16,6 +16,9 @@ from kafka_sink.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 from kafka_sink.protocol.schema import VersionRange
 
@@ -26,7 +29,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 def handle(context: BrokerContext, request: ApiRequest[DescribeClientQuotasRequest]) -> None:
-    """Answer that no entity has a quota of its own; or what is wrong with the filter."""
+    """Answer with the quotas of the entities that the filter selects; or what is wrong with it."""
     try:
         require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         _check(request.body.components)
@@ -34,7 +37,24 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeClientQuotasReque
         failed = DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
         request.respond(failed)
         return
-    request.respond(DescribeClientQuotasResponse(error_message=None, entries=[]))
+    entries = [
+        EntryData(
+            [EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])],
+            [ValueData(key, value) for key, value in sorted(values.items())],
+        )
+        for entity, values in context.cluster.image.quotas.items()
+        if _is_wanted(dict(entity), request.body)
+    ]
+    request.respond(DescribeClientQuotasResponse(error_message=None, entries=entries))
+
+
+def _is_wanted(entity: dict[str, str | None], asked: DescribeClientQuotasRequest) -> bool:
+    if asked.strict and len(entity) != len(asked.components):
+        return False
+    return all(
+        part.entity_type in entity and (part.match_type == _ANY or entity[part.entity_type] == part.match)
+        for part in asked.components
+    )
 
 
 def _check(components: list[ComponentData]) -> None:

@@ -15,6 +15,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -119,6 +120,7 @@ HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
             create_acls,
             delete_acls,
             describe_client_quotas,
+            alter_client_quotas,
             describe_log_dirs,
             alter_replica_log_dirs,
             describe_quorum,

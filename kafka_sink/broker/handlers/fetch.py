@@ -86,7 +86,7 @@ def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
 
 def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
     # More bytes than the quota allows would only throttle the client again and again.
-    quota = context.consumer_quota.most_bytes(request.client_id)
+    quota = context.consumer_quota.most_bytes(request.client_id, request.user)
     return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
 
@@ -218,12 +218,12 @@ def _name_leader(request: ApiRequest[FetchRequest], topic: TopicState, part: Par
 
 def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
     now_ms = context.clock.monotonic_ms()
-    throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms)
+    throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms, user=request.user)
     request.throttle(throttle_ms, context.timer, now_ms)
-    if throttle_ms and reading.size <= context.consumer_quota.most_bytes(request.client_id):
+    if throttle_ms and reading.size <= context.consumer_quota.most_bytes(request.client_id, request.user):
         # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
         # otherwise it would never be sent.
-        context.consumer_quota.unrecord(request.client_id, reading.size)
+        context.consumer_quota.unrecord(request.client_id, reading.size, user=request.user)
         request.respond(FetchResponse(throttle_time_ms=throttle_ms))
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS

@@ -56,7 +56,7 @@ def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
         return
     responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
     now_ms = context.clock.monotonic_ms()
-    throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms)
+    throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms, user=request.user)
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
     if request.body.acks == _NO_ACKS:
         if failed:

@@ -1,19 +1,27 @@
 """Client quotas: the bytes per second of each client, and the throttle time of a client that exceeds its quota.
 
 Handlers record on any thread; quotas may be changed at any time. This module must not delay anything: it only computes
-the throttle time. Clients are identified by their client id.
+the throttle time. Clients are identified by user and client id.
 
-Source: apache/kafka ``ClientQuotaManager`` (KIP-13); KIP-219 (the answer is sent at once, the connection is muted
-until the throttling ends).
+Source: apache/kafka ``ClientQuotaManager`` (KIP-13, KIP-55: which quota a client has); KIP-219 (the answer is sent at
+once, the connection is muted until the throttling ends).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.common.model import QuotaEntity
 
+#: Kafka's names of the quotas that are enforced.
+PRODUCER_RATE: Final = "producer_byte_rate"
+CONSUMER_RATE: Final = "consumer_byte_rate"
+
+USER: Final = "user"
+CLIENT: Final = "client-id"
 #: No quota.
 NO_QUOTA: Final = 2**63 - 1
 
@@ -23,62 +31,72 @@ _CLIENTS_TRACKED: Final = 10_000
 
 
 class ClientQuota:
-    """A rate for every client id, measured over *windows* windows of *window_ms*."""
+    """A rate for every client, *bytes_per_s* for those without another quota, measured over *windows* windows of
+    *window_ms*."""
 
     def __init__(self, bytes_per_s: int, windows: int = 11, window_ms: int = 1000) -> None:
         self._windows, self._window_ms = windows, window_ms
         self._lock = threading.Lock()
         # Guarded by the lock.
         self._default = bytes_per_s
-        self._overrides: dict[str, int] = {}
-        self._rates: dict[str, RateQuota] = {}
+        self._limits: Mapping[QuotaEntity, float] = {}
+        self._rates: dict[tuple[str | None, str | None], RateQuota] = {}
         # Read without the lock: usually there is no quota, and that case must cost nothing.
         self._unlimited = bytes_per_s >= NO_QUOTA
 
-    def set_limit(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
-        """Set the quota of *client_id* (None: of every client without its own quota) to *bytes_per_s*.
-
-        None as *bytes_per_s* removes the client's own quota, or the default quota.
-
-        :raises ValueError: if the quota is not above zero.
-        """
-        if bytes_per_s is not None and bytes_per_s <= 0:
-            raise ValueError(f"a quota must be above 0 bytes per second, got {bytes_per_s}")
+    def follow(self, limits: Mapping[QuotaEntity, float]) -> None:
+        """Set the quotas of users and clients to *limits*, bytes per second, instead of those before."""
         with self._lock:
-            if client_id is None:
-                self._default = NO_QUOTA if bytes_per_s is None else bytes_per_s
-            elif bytes_per_s is None:
-                self._overrides.pop(client_id, None)
-            else:
-                self._overrides[client_id] = bytes_per_s
-            self._unlimited = self._default >= NO_QUOTA and not self._overrides
+            self._limits = limits
+            self._unlimited = self._default >= NO_QUOTA and not limits
 
-    def record(self, client_id: str, size: int, now_ms: int) -> int:
+    def record(self, client_id: str, size: int, now_ms: int, user: str = "") -> int:
         """Record *size* bytes; returns the throttle time in ms, usually 0."""
         if self._unlimited:
             return 0
         with self._lock:
-            limit = self._overrides.get(client_id, self._default)
+            limit, key = self._limit(user, client_id)
             if limit >= NO_QUOTA:
                 return 0
-            rate = self._rates.get(client_id)
+            rate = self._rates.get(key)
             if rate is None:
                 if len(self._rates) >= _CLIENTS_TRACKED:
                     self._rates = {name: known for name, known in self._rates.items() if not known.is_idle(now_ms)}
-                rate = self._rates[client_id] = RateQuota(self._windows, self._window_ms)
+                rate = self._rates[key] = RateQuota(self._windows, self._window_ms)
             return min(rate.record(size, limit, now_ms), _LONGEST_THROTTLE_MS)
 
-    def unrecord(self, client_id: str, size: int) -> None:
+    def unrecord(self, client_id: str, size: int, user: str = "") -> None:
         """Revoke a record of *size* bytes, which are not sent after all."""
         with self._lock:
-            rate = self._rates.get(client_id)
+            rate = self._rates.get(self._limit(user, client_id)[1])
             if rate is not None:
                 rate.unrecord(size)
 
-    def most_bytes(self, client_id: str) -> int:
-        """The bytes that *client_id* may transfer at once, after idle time, without being throttled."""
+    def most_bytes(self, client_id: str, user: str = "") -> int:
+        """The bytes that the client may transfer at once, after idle time, without being throttled."""
         if self._unlimited:
             return NO_QUOTA
         with self._lock:
-            limit = self._overrides.get(client_id, self._default)
+            limit, _ = self._limit(user, client_id)
         return limit if limit >= NO_QUOTA else max(limit * (self._windows - 1) * self._window_ms // 1000, 1)
+
+    def _limit(self, user: str, client_id: str) -> tuple[int, tuple[str | None, str | None]]:
+        """The quota of a client, and by what its bytes are counted together."""
+        for entity in _entities(user, client_id):
+            if entity in self._limits:
+                kinds = {kind for kind, _ in entity}
+                return int(self._limits[entity]), (
+                    user if USER in kinds else None,
+                    client_id if CLIENT in kinds else None,
+                )
+        return self._default, (None, client_id)
+
+
+def _entities(user: str, client_id: str) -> Iterator[QuotaEntity]:
+    """Whose quotas may be those of a client, the one that takes precedence first."""
+    for name in (user, None):
+        yield frozenset({(USER, name), (CLIENT, client_id)})
+        yield frozenset({(USER, name), (CLIENT, None)})
+        yield frozenset({(USER, name)})
+    yield frozenset({(CLIENT, client_id)})
+    yield frozenset({(CLIENT, None)})

@@ -26,6 +26,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -482,6 +483,19 @@ ROWS: Final = [
         (cluster(AclOperation.DESCRIBE_CONFIGS),),
     ),
     Row(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.EntryData(
+                    [alter_client_quotas.EntityData("user", None)],
+                    [alter_client_quotas.OpData("producer_byte_rate", 1000.0)],
+                )
+            ]
+        ),
+        (cluster(AclOperation.ALTER_CONFIGS),),
+    ),
+    Row(
         ApiKey.UPDATE_FEATURES,
         2,
         update_features.UpdateFeaturesRequest(feature_updates=[]),
@@ -580,6 +594,7 @@ def kept(node: BrokerNode) -> list[Any]:
     return [
         dict(image.topics),
         image.acls,
+        image.quotas,
         log.start_offset,
         log.end_offset,
         [(table, node.store.rows(f"SELECT * FROM {table}")) for table in tables],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.network.client_quotas import NO_QUOTA, ClientQuota
+from kafka_sink.broker.network.client_quotas import CLIENT, NO_QUOTA, ClientQuota
 from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.common.model import QuotaEntity
 from tests.support.living import living
 
 
@@ -61,23 +62,58 @@ def test_idle_clients_are_removed_from_the_quota() -> None:
     assert living(RateQuota) == before + 1
 
 
+def of(**parts: str | None) -> QuotaEntity:
+    """An entity; ``client=None`` is every client without a quota of its own."""
+    return frozenset((CLIENT if kind == "client" else kind, name) for kind, name in parts.items())
+
+
 @pytest.mark.behaviour("Throttling and quotas", "Quotas change while clients move bytes")
 def test_limits_change_while_clients_move_bytes() -> None:
     quota = ClientQuota(NO_QUOTA)
-    quota.set_limit(1000, "busy")
+    quota.follow({of(client="busy"): 1000})
     assert quota.record("busy", 20_000, 0) == 10_000
     assert quota.record("other", 20_000, 0) == 0
     # What was measured stays, the limit is another.
-    quota.set_limit(4000, "busy")
+    quota.follow({of(client="busy"): 4000})
     assert quota.record("busy", 0, 0) == 0
-    quota.set_limit(1000)
+    quota.follow({of(client="busy"): 4000, of(client=None): 1000})
     assert quota.record("other", 20_000, 0) == 10_000
-    quota.set_limit(None, "busy")
+    quota.follow({of(client=None): 1000})
     assert quota.record("busy", 0, 0) == 10_000
-    quota.set_limit(None)
+    quota.follow({})
     assert quota.record("other", 10**9, 0) == 0
 
 
-def test_quota_of_zero_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="above 0 bytes per second, got 0"):
-        ClientQuota(NO_QUOTA).set_limit(0, "c")
+@pytest.mark.behaviour("Throttling and quotas", "The quota that is the most special takes precedence, as in Kafka")
+def test_the_most_special_quota_takes_precedence() -> None:
+    """KIP-55: from the least special one, each added one is that of user u with client c."""
+    quota, limits = ClientQuota(NO_QUOTA), {}
+    for number, entity in enumerate(
+        [
+            of(client=None),
+            of(client="c"),
+            of(user=None),
+            of(user=None, client=None),
+            of(user=None, client="c"),
+            of(user="u"),
+            of(user="u", client=None),
+            of(user="u", client="c"),
+        ],
+        1,
+    ):
+        limits[entity] = number * 100
+        quota.follow(dict(limits))
+        assert quota.most_bytes("c", "u") == number * 1_000
+        quota.follow(dict(reversed(limits.items())))
+        assert quota.most_bytes("c", "u") == number * 1_000
+    assert quota.most_bytes("other", "other") == 4_000
+
+
+def test_clients_of_a_user_share_the_quota_of_the_user() -> None:
+    quota = ClientQuota(NO_QUOTA)
+    quota.follow({of(user="u"): 1000})
+    assert quota.record("one", 10_000, 0, user="u") == 0
+    assert quota.record("two", 2_500, 0, user="u") == 2_500
+    quota.unrecord("one", 2_500, user="u")
+    assert quota.record("two", 0, 0, user="u") == 0
+    assert quota.record("two", 10**9, 0, user="other") == 0

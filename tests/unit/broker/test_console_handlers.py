@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import describe_quorum as quorum
+from kafka_sink.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from kafka_sink.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -30,7 +38,7 @@ from kafka_sink.protocol.messages.list_partition_reassignments import ListPartit
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_sink.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafka_sink.protocol.registry import api
-from tests.fakes.broker_node import BrokerNode
+from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
 
 pytestmark = pytest.mark.behaviour("Admin APIs", "Consoles get what they ask for, also where it is none")
@@ -155,6 +163,61 @@ def test_resources_quotas_and_reassignments_are_listed() -> None:
     ):
         answer = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components))
         assert (answer.error_code, answer.entries) == (code, [] if code == 0 else None)
+
+
+def altered(broker: BrokerNode, entity: list[tuple[str, str | None]], *ops: tuple[str, float, bool]) -> int:
+    entry = EntryData([EntityData(*part) for part in entity], [OpData(*op) for op in ops])
+    answer: Any = broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry]))
+    code: int = answer.entries[0].error_code
+    return code
+
+
+def described(broker: BrokerNode, *components: tuple[str, int, str | None], strict: bool = False) -> list[Any]:
+    asked = DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
+    answer: Any = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, asked)
+    return [
+        ([(part.entity_type, part.entity_name) for part in entry.entity], [(it.key, it.value) for it in entry.values])
+        for entry in answer.entries
+    ]
+
+
+@pytest.mark.behaviour("Throttling and quotas", "Quotas are set and described by request, and outlive a restart")
+def test_quotas_are_set_described_and_kept() -> None:
+    broker = node()
+    everyone: list[tuple[str, str | None]] = [("user", None)]
+    one: list[tuple[str, str | None]] = [("user", "u"), ("client-id", "c")]
+    assert altered(broker, everyone, ("producer_byte_rate", 1000.0, False)) == 0
+    assert altered(broker, one, ("consumer_byte_rate", 5.0, False), ("producer_byte_rate", 7.0, False)) == 0
+    of_one = (sorted(one), [("consumer_byte_rate", 5.0), ("producer_byte_rate", 7.0)])
+    assert described(broker) == [(everyone, [("producer_byte_rate", 1000.0)]), of_one]
+    assert described(broker, ("user", 1, None)) == [(everyone, [("producer_byte_rate", 1000.0)])]
+    assert described(broker, ("user", 0, "u")) == [of_one]
+    assert described(broker, ("user", 0, "u"), strict=True) == []
+    assert described(broker, ("user", 2, None), ("client-id", 0, "c"), strict=True) == [of_one]
+    again = ClusterState(DIRECTORY, broker.disk, BrokerConfig(), [1])
+    assert again.image.quotas == broker.cluster.image.quotas
+    assert altered(broker, one, ("consumer_byte_rate", 0.0, True), ("producer_byte_rate", 0.0, True)) == 0
+    assert described(broker, ("client-id", 2, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("entity", "op"),
+    [
+        ([], ("producer_byte_rate", 1.0, False)),
+        ([("user", "a"), ("user", "b")], ("producer_byte_rate", 1.0, False)),
+        ([("ip", "127.0.0.1")], ("connection_creation_rate", 1.0, False)),
+        ([("user", "")], ("producer_byte_rate", 1.0, False)),
+        ([("user", "a")], ("request_percentage", 1.0, False)),
+        ([("user", "a")], ("producer_byte_rate", 0.0, False)),
+        ([("user", "a")], ("producer_byte_rate", 1.5, False)),
+    ],
+)
+def test_quotas_that_nothing_enforces_are_refused(
+    entity: list[tuple[str, str | None]], op: tuple[str, float, bool]
+) -> None:
+    broker = node()
+    assert altered(broker, entity, op) == ErrorCode.INVALID_REQUEST
+    assert described(broker) == []
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))

@@ -54,8 +54,8 @@ def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
     return list(pairs(kind, load_json(kind.__name__)["fields"], versions))
 
 
-#: Kafka gives structs of the request and of the response of DescribeQuorum the same names.
-RENAMED = {"TopicQuorum": "TopicData", "PartitionQuorum": "PartitionData"}
+#: Kafka gives structs of a request and of its response the same names.
+RENAMED = {"TopicQuorum": "TopicData", "PartitionQuorum": "PartitionData", "AlteredEntry": "EntryData"}
 
 
 def type_name(field: Field) -> str:

@@ -1,0 +1,74 @@
+"""AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546).
+
+Source: apache/kafka ``ClientQuotaControlManager`` for what an entity and a quota must be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka_sink.broker.handlers.authorization import require
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.network.client_quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE, USER
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import QuotaEntity
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredEntry,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from kafka_sink.protocol.schema import VersionRange
+
+VERSIONS: Final = VersionRange(0, 1)
+
+
+def handle(context: BrokerContext, request: ApiRequest[AlterClientQuotasRequest]) -> None:
+    """Change the quotas of each entity; a failure does not affect the others."""
+    request.respond(
+        AlterClientQuotasResponse(entries=[_outcome(context, request, item) for item in request.body.entries])
+    )
+
+
+def _outcome(context: BrokerContext, request: ApiRequest[AlterClientQuotasRequest], entry: EntryData) -> AlteredEntry:
+    try:
+        require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        entity, changes = _entity(entry.entity), _changes(entry.ops)
+        if not request.body.validate_only:
+            with storage_errors("could not store the change"):
+                context.cluster.alter_quotas(entity, changes)
+    except ApiError as error:
+        return AlteredEntry(error.code, str(error), entry.entity)
+    return AlteredEntry(ErrorCode.NONE, None, entry.entity)
+
+
+def _entity(parts: list[EntityData]) -> QuotaEntity:
+    kinds = [part.entity_type for part in parts]
+    if not parts or len(set(kinds)) < len(kinds):
+        raise ApiError("an entity has a user, a client id, or one of each", ErrorCode.INVALID_REQUEST)
+    for part in parts:
+        if part.entity_type not in (USER, CLIENT):
+            text = f"quotas of entity type {part.entity_type!r} are not enforced here; expected {USER} or {CLIENT}"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+        if part.entity_name == "":
+            raise ApiError(f"the name of the {part.entity_type} is empty", ErrorCode.INVALID_REQUEST)
+    return frozenset((part.entity_type, part.entity_name) for part in parts)
+
+
+def _changes(ops: list[OpData]) -> dict[str, float | None]:
+    changes: dict[str, float | None] = {}
+    for op in ops:
+        if op.key not in (PRODUCER_RATE, CONSUMER_RATE):
+            text = f"quota {op.key!r} is not enforced here; expected {PRODUCER_RATE} or {CONSUMER_RATE}"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+        if not op.remove and (op.value <= 0 or op.value != int(op.value)):
+            raise ApiError(f"{op.key} must be a whole number above 0, got {op.value}", ErrorCode.INVALID_REQUEST)
+        changes[op.key] = None if op.remove else op.value
+    return changes
+
+
+API: Final = ApiHandler(ApiKey.ALTER_CLIENT_QUOTAS, VERSIONS, handle)
