@@ -78,7 +78,11 @@ KNOWN: Final = (
         r".*(log_end_offset|high_watermark|leader_epoch|timestamp|listeners.*)",
         "the metadata is a file without offsets, and its controller has no listener of its own",
     ),
-    Known("AlterClientQuotas: (an address|a share of requests)", ".*", "quotas that nothing enforces here are refused"),
+    Known(
+        "AlterClientQuotas: (an address|a share of requests)( no more)?",
+        ".*",
+        "quotas that nothing enforces here are refused",
+    ),
     Known("DescribeTopicPartitions: (the name ''|sparse)", ".*", _NOT_SHOWN),
     Known("WriteTxnMarkers: sparse", ".*", "a marker for no partition is answered"),
 )

@@ -38,17 +38,17 @@ def _outcome(context: BrokerContext, request: ApiRequest[AlterClientQuotasReques
     try:
         require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
         entity, changes = _entity(entry.entity), _changes(entry.ops)
+        named = [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
         if not request.body.validate_only:
             with storage_errors("could not store the change"):
                 context.cluster.alter_quotas(entity, changes)
     except ApiError as error:
         return AlteredEntry(error.code, str(error), entry.entity)
-    return AlteredEntry(ErrorCode.NONE, None, entry.entity)
+    return AlteredEntry(ErrorCode.NONE, None, named)
 
 
 def _entity(parts: list[EntityData]) -> QuotaEntity:
-    kinds = [part.entity_type for part in parts]
-    if not parts or len(set(kinds)) < len(kinds):
+    if not parts:
         raise ApiError("an entity has a user, a client id, or one of each", ErrorCode.INVALID_REQUEST)
     for part in parts:
         if part.entity_type not in (USER, CLIENT):
@@ -56,7 +56,8 @@ def _entity(parts: list[EntityData]) -> QuotaEntity:
             raise ApiError(text, ErrorCode.INVALID_REQUEST)
         if part.entity_name == "":
             raise ApiError(f"the name of the {part.entity_type} is empty", ErrorCode.INVALID_REQUEST)
-    return frozenset((part.entity_type, part.entity_name) for part in parts)
+    # As in Kafka, the last of several names of one kind counts.
+    return frozenset({part.entity_type: part.entity_name for part in parts}.items())
 
 
 def _changes(ops: list[OpData]) -> dict[str, float | None]:

@@ -204,7 +204,6 @@ def test_quotas_are_set_described_and_kept() -> None:
     ("entity", "op"),
     [
         ([], ("producer_byte_rate", 1.0, False)),
-        ([("user", "a"), ("user", "b")], ("producer_byte_rate", 1.0, False)),
         ([("ip", "127.0.0.1")], ("connection_creation_rate", 1.0, False)),
         ([("user", "")], ("producer_byte_rate", 1.0, False)),
         ([("user", "a")], ("request_percentage", 1.0, False)),
