@@ -193,7 +193,6 @@ SUITES: Final = {
         {
             "TestFuncAdminListConsumerGroupOffsets|TestFuncTxnProduceWithBrokerFailure": _DOCKER,
             "TestFuncIdempotentBufferedSequence": _DOCKER,
-            "TestFuncAdminIncrementalAlterConfigs": "it sets log.cleaner.backoff.ms, and there is no cleaner",
         },
     ),
     "aiokafka": Suite(aiokafka, {}),

@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.cluster.acl_cache import AclCache
-from kafka_sink.broker.cluster.topic_config import topic_settings
+from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS, topic_settings
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.config import keys
@@ -63,7 +63,8 @@ def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfi
     :raises ConfigError: if a value is not allowed.
     """
     options = keys(BrokerConfig)
-    values = {options[name][1].name: options[name][0].read(text, name) for name, text in changed.items()}
+    read = {name: text for name, text in changed.items() if name not in INERT_BROKER_OPTIONS}
+    values = {options[name][1].name: options[name][0].read(text, name) for name, text in read.items()}
     return replace(config, **values) if values else config
 
 

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from kafka_sink.broker.cluster.topic_config import BROKER_SYNONYMS, INERT_SYNONYMS, InertTopicConfig, TopicConfig
+from kafka_sink.broker.cluster.topic_config import (
+    BROKER_SYNONYMS,
+    INERT_BROKER_OPTIONS,
+    INERT_SYNONYMS,
+    InertTopicConfig,
+    TopicConfig,
+)
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -81,7 +87,7 @@ def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: 
         if name in effective:
             levels = (ConfigLevel(name, effective[name], ConfigSource.STATIC_BROKER), levels[-1])
         entries.append(_entry(name, key, levels, read_only=name not in DYNAMIC_OPTIONS))
-    return entries
+    return entries + [_inert(name, changed) for name in INERT_BROKER_OPTIONS]
 
 
 def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
@@ -90,13 +96,25 @@ def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
     return [
         _entry(name, table[name][0], (ConfigLevel(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),), read_only=False)
         for name, value in changed.items()
-    ]
+        if name in table
+    ] + [_inert(name, changed) for name in changed if name in INERT_BROKER_OPTIONS]
+
+
+def _inert(name: str, changed: Mapping[str, str]) -> ConfigEntry:
+    levels = [ConfigLevel(name, INERT_BROKER_OPTIONS[name], ConfigSource.DEFAULT)]
+    if name in changed:
+        levels.insert(0, ConfigLevel(name, changed[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    return ConfigEntry(
+        name, tuple(levels), read_only=False, sensitive=False, type=_STRING, documentation="of compaction"
+    )
 
 
 def validate_dynamic(configs: Mapping[str, str]) -> None:
     """:raises ApiError: INVALID_CONFIG if an option is unknown; INVALID_REQUEST if it cannot be changed dynamically."""
     table = c.keys(BrokerConfig)
     for name in configs:
+        if name in INERT_BROKER_OPTIONS:
+            continue
         if name not in table:
             raise ApiError(f"unknown option {name}{c.nearest(name, table)}", ErrorCode.INVALID_CONFIG)
         if name not in DYNAMIC_OPTIONS:

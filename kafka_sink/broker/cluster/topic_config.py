@@ -190,6 +190,19 @@ INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+#: Options of Kafka's log cleaner, with Kafka's defaults: they may be set while brokers run, and nothing reads them.
+INERT_BROKER_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.cleaner.backoff.ms": "15000",
+        "log.cleaner.dedupe.buffer.size": "134217728",
+        "log.cleaner.io.buffer.load.factor": "0.9",
+        "log.cleaner.io.buffer.size": "524288",
+        "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
+        "log.cleaner.threads": "1",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The effective settings of a topic."""

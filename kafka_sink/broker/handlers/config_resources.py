@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.broker.cluster.cluster_state import ConfigChange
 from kafka_sink.broker.cluster.config_entries import validate_dynamic
+from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS
 from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
 from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, storage_errors
@@ -93,13 +94,14 @@ def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange,
         context.cluster.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type != BROKER:
         raise unsupported(resource.resource_type)
-    elif name:
-        text = "brokers can only be configured together: leave out the broker's id (kafka-configs --entity-default)"
-        raise ApiError(text, ErrorCode.INVALID_REQUEST)
     else:
 
         def checked(configs: Mapping[str, str]) -> Mapping[str, str]:
             changed = change(configs)
+            names = {key for key, _ in changed.items() ^ configs.items()}
+            if name and not names <= INERT_BROKER_OPTIONS.keys():
+                text = "brokers can only be configured together: leave out the broker's id"
+                raise ApiError(f"{text} (kafka-configs --entity-default)", ErrorCode.INVALID_REQUEST)
             validate_dynamic(changed)
             return changed
 
