@@ -35,7 +35,12 @@ class _Handler(LocalHandler):
         if self.path.partition("?")[0] != PATH:
             self.send_error(404, f"the metrics are at {PATH}")
             return
-        self.send_body(200, CONTENT_TYPE, server.render().encode())
+        try:
+            text = server.render()
+        except (OSError, ValueError) as error:
+            self.send_body(503, "text/plain; charset=utf-8", f"{error}\n".encode())
+        else:
+            self.send_body(200, CONTENT_TYPE, text.encode())
 
 
 class MetricsServer:

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-from kafka_sink.common.text import without_controls
 from kafka_sink.reports.writes import Write, with_before
 
 _WIDTH: Final = 720
@@ -72,7 +71,13 @@ def chart_of(writes: Sequence[Write], *, style: str = "") -> str:
     ]
     if any(write.lag is not None for write in timed):
         lags = [write.lag or 0 for write in timed]
-        plots.append(_plot("rows behind the source", lags, lambda top: [_line(timed, axis, top, "lag")]))
+        plots.append(
+            _plot(
+                "rows behind the source",
+                lags,
+                lambda top: [_line("lag", timed, [write.lag for write in timed], axis, top)],
+            )
+        )
     marks = "".join(_marks(timed, axis))
     height = len(plots) * (_HEAD + _PLOT) + _FOOT
     body = "".join(
@@ -119,16 +124,11 @@ def _bars(writes: Sequence[Write], axis: _Axis, top: float) -> Iterator[str]:
         title = f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
         tasks, commit = write.elapsed_ms / top, write.commit_ms / top
         yield _rect("tasks", begin, end, 0, tasks, title) + _rect("commit", begin, end, tasks, commit, title)
-    for name in ("p50", "p99"):
-        yield _line(writes, axis, top, name)
+    yield _line("p50", writes, [write.ack_p50_ms for write in writes], axis, top)
+    yield _line("p99", writes, [write.ack_p99_ms for write in writes], axis, top)
 
 
-def _line(writes: Sequence[Write], axis: _Axis, top: float, name: str) -> str:
-    values = {
-        "p50": [write.ack_p50_ms for write in writes],
-        "p99": [write.ack_p99_ms for write in writes],
-        "lag": [write.lag for write in writes],
-    }[name]
+def _line(name: str, writes: Sequence[Write], values: Sequence[int | None], axis: _Axis, top: float) -> str:
     places = " ".join(
         f"{axis.x(_ended_ms(write)):.1f},{_PLOT * (1 - value / top):.1f}"
         for write, value in zip(writes, values, strict=True)
@@ -141,7 +141,7 @@ def _marks(writes: Sequence[Write], axis: _Axis) -> Iterator[str]:
     """What is wrong, through all plots: gaps, failed and torn writes."""
     for write, before in with_before(writes):
         place = axis.x(_ended_ms(write))
-        title = escape(without_controls(f"{_name(write)}: {write.remark(before)}"))
+        title = escape(f"{_name(write)}: {write.remark(before)}")
         if before is not None and write.missing_since(before):
             yield _rect("gap", axis.x(_ended_ms(before)), axis.x(_began_ms(write)), 0, 1, title)
         if write.is_failed:

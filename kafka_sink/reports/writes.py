@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
+from kafka_sink.common.text import without_controls
+
 #: The key of a line about the source; the others are writes.
 SOURCE: Final = "source"
 _SOURCE_BEGINS: Final = f'{{"{SOURCE}"'
+#: The end of the year 9999.
+_LATEST_MS: Final = 253_402_300_800_000
 #: Of the stream's rate, ms.
 _RATE_MS: Final = 60_000
 
@@ -87,8 +91,8 @@ class Write:
             },
             # Lines of earlier releases have neither.
             bad_rows=int(report.get("bad_rows", 0)),
-            timestamp_ms=report.get("timestamp_ms"),
-            error=str(report.get("error", "")),
+            timestamp_ms=_moment(report.get("timestamp_ms")),
+            error=without_controls(str(report.get("error", ""))),
         )
 
     @property
@@ -133,6 +137,13 @@ class Write:
             return "written again" if self.batch == before.batch else "begins anew"
         missing = self.missing_since(before)
         return f"{missing} before it missing from the file" if missing else ""
+
+
+def _moment(timestamp_ms: Any) -> int | None:
+    """:raises ValueError: if it is no time of a year with four digits."""
+    if timestamp_ms is not None and not 0 <= int(timestamp_ms) < _LATEST_MS:
+        raise ValueError(f"{timestamp_ms} is no time")
+    return None if timestamp_ms is None else int(timestamp_ms)
 
 
 W = TypeVar("W", bound=Write)
@@ -218,22 +229,21 @@ class Tail(Generic[W]):
         self._offset = file.stat().st_size if skips_existing and file.exists() else 0
         self._number = 0
 
-    def read(self) -> list[W | SourceLag]:
-        """What the new complete lines say; all lines if the file has begun anew.
+    def read(self) -> Iterator[W | SourceLag]:
+        """What the new complete lines say, one after another; all lines if the file has begun anew.
 
         :raises OSError: if the file cannot be read.
-        :raises ValueError: if a line is no report; it is not read again.
+        :raises ValueError: if a line is no report; the next call goes on behind it.
         """
         if not self._file.exists():
-            return []
+            return
         with self._file.open("rb") as file:
             if self._file.stat().st_size < self._offset:
-                self._offset = 0
+                self._offset = self._number = 0
             file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        lines = whole.decode(errors="replace").splitlines()
-        self._number += len(lines)
-        first = self._number - len(lines) + 1
-        return [_parsed(self._file, number, line, self._kind) for number, line in enumerate(lines, first)]
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                self._number += 1
+                yield _parsed(self._file, self._number, line.decode(errors="replace"), self._kind)

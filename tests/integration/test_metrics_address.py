@@ -42,6 +42,10 @@ def test_metrics_are_openmetrics_with_help_and_types() -> None:
     assert sent["kafka_producer_metrics_record_send"].type == "counter"
 
 
+def failing() -> str:
+    raise ValueError("orders.jsonl line 1 is no report")
+
+
 def test_other_paths_and_other_hosts_are_refused() -> None:
     with MetricsServer("127.0.0.1", 0, lambda: "# EOF\n") as server:
         url = server.url
@@ -53,6 +57,10 @@ def test_other_paths_and_other_hosts_are_refused() -> None:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request, timeout=30)
             assert refused.value.code == code
+        server_of_nothing = MetricsServer("127.0.0.1", 0, failing)
+        with server_of_nothing, pytest.raises(urllib.error.HTTPError, match="503") as failed:
+            urllib.request.urlopen(server_of_nothing.url, timeout=30)
+        assert failed.value.read().decode() == "orders.jsonl line 1 is no report\n"
         port = int(url.rpartition(":")[2].partition("/")[0])
         with (
             pytest.raises(ConfigError, match=f"cannot be served at 127.0.0.1:{port}: .*choose another port, or 0"),

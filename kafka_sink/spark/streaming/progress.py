@@ -125,12 +125,14 @@ class ProgressListener(StreamingQueryListener):
         events."""
         with self._lock:
             found: list[SinkProgress] = []
+            has_news = False
             try:
                 for line in self._tail.read():
+                    has_news = True
                     self._figures.add(line)
                     if isinstance(line, SinkProgress) and not line.is_failed:
                         found.append(line)
-                if found and self._file is not None:
+                if has_news and self._file is not None:
                     replace_text(self._file, render_prometheus(self._figures.metrics()))
                 if self._callback is not None:
                     for progress in found:
@@ -146,16 +148,17 @@ class ProgressListener(StreamingQueryListener):
 
     def _note_source(self, progress: StreamingQueryProgress) -> None:
         """Append the lag of the source to the report, where the pages of kafkalite ui read it."""
-        if self._query_name is None:
-            if len(SparkSession.active().streams.active) != 1:
-                return
-        elif progress.name != self._query_name:
-            return
         lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
         # Without a write there is nothing to which it belongs.
-        if lag is not None and self._report.exists():
+        if lag is not None and self._report.exists() and self._is_of_query(progress):
             with self._report.open("ab", buffering=0) as file:
                 file.write(f"{json.dumps(SourceLag(progress.batchId, lag).as_report())}\n".encode())
+
+    def _is_of_query(self, progress: StreamingQueryProgress) -> bool:
+        """Whether it is that of the query of this report: of the named one, or of the session's only one."""
+        if self._query_name is not None:
+            return progress.name == self._query_name
+        return len(SparkSession.active().streams.active) == 1
 
     def _stop_if_continuous(self, query_id: str) -> None:
         query = SparkSession.active().streams.get(query_id)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.cli.main import run
+from kafka_sink.reports.writes import Write, with_before
 from kafka_sink.spark.driver.write_report import report_of
 from kafka_sink.spark.task.commit_message import TaskCommit
 
@@ -93,3 +94,26 @@ def test_files_that_are_no_reports_are_named(
     path.write_text(text)
     assert run(["report", str(path), *arguments]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.behaviour("Progress and continuous triggers", "What a report says cannot control a terminal")
+def test_errors_in_a_report_control_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(line(batch=0) + "\n" + line(batch=1, decision="failed", error="\x1b[2J gone") + "\n")
+    assert run(["report", str(path), "--output", str(path.with_suffix(".svg"))]) == 0
+    said = capsys.readouterr().out + path.with_suffix(".svg").read_text()
+    assert "\x1b" not in said and "u001b[2J" in "".join(said.split())
+    for time in (-1, 10**30, "soon"):
+        path.write_text(line(batch=0, timestamp_ms=time) + "\n")
+        assert run(["report", str(path)]) == 1
+        assert "line 1 is no report of a write" in capsys.readouterr().err
+
+
+def test_a_write_after_a_failed_one_follows_the_last_good_one() -> None:
+    begin = 1_700_000_000_000
+    lines = [line(batch=0), line(batch=1, decision="failed", timestamp_ms=begin + 1_999), line(batch=1), line(batch=2)]
+    writes = [Write.of_report(json.loads(each)) for each in lines]
+    pairs = with_before(writes)
+    assert [before and before.batch for _, before in pairs] == [None, 0, 0, 1]
+    assert [write.stream_rows_per_s(before) for write, before in pairs] == [None, None, 500, 500]
+    assert [write.remark(before) for write, before in pairs] == ["", "failed", "", ""]

@@ -125,6 +125,11 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
         assert expected in text
     assert not any(each.startswith("kafka_sink_ack_seconds") for each in text)
     assert list(tmp_path.glob("*.tmp")) == []
+    # A stream that only fails is seen, too.
+    with report.open("a") as file:
+        file.write(line(2, decision="failed"))
+    assert listener.read_new() == []
+    assert 'kafka_sink_failed_batches_total{query="a\\"b"} 2.0' in prom.read_text()
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "A listener serves its metrics until it is closed")
