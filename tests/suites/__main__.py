@@ -65,6 +65,7 @@ def broker(port: int | None = None, nodes: int = 1, **config: object) -> Iterato
 def of_pytest(folder: Path, *tests: str, **variables: str) -> Outcomes:
     """The outcomes of pytest in *folder*, which is on the path."""
     report = WORK / "report.xml"
+    report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:kafkalite", f"--junitxml={report}", "--timeout=90"]
     command += ["--timeout-method=signal", "--rootdir", str(folder), *tests]
     environment = {**os.environ, "PYTHONPATH": str(folder), **variables}

@@ -71,9 +71,8 @@ def _described(context: BrokerContext, name: str, first: int, room: int) -> tupl
     end = min(first + room, len(topic.partitions))
     running = frozenset(context.cluster.nodes)
     partitions = [_partition(topic, index, running) for index in range(first, end)]
-    return Topic(name=name, topic_id=topic.topic_id, partitions=partitions), end if end < len(
-        topic.partitions
-    ) else None
+    missing = end if end < len(topic.partitions) else None
+    return Topic(name=name, topic_id=topic.topic_id, partitions=partitions), missing
 
 
 def _partition(topic: TopicState, index: int, running: frozenset[int]) -> DescribeTopicPartitionsResponsePartition:
