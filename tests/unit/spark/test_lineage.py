@@ -76,6 +76,9 @@ def test_it_is_off_by_itself_and_harms_no_write(
         assert is_configured(environment) is on
     monkeypatch.setattr(lineage, "LONGEST_S", 1.0)
     options = parse_options({"kafka.bootstrap.servers": "b1:9092", "topic": "my-topic"})
+    with monkeypatch.context() as off:
+        off.setattr(lineage, "start_thread", lambda *_: pytest.fail("nobody has asked for lineage"))
+        emit(REPORT, options)
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
         emit(REPORT, options)
