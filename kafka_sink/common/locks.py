@@ -19,6 +19,9 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 #: The packages whose calls hold locks. An application of this project, such as the command line, may be between them.
 _LOCKING: Final = ("kafka_sink.producer", "kafka_sink.client", "kafka_sink.common")
 
+#: Modules whose frames belong to the call that they wrap, of any package: :func:`leaves`, and the shell of a thread.
+_WRAPPING: Final = frozenset({__name__, "kafka_sink.common.threads"})
+
 Lock: TypeAlias = "threading.RLock | threading.Condition"
 
 P = ParamSpec("P")
@@ -68,14 +71,13 @@ def is_nested() -> bool:
     plugin. It inspects every frame of the thread, so use it in rare cases only.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame):
-        frame = frame.f_back
+    is_outside = False
     while frame is not None:
-        if _is_ours(frame):
-            return True
+        module = str(frame.f_globals.get("__name__", ""))
+        if module not in _WRAPPING:
+            is_ours = module.startswith(_LOCKING)
+            if is_ours and is_outside:
+                return True
+            is_outside = not is_ours
         frame = frame.f_back
     return False
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith(_LOCKING)
