@@ -12,7 +12,8 @@ from kafka_sink.common import config as c
 from kafka_sink.common.files import between_marks
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.spark.options import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
+from kafka_sink.spark.options import REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
+from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 
 BEGIN = "<!-- options: begin -->"
 END = "<!-- options: end -->"

@@ -18,7 +18,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
-from kafka_sink.spark.options import ExactlyOnce, SinkOptions
+from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
 
@@ -29,29 +29,30 @@ if TYPE_CHECKING:
 class KafkaliteBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+    def __init__(self, prepared: PreparedWrite) -> None:
+        self._prepared = prepared
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        with worker_process.task(tuned=self._options.tune_python_workers):
+        with worker_process.task(tuned=self._prepared.task.tune_python_workers):
             # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(iterator, self._options)
+            return write_task(iterator, self._prepared.task)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check that all rows were acknowledged, and publish the report.
 
         :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
         """
-        with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(checked_messages(messages, self._options)), self._options)
+        task = self._prepared.task
+        with worker_process.task(tuned=task.tune_python_workers):
+            publish(report_of(checked_messages(messages, task.rows)), self._prepared.reporting)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log which rows of a failed write stay in the topics."""
         warn_of_leftovers(messages)
-        publish_failure(messages, self._options)
+        publish_failure(messages, self._prepared.reporting)
 
 
 class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
@@ -60,9 +61,9 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
     A data source cannot group rows by Kafka partition, so each task has its own transaction.
     """
 
-    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnce, version: int) -> None:
+    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce, version: int) -> None:
         self._version = version
-        self._write = TransactionalWrite(options, exactly_once, APPLICATION)
+        self._write = TransactionalWrite(prepared, exactly_once, APPLICATION)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""

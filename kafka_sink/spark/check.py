@@ -21,7 +21,8 @@ from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopic
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import registered_schema
-from kafka_sink.spark.options import EXACTLY_ONCE, KAFKA_PREFIX, SinkOptions, parse_options
+from kafka_sink.spark.options import EXACTLY_ONCE, SinkOptions, parse_options
+from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
     return CheckTarget(
         options.producer_properties,
         tuple(dict.fromkeys([*own, *topics])),
-        None
-        if once is None
-        else ExactlyOnceTarget(once.name, once.progress_topic, options.transaction_timeout_ms, once.two_phase),
+        None if once is None else ExactlyOnceTarget(once.name, once.progress_topic, once.timeout_ms, once.two_phase),
         KAFKA_PREFIX,
         ()
         if options.topic_partitions is None

@@ -48,11 +48,11 @@ class KafkaliteDataSource(DataSource):
             )
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
-            options = prepared(schema, options)
-            once = options.exactly_once
+            write = prepared(schema, options)
+            once = write.exactly_once
             if once is None or once.version is None:
-                return KafkaliteBatchWriter(options)
-            return KafkaliteNumberedBatchWriter(options, once, once.version)
+                return KafkaliteBatchWriter(write)
+            return KafkaliteNumberedBatchWriter(write, once, once.version)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -64,7 +64,7 @@ class KafkaliteDataSource(DataSource):
         """
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):
-            options = prepared(schema, options)
-            if options.exactly_once is None:
-                return KafkaliteStreamWriter(options)
-            return KafkaliteExactlyOnceStreamWriter(options, options.exactly_once)
+            write = prepared(schema, options)
+            if write.exactly_once is None:
+                return KafkaliteStreamWriter(write)
+            return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)

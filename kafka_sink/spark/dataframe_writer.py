@@ -36,7 +36,7 @@ from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
-from kafka_sink.spark.driver.transactional_write import APPLICATION, numbers_of_a_query, sink_of, transactions_to_commit
+from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -45,7 +45,8 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.options import ExactlyOnce, SinkOptions, parse_options
+from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
@@ -131,8 +132,8 @@ def write(
     """
     parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     with progress_line(df, is_wanted=progress) as counted:
-        batch = _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted)
-        return _write(df, parsed, batch, atomic=atomic)
+        write = prepared(df.schema, parsed)
+        return _write(df, write, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted), atomic=atomic)
 
 
 def foreach_batch(
@@ -164,7 +165,8 @@ def foreach_batch(
         else:
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
         try:
-            _write(df, parsed, _Batch(writer, numbers_of_a_query(parsed), offsets), atomic=atomic)
+            write = prepared(df.schema, parsed)
+            _write(df, write, _Batch(writer, write.numbers_of_a_query, offsets), atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
@@ -199,20 +201,19 @@ class _Batch:
     counted: Accumulator[int] | None = None
 
 
-def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) -> WriteReport:
-    options = prepared(df.schema, options)
+def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomic: bool) -> WriteReport:
+    task, reporting, once = prepared_write.task, prepared_write.reporting, prepared_write.exactly_once
     started_ms = SYSTEM_CLOCK.monotonic_ms()
-    once = options.exactly_once
     named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": once.version}
     try:
         if once is None or once.version is None:
-            result = _write_at_least_once(df, options, batch)
+            result = _write_at_least_once(df, task, batch)
         elif atomic:
-            result = _write_atomically(df, options, once, once.version, batch)
+            result = _write_atomically(df, task, once, once.version, batch)
         else:
-            result = _write_in_parallel(df, options, once, once.version, batch)
+            result = _write_in_parallel(df, task, once, once.version, batch)
     except Exception as error:
-        publish_failure((), options, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
+        publish_failure((), reporting, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
         raise
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
@@ -220,7 +221,7 @@ def _write(df: DataFrame, options: SinkOptions, batch: _Batch, *, atomic: bool) 
         warn_of_skipped(named.get("sink"), named.get("version"), result.doubt)
     commit_ms = ended_ms - result.written_ms
     report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
-    publish(report, options, _input_files(df) if lineage.is_configured() else ())
+    publish(report, reporting, _input_files(df) if lineage.is_configured() else ())
     return WriteReport(
         decision=decision,
         record_bytes=report["bytes"],
@@ -250,19 +251,19 @@ class _Result:
     doubt: str = ""
 
 
-def _write_at_least_once(df: DataFrame, options: SinkOptions, batch: _Batch) -> _Result:
+def _write_at_least_once(df: DataFrame, options: TaskOptions, batch: _Batch) -> _Result:
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.task.task_writer import write_task
 
         return write_task(batches, options)
 
     commits = _run(df, options, task, batch.counted)
-    check_bad_rows(commits, options)
+    check_bad_rows(commits, options.rows)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
 def _write_in_parallel(
-    df: DataFrame, options: SinkOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
 ) -> _Result:
     writer = batch.writer
     sink = sink_of(options, exactly_once)
@@ -277,13 +278,13 @@ def _write_in_parallel(
 
     commits = _run(df, options, task, batch.counted)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
-    written = transactions_to_commit(sink, plan, commits, options)
+    written = transactions_to_commit(sink, plan, commits, options.rows)
     sink.commit(plan, version, writer, written, records_empty=True)
     return _Result(commits, 1, written_ms)
 
 
 def _write_atomically(
-    df: DataFrame, options: SinkOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
 ) -> _Result:
     if exactly_once.two_phase:
         raise ConfigError(
@@ -291,11 +292,11 @@ def _write_atomically(
             "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
         )
     require_local_checkpoint(df)
-    writer, timeout_ms = batch.writer, options.transaction_timeout_ms
+    writer = batch.writer
     client = shared_client(options.producer_properties)
     name, topic = exactly_once.name, exactly_once.progress_topic
-    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=timeout_ms, topics=options.topics))
-    placed_options = options.placed()
+    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=exactly_once.timeout_ms, topics=options.rows.topics))
+    of_writing = replace(options, rows=options.rows.placed())
     last: list[TaskCommit] = []
     written_ms = 0
 
@@ -306,7 +307,7 @@ def _write_atomically(
             from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
-                return write_in_drivers_transaction(batches, placed_options, plan, version, writer)
+                return write_in_drivers_transaction(batches, of_writing, plan, version, writer)
             except UnwritableRowsError as error:
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
@@ -314,7 +315,7 @@ def _write_atomically(
         last = _run(_by_partition(df, options), options, task, batch.counted)
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         try:
-            check_bad_rows(last, options)
+            check_bad_rows(last, options.rows)
         except TooManyBadRowsError as error:
             raise UnwritableRowsError(str(error)) from error
         return [frozenset(commit.ranges) for commit in last]
@@ -323,15 +324,16 @@ def _write_atomically(
     return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.doubt)
 
 
-def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
+def _by_partition(df: DataFrame, options: TaskOptions) -> DataFrame:
     """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
     checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and brokers
     treat such records as duplicates."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     # Without the information that a column has no nulls: a row that is dropped only has nulls.
+    payloads = {each.column for each in options.rows.formats}
     fields = [
-        StructField(item.name, BinaryType() if item.name in options.formatted else item.dataType)
+        StructField(item.name, BinaryType() if item.name in payloads else item.dataType)
         for item in df.schema.fields
         if item.name != "partition"
     ]
@@ -343,8 +345,9 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
             yield from with_partitions(batches, options)
 
     placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
-    keys = [f.col("partition")] if options.topic is not None else [f.col("topic"), f.col("partition")]
-    tasks = shuffle_tasks(df, options)
+    topic = options.rows.topic
+    keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
+    tasks = shuffle_tasks(df, topic, options.producer_properties)
     with tasks_errors():
         grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
         return grouped.localCheckpoint(eager=True)
@@ -352,7 +355,7 @@ def _by_partition(df: DataFrame, options: SinkOptions) -> DataFrame:
 
 def _run(
     df: DataFrame,
-    options: SinkOptions,
+    options: TaskOptions,
     task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError],
     counted: Accumulator[int] | None,
 ) -> list[TaskCommit]:

@@ -1,7 +1,7 @@
 """The options of ``format("kafkalite")``, read once on the driver.
 
-Called by the data source in Spark's planner process. The result only contains plain values, because it is pickled to
-the tasks. It never opens a connection.
+Called by the data source in Spark's planner process, and by the functions of this package in the user's. It never
+opens a connection. The tasks get what a write is made of them (:mod:`kafka_sink.spark.prepared_write`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
-from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
 from kafka_sink.spark.bad_row_limit import BadRowLimit
+from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, ExactlyOnce
 
 _log = logging.getLogger(__name__)
-
-KAFKA_PREFIX = "kafka."
 
 #: A Spark task sends whole columns and flushes at its end, so batches may be larger and wait longer than by default.
 #: Transactions may be open for as long as Kafka allows by default. The operating system chooses the TCP send buffer:
@@ -108,11 +106,6 @@ _OF_READERS = frozenset(
     ]
 )
 
-#: What becomes of rows that cannot be written.
-FAIL = "fail"
-DROP = "drop"
-DEAD_LETTER = "dead-letter"
-
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
@@ -151,20 +144,6 @@ class WantedFormat:
     name: str
     schema: str | None
     message: str | None
-
-
-@dataclass(frozen=True)
-class ExactlyOnce:
-    """A delivery that is committed once: the sink's *name*, and the topic under whose name its progress is stored.
-
-    *version* is the number of a batch write; None for a stream, whose batches Spark numbers. With *two_phase* the
-    transactions of tasks never time out (transaction.two.phase.commit.enable).
-    """
-
-    name: str
-    progress_topic: str
-    version: int | None
-    two_phase: bool
 
 
 @dataclass(frozen=True)
@@ -332,23 +311,13 @@ class SinkOptions:
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false leaves them as Spark has set them up",
     )
-    #: The options of the schema registry, for the driver only.
+    #: The options of the schema registry.
     registry_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: The formats of the columns, once these are known.
-    formats: tuple[ColumnFormat, ...] = ()
     producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: None: at least once.
     exactly_once: ExactlyOnce | None = None
-    #: The rows have passed the tasks that place them: they are payloads with their partitions, bad rows among them.
-    is_placed: bool = False
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
-    #: Names and types of the columns, if lineage is configured.
-    lineage_columns: tuple[tuple[str, str], ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the registry, which tasks never ask, and its secrets."""
-        return {**self.__dict__, "registry_properties": {}}
 
     @property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
@@ -365,26 +334,6 @@ class SinkOptions:
     def formatted(self) -> frozenset[str]:
         """The columns that are written in a format."""
         return frozenset(each.column for each in self.wanted_formats)
-
-    @property
-    def topics(self) -> frozenset[str] | None:
-        """The topics that rows go to; None if rows name their topics."""
-        if self.topic is None:
-            return None
-        return frozenset({self.topic} if self.dead_letter_topic is None else {self.topic, self.dead_letter_topic})
-
-    @property
-    def transaction_timeout_ms(self) -> int | None:
-        """The time-out set by the user, read where it is used (it may be a reference); None for the longest that the
-        brokers allow."""
-        if self.producer_properties["transaction.timeout.ms"] == SINK_DEFAULTS["transaction.timeout.ms"]:
-            return None
-        given: int = c.read_one(ProducerConfig, "transaction.timeout.ms", self.producer_properties)
-        return given
-
-    def placed(self) -> SinkOptions:
-        """For the tasks that get the rows as payloads with their partitions, and the bad ones sorted out."""
-        return replace(self, formats=(), on_bad_row=FAIL, is_placed=True)
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
@@ -601,7 +550,9 @@ def _exactly_once(options: SinkOptions, *, is_stream: bool, two_phase: bool) -> 
                 f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
                 "remove it"
             )
-    return ExactlyOnce(sink, progress_topic, options.txn_version, two_phase)
+    timeout = options.producer_properties["transaction.timeout.ms"]
+    is_default = timeout == SINK_DEFAULTS["transaction.timeout.ms"]
+    return ExactlyOnce(sink, progress_topic, options.txn_version, two_phase, None if is_default else timeout)
 
 
 def _check_stream_name(options: SinkOptions) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
-from kafka_sink.spark.options import KAFKA_PREFIX, parse_options
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

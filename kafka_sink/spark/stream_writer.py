@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.spark.driver.transactional_write import TransactionalWrite, numbers_of_a_query
+from kafka_sink.spark.driver.transactional_write import TransactionalWrite
 from kafka_sink.spark.driver.write_report import (
     checked_messages,
     publish,
@@ -21,7 +21,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
-from kafka_sink.spark.options import ExactlyOnce, SinkOptions
+from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
 from kafka_sink.spark.task.worker_process import worker_process
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
 
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
+    def __init__(self, prepared: PreparedWrite) -> None:
+        self._prepared = prepared
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        with worker_process.task(tuned=self._options.tune_python_workers):
+        with worker_process.task(tuned=self._prepared.task.tune_python_workers):
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(iterator, self._options)
+            return write_task(iterator, self._prepared.task)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Check that all rows were acknowledged, and publish the report.
@@ -50,25 +50,26 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
         """
         refuse_epoch(messages, batchId)
-        with worker_process.task(tuned=self._options.tune_python_workers):
-            publish(report_of(checked_messages(messages, self._options), batch=batchId), self._options)
+        task = self._prepared.task
+        with worker_process.task(tuned=task.tune_python_workers):
+            publish(report_of(checked_messages(messages, task.rows), batch=batchId), self._prepared.reporting)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log which rows of a failed micro-batch stay in the topics."""
         warn_of_leftovers(messages)
-        publish_failure(messages, self._options, batch=batchId)
+        publish_failure(messages, self._prepared.reporting, batch=batchId)
 
 
 class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
-    def __init__(self, options: SinkOptions, exactly_once: ExactlyOnce) -> None:
-        self._numbers = numbers_of_a_query(options)
+    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce) -> None:
+        self._numbers = prepared.numbers_of_a_query
         # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
         # the query that does.
-        query = query_of(options.checkpoint_location)
+        query = query_of(prepared.checkpoint_location)
         writer = query and f"query {query}"
-        self._write = TransactionalWrite(options, exactly_once, writer, of_query=True)
+        self._write = TransactionalWrite(prepared, exactly_once, writer, of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

@@ -91,6 +91,7 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
 )
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
+from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
@@ -181,10 +182,9 @@ def run_on(
 ) -> list[Counted]:
     """Run *batches* of *tasks*, spread over *workers*, each with a row for each of *partitions* of a new topic."""
     cluster.create_topic(TOPIC, partitions)
-    options = parse_options(
-        # A task's flush ends it, so that its batches leave together.
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
-    )
+    # A task's flush ends it, so that its batches leave together.
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
+    options = task_options(parse_options(given))
     numbers = range(partitions)
     rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers)), pa.array(numbers, pa.int32())], schema=_ROWS)
     found = []

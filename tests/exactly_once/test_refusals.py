@@ -28,6 +28,7 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_transaction
@@ -299,7 +300,7 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
 
 
 def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
-    options = parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic})
+    options = task_options(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
     plan = world.parallel.plan()
 
     def rows() -> Iterator[pa.RecordBatch]:

@@ -34,6 +34,8 @@ def read_topic(bootstrap_servers: str, topic: str, *, isolation: str = "read_com
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
+            # The broker answers a fetch at the end of a partition after this time, and only then the end is known.
+            "fetch.wait.max.ms": 10,
             "fetch.message.max.bytes": 8 * 1024 * 1024,
             "message.max.bytes": 16 * 1024 * 1024,
             "check.crcs": True,

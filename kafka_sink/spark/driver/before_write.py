@@ -5,28 +5,56 @@ Called in Spark's planner process or in the user's. Nothing is written, except f
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from pyspark.sql.types import StructType
 
+from kafka_sink.exactly_once.model import BatchNumbering
+from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.driver.column_formats import with_formats
+from kafka_sink.spark.driver.column_formats import formats_of
 from kafka_sink.spark.driver.missing_topic import ensure_topics_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
+from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
 from kafka_sink.spark.row_schema import check_schema
 
 
-def prepared(schema: StructType, options: SinkOptions) -> SinkOptions:
-    """*options* as the tasks need them to write rows of *schema*.
+def prepared(schema: StructType, options: SinkOptions) -> PreparedWrite:
+    """The write of rows of *schema*, whose tasks can begin.
 
     :raises ConfigError: if a column is missing or has the wrong type, or an option does not fit the columns.
     :raises ApiError: if a missing topic could not be created.
     """
     check_report_path(options)
     check_schema(schema, options)
-    ready = with_formats(schema, options)
-    ensure_topics_of(ready)
-    if lineage.is_configured():
-        columns = tuple((item.name, item.dataType.simpleString()) for item in schema.fields)
-        ready = replace(ready, lineage_columns=columns)
-    return ready
+    task = task_options(options, formats_of(schema, options))
+    ensure_topics_of(options)
+    once = task.exactly_once
+    is_of_lineage = lineage.is_configured()
+    reporting = Reporting(
+        options.report_path,
+        once.name if once is not None else f"kafkalite.{options.topic or 'topics'}",
+        options.producer_properties["bootstrap.servers"],
+        tuple((item.name, item.dataType.simpleString()) for item in schema.fields if is_of_lineage),
+    )
+    under_way = options.allow_missing_progress
+    numbers = BatchNumbering.OF_A_QUERY_UNDER_WAY if under_way else BatchNumbering.OF_A_QUERY
+    return PreparedWrite(task, reporting, numbers, options.checkpoint_location)
+
+
+def task_options(options: SinkOptions, formats: Sequence[ColumnFormat] = ()) -> TaskOptions:
+    """What the tasks get of *options*, with the *formats* of the columns that have one."""
+    rules = RowRules(
+        options.topic,
+        tuple(formats),
+        options.on_bad_row or FAIL,
+        options.dead_letter_topic,
+        options.max_bad_rows,
+    )
+    return TaskOptions(
+        rules,
+        options.exactly_once,
+        options.max_records_per_second,
+        options.tune_python_workers,
+        options.producer_properties,
+    )

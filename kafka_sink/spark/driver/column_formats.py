@@ -28,18 +28,16 @@ _BEGINNINGS: Final = ("{", "[", '"')
 _MAX_SCHEMA_BYTES: Final = 8 << 20
 
 
-def with_formats(schema: StructType, options: SinkOptions) -> SinkOptions:
-    """*options* with the formats of the columns of *schema*.
+def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
+    """The formats of the columns of *schema* that are written in one.
 
     :raises ConfigError: if a schema cannot be read, or does not fit the column; the text names the column by its path.
     """
-    registry = registration_of(options)
-    formats = [
+    registry = registration_of(options.registry_properties, options.topic)
+    return [
         _format_of(each, _arrow_type(schema[each.column].dataType, each.column), registry)
         for each in options.wanted_formats
     ]
-    # The tasks do not ask the registry, so they get nothing of what is needed to ask it.
-    return replace(options, formats=tuple(formats), registry_properties={})
 
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import start_thread
 from kafka_sink.common.version import VERSION
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.prepared_write import Reporting
 
 _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
@@ -38,7 +38,7 @@ def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
     return not is_disabled and any(name.startswith(_PREFIX) and name != _DISABLED for name in environment)
 
 
-def emit(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str] = ()) -> None:
+def emit(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
     """Send the event of a write with this *report*, which has read the files *inputs*; nothing for a skipped one."""
     if not is_configured() or report.get("decision") == "skipped":
         return
@@ -47,7 +47,7 @@ def emit(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str] 
         try:
             from openlineage.client import OpenLineageClient
 
-            OpenLineageClient().emit(_event(report, options, inputs))
+            OpenLineageClient().emit(_event(report, reporting, inputs))
         except ModuleNotFoundError as error:
             _log.warning("no lineage: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name)
         except Exception as error:
@@ -59,7 +59,7 @@ def emit(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str] 
         _log.warning("the lineage of this write was not taken within %.0f s", LONGEST_S)
 
 
-def _event(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str]) -> Any:
+def _event(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str]) -> Any:
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run
 
@@ -68,20 +68,18 @@ def _event(report: Mapping[str, Any], options: SinkOptions, inputs: Sequence[str
     facets: dict[str, Any] = {}
     if failed:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python", producer=_PRODUCER)
-    once = options.exactly_once
-    name = once.name if once is not None else f"kafkalite.{options.topic or 'topics'}"
     return RunEvent(
         eventTime=datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC).isoformat(),
         producer=_PRODUCER,
         run=Run(str(uuid.uuid4()), facets),
-        job=Job(os.environ.get(_NAMESPACE, "default"), name),
+        job=Job(os.environ.get(_NAMESPACE, "default"), reporting.job),
         eventType=RunState.FAIL if failed else RunState.COMPLETE,
         inputs=[InputDataset(*_file_name(path)) for path in inputs],
-        outputs=_outputs(report, options),
+        outputs=_outputs(report, reporting),
     )
 
 
-def _outputs(report: Mapping[str, Any], options: SinkOptions) -> list[Any]:
+def _outputs(report: Mapping[str, Any], reporting: Reporting) -> list[Any]:
     """A dataset for each topic that has rows: its columns, rows, and the offsets that the rows have."""
     import attr
     from openlineage.client.event_v2 import OutputDataset
@@ -97,9 +95,9 @@ def _outputs(report: Mapping[str, Any], options: SinkOptions) -> list[Any]:
     for place, part in report["partitions"].items():
         topic, _, number = place.rpartition("-")
         topics[topic][int(number)] = part
-    columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in options.lineage_columns]
+    columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in reporting.columns]
     schema = schema_dataset.SchemaDatasetFacet(fields=columns, producer=_PRODUCER)
-    server = str(options.producer_properties["bootstrap.servers"]).split(",")[0].strip()
+    server = reporting.bootstrap_servers.split(",")[0].strip()
     outputs = []
     for topic, parts in topics.items():
         rows = sum(part["rows"] for part in parts.values())

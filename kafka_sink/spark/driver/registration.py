@@ -16,7 +16,6 @@ from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.options import SinkOptions
 
 if TYPE_CHECKING:
     from kafka_sink.registry.client import RegisteredSchema, RegistryClient
@@ -100,20 +99,20 @@ class Registration:
 _registrations: Final[dict[tuple[Any, ...], Registration]] = {}
 
 
-def registration_of(options: SinkOptions) -> Registration | None:
-    """The registry of these options; None if they name none.
+def registration_of(properties: Mapping[str, str], topic: str | None) -> Registration | None:
+    """The registry of these *properties*, for rows of *topic*; None if they name none.
 
     :raises ConfigError: if its options are invalid.
     """
-    config, tls = registry_configs(options.registry_properties)
+    config, tls = registry_configs(properties)
     if not config.urls:
         return None
-    key = (*sorted(options.registry_properties.items()), options.topic)
+    key = (*sorted(properties.items()), topic)
     if key not in _registrations:
         # Only writes with a registry load its client.
         from kafka_sink.registry.client import RegistryClient
 
-        _registrations[key] = Registration(RegistryClient(config, tls), config, topic=options.topic)
+        _registrations[key] = Registration(RegistryClient(config, tls), config, topic=topic)
     return _registrations[key]
 
 

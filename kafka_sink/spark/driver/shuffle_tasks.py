@@ -7,30 +7,29 @@ streams with state, and where the user has disabled it: a shuffle then starts ``
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafka_sink.spark.options import SinkOptions
 from kafka_sink.spark.task.shared_client import shared_client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def shuffle_tasks(df: DataFrame, options: SinkOptions) -> int | None:
-    """The number of tasks for the rows of *df* once they are grouped by Kafka partition; None if Spark chooses it."""
+def shuffle_tasks(df: DataFrame, topic: str | None, properties: Mapping[str, str]) -> int | None:
+    """The number of tasks for the rows of *df* once they are grouped by the partitions of *topic* (None: rows name
+    their topics), in a cluster with a producer's *properties*; None if Spark chooses it."""
     conf = df.sparkSession.conf
     if conf.get("spark.sql.adaptive.enabled") == "true":
         return None
-    largest = _partitions(options) or _parallelism(df)
+    largest = (None if topic is None else _partitions(topic, properties)) or _parallelism(df)
     return None if largest is None else min(int(conf.get("spark.sql.shuffle.partitions") or largest), largest)
 
 
-def _partitions(options: SinkOptions) -> int | None:
-    """The number of partitions of the topic of all rows, as more tasks would have no rows."""
-    if options.topic is None:
-        return None
-    client = shared_client(options.producer_properties)
-    return client.run(client.partition_count(options.topic))
+def _partitions(topic: str, properties: Mapping[str, str]) -> int | None:
+    """The number of partitions of *topic*, as more tasks would have no rows."""
+    client = shared_client(properties)
+    return client.run(client.partition_count(topic))
 
 
 def _parallelism(df: DataFrame) -> int | None:

@@ -27,7 +27,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.options import ExactlyOnce, SinkOptions
+from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, RowRules, TaskOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
@@ -56,9 +56,11 @@ class TransactionalWrite:
     is numbered by a query, which records the planned offsets in its checkpoint."""
 
     def __init__(
-        self, options: SinkOptions, exactly_once: ExactlyOnce, writer: str | None = None, *, of_query: bool = False
+        self, prepared: PreparedWrite, exactly_once: ExactlyOnce, writer: str | None = None, *, of_query: bool = False
     ) -> None:
-        self._options = options
+        self._task = prepared.task
+        self._reporting = prepared.reporting
+        self._checkpoint_location = prepared.checkpoint_location
         self._exactly_once = exactly_once
         self._name = exactly_once.name
         self._writer = writer
@@ -76,10 +78,10 @@ class TransactionalWrite:
         return self.__dict__
 
     def _new_plan(self) -> Plan:
-        sink = sink_of(self._options, self._exactly_once)
+        sink = sink_of(self._task, self._exactly_once)
         if not self._of_query:
             return sink.plan(self._writer)
-        reading = OffsetsReading(self._options.checkpoint_location)
+        reading = OffsetsReading(self._checkpoint_location)
         return replace(sink.plan(self._writer), offsets=reading.result())
 
     def write(
@@ -97,7 +99,7 @@ class TransactionalWrite:
 
             if not self._plan.must_write(version, writer, numbers):
                 return drain(batches, version, writer, self._plan.doubt(version))
-            return write_in_transaction(batches, self._options, self._plan, version, writer)
+            return write_in_transaction(batches, self._task, self._plan, version, writer)
 
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool = False
@@ -123,10 +125,10 @@ class TransactionalWrite:
         (plan,) = plans
         if plan is None:
             warn_of_skipped(self._name, version, commits[0].doubt)
-            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._options)
+            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._reporting)
             return
-        sink = sink_of(self._options, self._exactly_once)
-        written = transactions_to_commit(sink, plan, commits, self._options)
+        sink = sink_of(self._task, self._exactly_once)
+        written = transactions_to_commit(sink, plan, commits, self._task.rows)
         sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         report = report_of(
@@ -137,10 +139,10 @@ class TransactionalWrite:
             transactions=len(written),
             commit_ms=commit_ms,
         )
-        publish(report, self._options)
+        publish(report, self._reporting)
 
     def _tuned_process(self) -> AbstractContextManager[None]:
-        return worker_process.task(tuned=self._options.tune_python_workers)
+        return worker_process.task(tuned=self._task.tune_python_workers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Log the consequences of a failed batch."""
@@ -152,11 +154,11 @@ class TransactionalWrite:
             sum(message is not None for message in messages),
             len(messages),
         )
-        publish_failure(messages, self._options, sink=self._name, version=version)
+        publish_failure(messages, self._reporting, sink=self._name, version=version)
 
 
 def transactions_to_commit(
-    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], options: SinkOptions
+    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], rules: RowRules
 ) -> list[OpenTransaction]:
     """The transactions of the tasks with these *commits*.
 
@@ -164,33 +166,28 @@ def transactions_to_commit(
     """
     written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
     try:
-        check_bad_rows(commits, options)
+        check_bad_rows(commits, rules)
     except TooManyBadRowsError:
         sink.give_up(plan, written)
         raise
     return written
 
 
-def numbers_of_a_query(options: SinkOptions) -> BatchNumbering:
-    """The numbering of a streaming query with these *options*."""
-    return BatchNumbering.OF_A_QUERY_UNDER_WAY if options.allow_missing_progress else BatchNumbering.OF_A_QUERY
-
-
-def sink_of(options: SinkOptions, exactly_once: ExactlyOnce) -> ParallelSink:
+def sink_of(task: TaskOptions, exactly_once: ExactlyOnce) -> ParallelSink:
     """The sink that commits once as *exactly_once* says."""
     # The planner of other writes starts without importing the protocol and its dependencies.
     from kafka_sink.exactly_once.driver_steps import DriverSteps
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.spark.task.shared_client import shared_client
 
-    client = shared_client(options.producer_properties)
+    client = shared_client(task.producer_properties)
     return ParallelSink(
         DriverSteps(
             client,
             exactly_once.name,
             exactly_once.progress_topic,
-            timeout_ms=options.transaction_timeout_ms,
+            timeout_ms=exactly_once.timeout_ms,
             two_phase=exactly_once.two_phase,
-            topics=options.topics,
+            topics=task.rows.topics,
         )
     )

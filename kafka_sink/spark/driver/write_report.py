@@ -15,7 +15,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS
 from kafka_sink.spark.driver.lineage import emit
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.prepared_write import Reporting, RowRules
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
 
@@ -25,18 +25,18 @@ FAILED: Final = "failed"
 _log = logging.getLogger(__name__)
 
 
-def checked_messages(messages: Sequence[WriterCommitMessage | None], options: SinkOptions) -> list[TaskCommit]:
+def checked_messages(messages: Sequence[WriterCommitMessage | None], rules: RowRules) -> list[TaskCommit]:
     """The outcomes of the tasks of a write that is complete when they have ended.
 
     :raises KafkaError: as for :func:`check_messages`.
     :raises TooManyBadRowsError: as for :func:`check_bad_rows`.
     """
     commits = check_messages(messages)
-    check_bad_rows(commits, options)
+    check_bad_rows(commits, rules)
     return commits
 
 
-def check_bad_rows(commits: Sequence[TaskCommit], options: SinkOptions) -> None:
+def check_bad_rows(commits: Sequence[TaskCommit], rules: RowRules) -> None:
     """Warn of the bad rows of all tasks.
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
@@ -45,9 +45,9 @@ def check_bad_rows(commits: Sequence[TaskCommit], options: SinkOptions) -> None:
     if not bad_rows:
         return
     first = next(commit.first_bad_row for commit in commits if commit.bad_rows)
-    if options.max_bad_rows is not None:
-        options.max_bad_rows.check(bad_rows, rows, first)
-    place = "were dropped" if options.dead_letter_topic is None else f"are in topic {options.dead_letter_topic}"
+    if rules.max_bad_rows is not None:
+        rules.max_bad_rows.check(bad_rows, rows, first)
+    place = "were dropped" if rules.dead_letter_topic is None else f"are in topic {rules.dead_letter_topic}"
     _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, place, first)
 
 
@@ -96,21 +96,21 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
 
 
 def publish_failure(
-    messages: Sequence[WriterCommitMessage | None], options: SinkOptions, error: str = "", **more: Any
+    messages: Sequence[WriterCommitMessage | None], reporting: Reporting, error: str = "", **more: Any
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
     said = {"error": error} if error else {}
-    publish(report_of(commits, **more, decision=FAILED, **said), options)
+    publish(report_of(commits, **more, decision=FAILED, **said), reporting)
 
 
-def publish(report: dict[str, Any], options: SinkOptions, inputs: Sequence[str] = ()) -> None:
+def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
     """Log *report* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
     files *inputs* that were read, if that is configured."""
     text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
     _log.info("write %s: %s", "failed" if report.get("decision") == FAILED else "committed", text)
-    emit(report, options, inputs)
-    if (path := options.report_path) is None:
+    emit(report, reporting, inputs)
+    if (path := reporting.path) is None:
         return
     try:
         # One write, because a progress_listener in another process appends lines of its own.

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.common.errors import RowError
-from kafka_sink.spark.options import FAIL, SinkOptions
+from kafka_sink.spark.prepared_write import FAIL, RowRules
 
 T = TypeVar("T")
 
@@ -53,9 +53,9 @@ class BadRows:
     :param take: called with rows that are refused, unless the write fails then.
     """
 
-    def __init__(self, options: SinkOptions, take: TakeRefused) -> None:
-        self._fails = options.on_bad_row == FAIL
-        self._limit = options.max_bad_rows
+    def __init__(self, rules: RowRules, take: TakeRefused) -> None:
+        self._fails = rules.on_bad_row == FAIL
+        self._limit = rules.max_bad_rows
         self._take = take
         self.count = 0
         #: The text of the first problem.

@@ -24,7 +24,7 @@ from kafka_sink.formats.column_format import JSON, ColumnFormat
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.kinds import is_text
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
 from kafka_sink.spark.task.bad_rows import TaskRows
 
 PREFIX: Final = "__kafkalite.errors."
@@ -56,14 +56,14 @@ _Headers = list[tuple[str, bytes | None]]
 class DeadLetters:
     """Makes the dead letters of one task."""
 
-    def __init__(self, options: SinkOptions, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._topic = options.topic
+    def __init__(self, options: TaskOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._topic = options.rows.topic
         self._clock = clock
         self._most_bytes: int = min(
             read_one(ProducerConfig, name, options.producer_properties)
             for name in ("max.request.size", "buffer.memory")
         )
-        self._origin = _origin(options)
+        self._origin = _origin(options.exactly_once)
 
     def of(self, rows: TaskRows, error: RowError) -> pa.RecordBatch:
         """The dead letters of those of *rows* that *error* is about: the columns ``key`` (if *rows* have keys),
@@ -130,16 +130,16 @@ def first_message(letters: pa.RecordBatch) -> str:
     return text.decode()
 
 
-def _origin(options: SinkOptions) -> list[tuple[str, str]]:
+def _origin(once: ExactlyOnce | None) -> list[tuple[str, str]]:
     """The headers that all dead letters of a task have."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    version = None if options.txn_version is None else str(options.txn_version)
+    version = "" if once is None or once.version is None else str(once.version)
     return [
-        ("sink", options.exactly_once.name if options.exactly_once is not None else ""),
+        ("sink", once.name if once is not None else ""),
         ("query.id", query or ""),
-        ("batch.id", batch or version or ""),
+        ("batch.id", batch or version),
         ("task", "0" if context is None else str(context.partitionId())),
         ("attempt", "0" if context is None else str(context.attemptNumber())),
     ]

@@ -24,7 +24,7 @@ from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import BinaryColumn
-from kafka_sink.spark.options import DEAD_LETTER, FAIL, KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.prepared_write import DEAD_LETTER, FAIL, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
@@ -33,7 +33,7 @@ from kafka_sink.spark.task.placed_rows import DROPPED, packed
 from kafka_sink.spark.task.shared_client import shared_client
 
 
-def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Iterator[pa.RecordBatch]:
+def with_partitions(batches: Iterator[pa.RecordBatch], options: TaskOptions) -> Iterator[pa.RecordBatch]:
     """*batches* as payloads, with the partition of every row in the last column.
 
     :raises ApiError: if a topic does not exist.
@@ -48,14 +48,15 @@ def with_partitions(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> 
 class _Placing:
     """The rows of one task."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: TaskOptions) -> None:
         context = TaskContext.get()
         self._options = options
+        self._rules = options.rows
         self._dealt = 0 if context is None else context.partitionId()
         self._counts: dict[str, int] = {}
         self._rows_before = 0
-        self._payloads = Payloads(options.formats)
-        self._bad = BadRows(options, self._take_refused)
+        self._payloads = Payloads(options.rows.formats)
+        self._bad = BadRows(options.rows, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
         self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
 
@@ -82,8 +83,8 @@ class _Placing:
 
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""
-        parts = topic_chunks(batch, self._options.topic, self._options.dead_letter_topic)
-        if self._options.on_bad_row == FAIL:
+        parts = topic_chunks(batch, self._rules.topic, self._rules.dead_letter_topic)
+        if self._rules.on_bad_row == FAIL:
             # The tasks that write say so.
             return parts
         for part in parts:
@@ -97,12 +98,12 @@ class _Placing:
 
     def _take_refused(self, rows: TaskRows, error: RowError) -> None:
         count = len(error.rows)
-        if self._options.on_bad_row == DEAD_LETTER:
+        if self._rules.on_bad_row == DEAD_LETTER:
             letters = DeadLetters(self._options).of(rows, error)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
-            places = self._places(self._options.dead_letter_topic or "", count, key, None)
+            places = self._places(self._rules.dead_letter_topic or "", count, key, None)
             letters, places = packed(letters, places)
-            topics = pa.array([self._options.dead_letter_topic] * letters.num_rows, pa.string())
+            topics = pa.array([self._rules.dead_letter_topic] * letters.num_rows, pa.string())
             letters = letters.append_column("topic", topics)
         else:
             texts = pa.array([self._bad.first, *[None] * (count - 1)], pa.binary())

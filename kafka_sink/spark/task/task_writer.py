@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -29,7 +29,7 @@ from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.options import DEAD_LETTER, KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
@@ -59,7 +59,7 @@ kept_producers = KeptProducers(SYSTEM_CLOCK)
 
 def write_task(
     batches: Iterator[pa.RecordBatch],
-    options: SinkOptions,
+    options: TaskOptions,
     open_producer: OpenProducer | None = None,
 ) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
@@ -82,18 +82,19 @@ def write_task(
 class _TaskAttempt:
     """One attempt at a task: its producer, once there are rows, and what it has sent so far."""
 
-    def __init__(self, options: SinkOptions, open_producer: OpenProducer | None) -> None:
+    def __init__(self, options: TaskOptions, open_producer: OpenProducer | None) -> None:
         context = TaskContext.get()
         self._task_partition = context.partitionId() if context is not None else 0
         self._number = context.attemptNumber() if context is not None else 0
         self._options = options
+        self._rules = options.rows
         self._open_producer = open_producer
         kind = b"plain" if open_producer is None else b"transactional"
         self._producer_key = kind + digest_with_files(options.producer_properties)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
-        self._payloads = Payloads(options.formats)
-        self._bad = BadRows(options, self._take_refused)
+        self._payloads = Payloads(options.rows.formats)
+        self._bad = BadRows(options.rows, self._take_refused)
         self._dead_letters = _SentDeadLetters()
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
@@ -123,18 +124,18 @@ class _TaskAttempt:
         for batch in self._paced(gathered):
             count = self._send(TaskRows(batch, self._rows_in))
             if not self._rows_in and self._producer is not None:
-                gathered.least_bytes = _bytes_to_gather(self._producer, self._options.topic)
+                gathered.least_bytes = _bytes_to_gather(self._producer, self._rules.topic)
             self._rows_in += count
 
     def _send(self, rows: TaskRows) -> int:
         """Returns how many rows these are, with the bad ones."""
         count = int(rows.batch.num_rows)
-        if self._options.is_placed:
+        if self._rules.is_placed:
             rows, count = take_placed(rows, self._bad, self._send_dead_letters)
         rows, payloads = self._bad.accepted(rows, self._payloads.of)
         rows = replace(rows, batch=payloads)
-        options = self._options
-        chunks = partial(topic_chunks, topic=options.topic, dead_letter_topic=options.dead_letter_topic)
+        rules = self._rules
+        chunks = partial(topic_chunks, topic=rules.topic, dead_letter_topic=rules.dead_letter_topic)
         rows, parts = self._bad.accepted(rows, chunks)
         for part in parts:
             self._send_part(rows, part)
@@ -156,11 +157,11 @@ class _TaskAttempt:
                 part = part.without(error.rows)
 
     def _take_refused(self, rows: TaskRows, error: RowError) -> None:
-        if self._options.on_bad_row == DEAD_LETTER:
+        if self._rules.on_bad_row == DEAD_LETTER:
             self._send_dead_letters(DeadLetters(self._options).of(rows, error), None)
 
     def _send_dead_letters(self, letters: pa.RecordBatch, partitions: NDArray[np.int32] | None) -> None:
-        topic = self._options.dead_letter_topic or ""
+        topic = self._rules.dead_letter_topic or ""
         self._dead_letters.count += letters.num_rows
         try:
             _stage(self._open(), topic, letters, partitions, self._dead_letters.tracker)
@@ -174,7 +175,7 @@ class _TaskAttempt:
     def _open(self) -> KafkaProducer:
         if self._producer is not None:
             return self._producer
-        open_producer = self._open_producer or partial(_open_plain, self._options)
+        open_producer = self._open_producer or partial(_open_plain, self._options.producer_properties)
         self._producer = open_producer(kept_producers.take(self._producer_key))
         self._sent_before = self._producer.batch_totals()
         return self._producer
@@ -225,8 +226,8 @@ class _TaskAttempt:
             self._producer.close(0)
 
 
-def _open_plain(options: SinkOptions, kept: KafkaProducer | None) -> KafkaProducer:
-    return kept or KafkaProducer(task_properties(options), option_prefix=KAFKA_PREFIX)
+def _open_plain(properties: Mapping[str, str], kept: KafkaProducer | None) -> KafkaProducer:
+    return kept or KafkaProducer(task_properties(properties), option_prefix=KAFKA_PREFIX)
 
 
 class _Gathered:
@@ -279,10 +280,10 @@ def _stage(
     _raise_first_error(tracker)
 
 
-def task_properties(options: SinkOptions) -> dict[str, str]:
-    """The properties of a task's producer. The client id is that of the process, because the connections are reused by
-    the next task."""
-    return {"client.id": f"kafkalite-{os.getpid()}", **options.producer_properties}
+def task_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The *properties* of a task's producer. The client id is that of the process, because the next task reuses the
+    connections."""
+    return {"client.id": f"kafkalite-{os.getpid()}", **properties}
 
 
 def _raise_first_error(tracker: DeliveryTracker) -> None:

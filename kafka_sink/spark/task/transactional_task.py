@@ -6,7 +6,7 @@ Runs in a Spark Python worker. A failed attempt aborts its own transaction, whic
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Final
 
@@ -18,7 +18,7 @@ from kafka_sink.exactly_once.model import OpenTransaction, Transaction, Unwritab
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.spark.options import KAFKA_PREFIX, SinkOptions
+from kafka_sink.spark.prepared_write import KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
@@ -30,7 +30,7 @@ WRITER_TRANSACTIONS: Final = WriterTransactions()
 
 
 def write_in_transaction(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch], options: TaskOptions, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
     """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
 
@@ -41,14 +41,14 @@ def write_in_transaction(
     def open_own(kept: KafkaProducer | None) -> KafkaProducer:
         transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
-        properties = task_properties(options)
+        properties = task_properties(options.producer_properties)
         return open_producer(properties, transaction, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
 
     try:
         commit = write_task(batches, options, open_own)
     except BaseException:
         # Also after an interrupt: the driver finds the transaction only at the next batch.
-        _abort_own(opened, options, plan)
+        _abort_own(opened, options.producer_properties, plan)
         raise
     written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
     if written is not None:
@@ -58,7 +58,7 @@ def write_in_transaction(
 
 
 def write_in_drivers_transaction(
-    batches: Iterator[pa.RecordBatch], options: SinkOptions, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch], options: TaskOptions, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
@@ -73,7 +73,7 @@ def write_in_drivers_transaction(
         )
 
     def open_shared(kept: KafkaProducer | None) -> KafkaProducer:
-        properties = task_properties(options)
+        properties = task_properties(options.producer_properties)
         return open_producer(properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
 
     try:
@@ -114,9 +114,9 @@ def _transactional(
     )
 
 
-def _abort_own(opened: list[Transaction], options: SinkOptions, plan: Plan) -> None:
+def _abort_own(opened: list[Transaction], properties: Mapping[str, str], plan: Plan) -> None:
     try:
-        client = shared_client(options.producer_properties)
+        client = shared_client(properties)
         client.run(client.end(opened, plan.transaction_version, commit=False))
     except KafkaError as error:
         _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)

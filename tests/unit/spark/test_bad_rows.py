@@ -15,7 +15,9 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.spark.bad_row_limit import BadRowLimit, TooManyBadRowsError
-from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.prepared_write import TaskOptions
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX
 from kafka_sink.spark.task.task_writer import SinkWriteError, write_task
 from tests.support.readback import read_topic
@@ -42,10 +44,10 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def options_of(cluster: EmbeddedCluster, **more: str) -> SinkOptions:
+def options_of(cluster: EmbeddedCluster, **more: str) -> TaskOptions:
     given = {"topic": ROWS, "deadLetterTopic": DEAD, **{name.replace("_", "."): value for name, value in more.items()}}
-    return parse_options(
-        {"kafka.bootstrap.servers": cluster.bootstrap_servers, **{k: v for k, v in given.items() if v}}
+    return task_options(
+        parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, **{k: v for k, v in given.items() if v}})
     )
 
 
@@ -158,8 +160,8 @@ def orders(colours: list[str | None]) -> pa.RecordBatch:
     )
 
 
-def as_avro(options: SinkOptions) -> SinkOptions:
-    return replace(options, formats=(ColumnFormat("value", "avro", SCHEMA),))
+def as_avro(options: TaskOptions, schema: str = SCHEMA) -> TaskOptions:
+    return replace(options, rows=replace(options.rows, formats=(ColumnFormat("value", "avro", schema),)))
 
 
 @pytest.mark.behaviour(
@@ -218,8 +220,7 @@ def test_what_json_does_not_have_is_text(cluster: EmbeddedCluster) -> None:
     fields = [{"name": "id", "type": "int"}, {"name": "wait", "type": ["null", "long"]}]
     schema = json.dumps({"type": "record", "name": "Wait", "fields": fields})
     rows = batch(value=pa.array([{"id": None, "wait": timedelta(seconds=7)}], waits))
-    options = replace(options_of(cluster), formats=(ColumnFormat("value", "avro", schema),))
-    assert write_task(iter([rows]), options).bad_rows == 1
+    assert write_task(iter([rows]), as_avro(options_of(cluster), schema)).bad_rows == 1
     ((letter, headers),) = letters_of(cluster)
     assert "seconds=7" in letter.value.decode()
     assert headers["value.encoding"] == "text"

@@ -7,12 +7,14 @@ import logging
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
+from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.commit_message import TaskCommit
 from kafka_sink.spark.task.task_writer import DeliveryTracker
@@ -25,7 +27,7 @@ def make_writer(report: Path | None = None) -> KafkaliteBatchWriter:
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
     if report is not None:
         options["reportPath"] = str(report)
-    return KafkaliteBatchWriter(parse_options(options))
+    return KafkaliteBatchWriter(prepared(StructType().add("value", "string"), parse_options(options)))
 
 
 def make_commit(partition: int, rows_in: int, rows_acked: int, first: int = 0) -> TaskCommit:
@@ -72,7 +74,11 @@ def test_abort_after_all_tasks_names_no_other_rows(caplog: pytest.LogCaptureFixt
 def test_a_report_that_cannot_be_written_does_not_undo_a_write(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_writer(tmp_path / "gone" / "report.jsonl").commit([make_commit(0, 10, 10)])
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    writer = make_writer(folder / "report.jsonl")
+    folder.rmdir()
+    writer.commit([make_commit(0, 10, 10)])
     assert "option reportPath" in caplog.text
     assert '"rows": 10' in caplog.text
 

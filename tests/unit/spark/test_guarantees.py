@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError, UnwritableRowsError
 from kafka_sink.spark.dataframe_writer import parse_arguments, tasks_errors
+from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
@@ -59,15 +61,18 @@ def test_the_progress_needs_a_topic_where_rows_name_theirs() -> None:
 def test_options_spark_adds_to_a_stream_are_ignored() -> None:
     parsed = parse_options({**EXACTLY_ONCE, "checkpointlocation": "/c", "queryname": "q"}, is_stream=True)
     assert parsed.transactional_id_prefix == "sink"
-    assert parsed.transaction_timeout_ms is None
+    assert parsed.exactly_once is not None and parsed.exactly_once.timeout_ms is None
     timed = parse_options({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "60000"}, is_stream=True)
-    assert timed.transaction_timeout_ms == 60_000
+    assert timed.exactly_once is not None and timed.exactly_once.timeout_ms == 60_000
+
+
+ROWS = StructType().add("value", "string")
 
 
 def exactly_once_writer() -> KafkaliteExactlyOnceStreamWriter:
-    options = parse_options(EXACTLY_ONCE, is_stream=True)
-    assert options.exactly_once is not None
-    return KafkaliteExactlyOnceStreamWriter(options, options.exactly_once)
+    write = prepared(ROWS, parse_options(EXACTLY_ONCE, is_stream=True))
+    assert write.exactly_once is not None
+    return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)
 
 
 def make_commit(**more: object) -> TransactionalCommit:
@@ -82,7 +87,8 @@ def make_commit(**more: object) -> TransactionalCommit:
 )
 @pytest.mark.parametrize("guarantee", [REQUIRED, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
 def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[str, str]) -> None:
-    writer = exactly_once_writer() if guarantee is EXACTLY_ONCE else KafkaliteStreamWriter(parse_options(guarantee))
+    at_least_once = KafkaliteStreamWriter(prepared(ROWS, parse_options(REQUIRED)))
+    writer = exactly_once_writer() if guarantee is EXACTLY_ONCE else at_least_once
     with pytest.raises(KafkaError, match=r"trigger\(continuous=…\) does not pass rows .* they are LOST"):
         writer.commit([None, None], 3)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.lineage import emit, is_configured
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.prepared_write import Reporting
 
 REPORT = {
     "rows": 30,
@@ -31,9 +30,8 @@ def sent(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
-    options = parse_options({"kafka.bootstrap.servers": "b1:9092,b2:9092", "topic": "my-topic"})
     columns = (("key", "string"), ("value", "binary"))
-    emit(report, replace(options, lineage_columns=columns), inputs)
+    emit(report, Reporting(None, "kafkalite.my-topic", "b1:9092,b2:9092", columns), inputs)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -75,11 +73,11 @@ def test_it_is_off_by_itself_and_harms_no_write(
     ):
         assert is_configured(environment) is on
     monkeypatch.setattr(lineage, "LONGEST_S", 1.0)
-    options = parse_options({"kafka.bootstrap.servers": "b1:9092", "topic": "my-topic"})
+    reporting = Reporting(None, "kafkalite.my-topic", "b1:9092", ())
     with monkeypatch.context() as off:
         off.setattr(lineage, "start_thread", lambda *_: pytest.fail("nobody has asked for lineage"))
-        emit(REPORT, options)
+        emit(REPORT, reporting)
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
-        emit(REPORT, options)
+        emit(REPORT, reporting)
     assert "lineage of this write" in caplog.text

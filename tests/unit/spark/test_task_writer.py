@@ -16,6 +16,7 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.records.columns import ColumnChunk
+from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import kept_producers, task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, SinkWriteError, write_task
@@ -49,7 +50,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def write(cluster: EmbeddedCluster, rows: list[pa.RecordBatch], partitions: int) -> None:
     cluster.create_topic(TOPIC, partitions)
-    options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
+    options = task_options(parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}))
     commit = write_task(iter(rows), options)
     assert commit.rows_in == commit.rows_acked == sum(batch.num_rows for batch in rows)
 
@@ -80,12 +81,13 @@ def test_limited_rows_are_handed_over_in_pieces(sizes: list[int]) -> None:
     rows = batches(2, 5000, 1)
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
-        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "maxRecordsPerSecond": "30000"}
-        assert write_task(iter(rows), parse_options(options)).rows_acked == 10_000
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "maxRecordsPerSecond": "30000"}
+        options = task_options(parse_options(given))
+        assert write_task(iter(rows), options).rows_acked == 10_000
         assert sizes == [3000, 2000, 3000, 2000]
         wrong = pa.RecordBatch.from_arrays([pa.array(["x"]), pa.array([-7], pa.int32())], schema=SCHEMA)
         with pytest.raises(SinkWriteError, match=r"row 5000 .*has partition -7"):
-            write_task(iter([rows[0], wrong]), parse_options(options))
+            write_task(iter([rows[0], wrong]), options)
 
 
 def metadata_requests(cluster: EmbeddedCluster) -> int:
@@ -167,7 +169,7 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
 
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
-        options = parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC})
+        options = task_options(parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}))
         with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
             write_task(rows(), options)
         assert taken == [0, 1]
@@ -176,7 +178,7 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
     """A task of one row; what it knows is kept by the address of the brokers."""
-    options = parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC})
+    options = task_options(parse_options({"kafka.bootstrap.servers": servers, "topic": TOPIC}))
     row = pa.RecordBatch.from_arrays([pa.array([str(value)]), pa.array([partition], pa.int32())], schema=SCHEMA)
     write_task(iter([row]), options)
 
