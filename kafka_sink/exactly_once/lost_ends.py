@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 #: How long a coordinator may take to write ends, or a group to apply them, before it is logged what is waited for. An
 #: end that is not there by then although the transaction is complete was lost.
-_PATIENCE_MS: Final = 2000
+PATIENCE_MS: Final = 2000
 
 _PAUSE_MS: Final = 10
 _LONGEST_PAUSE_MS: Final = 1000
@@ -306,7 +306,7 @@ class _Wait:
 
     @property
     def is_long(self) -> bool:
-        return self._clock.monotonic_ms() - self._begun_ms > _PATIENCE_MS
+        return self._clock.monotonic_ms() - self._begun_ms > PATIENCE_MS
 
     def pause(self, what: str) -> Exchange[None]:
         """Pause while *what* is waited for.

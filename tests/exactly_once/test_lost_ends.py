@@ -12,6 +12,7 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once import lost_ends as product
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.lost_ends import LostEndError
 from kafka_sink.exactly_once.model import BatchNumbering, Progress
@@ -30,6 +31,12 @@ class _Death(BaseException):
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(nodes=1, config=replace(BrokerConfig(), transaction_version=request.param)) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded broker applies an end within milliseconds, or has lost it."""
+    monkeypatch.setattr(product, "PATIENCE_MS", 100)
 
 
 def at_rest(world: World) -> None:
