@@ -9,11 +9,14 @@ from __future__ import annotations
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.producer.batching.accumulator import BatchSettings, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool, PoolMetrics
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import ColumnAppender
-from kafka_sink.producer.batching.producer_batch import Compression
+from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
+from kafka_sink.producer.batching.partition_queues import PartitionQueues
+from kafka_sink.producer.batching.producer_batch import BatchSettings, Compression
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.metrics import MetricSources, ProducerMetrics
@@ -64,19 +67,21 @@ class Pipeline:
         self.calls.sender_needs(lambda: [metadata.lock, *self.metrics.locks()])
         if transactions is not None:
             self.calls.sender_needs(lambda: [transactions.lock])
-        self.accumulator = RecordAccumulator(
-            _batch_settings(config),
-            self.pool,
-            self.calls,
-            clock,
-            None if identity is None else identity.sequences,
-            transactions,
-        )
+        settings = _batch_settings(config)
+        self.queues = queues = PartitionQueues()
+        self.incomplete = incomplete = IncompleteBatches(self.pool)
+        self.accumulator = RecordAccumulator(settings, self.pool, queues, incomplete, self.calls, clock, transactions)
+        sequences = None if identity is None else identity.sequences
+        self.drain = BatchDrain(settings, queues, incomplete, self.accumulator.is_urgent, sequences, transactions)
         loads = None
         if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
-            loads = PartitionLoads(self.accumulator, plugins.built_in, config.partitioner_availability_timeout_ms)
-        self.in_flight = InFlightBatches(context, network, self.accumulator, identity)
-        self.sender = _make_sender(context, network, self.in_flight, self.accumulator, identity, loads)
+            loads = PartitionLoads(queues, plugins.built_in, config.partitioner_availability_timeout_ms)
+        self.in_flight = InFlightBatches(context, network, self.drain, incomplete, identity)
+        produce = ProduceRequestSender(context, network, self.drain, self.in_flight, identity, loads)
+        transactional = None
+        if identity is not None:
+            transactional = TransactionalRequestSender(context, network, self.accumulator, self.in_flight, identity)
+        self.sender = Sender(context, network.client, self.accumulator, self.in_flight, produce, transactional)
         wake = self.sender.wakeup
         self.topics = TopicMetadata(context, network, self.sender, self.calls)
         self.records = RecordStaging(context, self.topics, self.accumulator, plugins, transactions, wake)
@@ -113,18 +118,3 @@ def _batch_settings(config: ProducerConfig) -> BatchSettings:
         delivery_timeout_ms=config.delivery_timeout_ms,
         retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
     )
-
-
-def _make_sender(
-    context: ProducerContext,
-    network: ClientNetwork,
-    in_flight: InFlightBatches,
-    accumulator: RecordAccumulator,
-    identity: TransactionManager | None,
-    loads: PartitionLoads | None,
-) -> Sender:
-    produce = ProduceRequestSender(context, network, accumulator, in_flight, identity, loads)
-    transactional = None
-    if identity is not None:
-        transactional = TransactionalRequestSender(context, network, accumulator, in_flight, identity)
-    return Sender(context, network.client, accumulator, in_flight, produce, transactional)

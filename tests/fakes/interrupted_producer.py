@@ -157,13 +157,12 @@ class InterruptedProducer:
 
     def check_owners(self) -> None:
         """No buffer belongs to two batches, or to a batch and the pool; nobody holds a lock."""
-        # Private: who owns a buffer shows outside only after it has been written to twice, and a batch that nobody
-        # waits for only when a flush returns too early.
-        accumulator, pool = self.pipeline.accumulator, self.pipeline.pool
-        batches = [batch for each in accumulator._queues.values() for batch in each.batches]
+        # Private: who owns a buffer shows outside only after it has been written to twice.
+        pool = self.pipeline.pool
+        batches = [batch for each in self.pipeline.queues.all() for batch in each.batches]
         buffers = [id(batch.memory.buffer) for batch in batches] + [id(buffer) for buffer in pool._free]
         assert len(set(buffers)) == len(buffers), "a buffer has two owners"
-        assert all(batch in accumulator._incomplete for batch in batches), "a batch that nobody waits for"
+        assert all(batch in self.pipeline.incomplete for batch in batches), "a batch that nobody waits for"
         assert not any(map(self.pipeline.calls.has, _CALLS)), "a call that has ended is still in progress"
         assert not pool.queued, "somebody who has left still waits for memory"
 

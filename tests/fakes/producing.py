@@ -12,11 +12,14 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Header, Node, TopicPartition
-from kafka_sink.producer.batching.accumulator import AppendResult, BatchSettings, PartitionQueue, RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
+from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
-from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
+from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
+from kafka_sink.producer.batching.partition_queues import PartitionQueue, PartitionQueues
+from kafka_sink.producer.batching.producer_batch import BatchSettings, Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.records.vectorized import partition_order
@@ -72,6 +75,10 @@ class MadeAccumulator(RecordAccumulator):
 
     pool: BufferPool
     clock: Clock
+    queues: PartitionQueues
+    incomplete: IncompleteBatches
+    #: What the sender thread does with the batches.
+    sender_side: BatchDrain
 
 
 class Straggler:
@@ -119,8 +126,10 @@ def make_accumulator(
     pool = BufferPool(memory, batch_size, clock, on_wait=lambda: None)
     backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, jitter=0)
     settings = BatchSettings(batch_size, compression, linger_ms, delivery_timeout_ms, backoff)
-    accumulator = MadeAccumulator(settings, pool, CallsInProgress(), clock, idempotence)
-    accumulator.pool, accumulator.clock = pool, clock
+    queues, incomplete = PartitionQueues(), IncompleteBatches(pool)
+    accumulator = MadeAccumulator(settings, pool, queues, incomplete, CallsInProgress(), clock)
+    accumulator.pool, accumulator.clock, accumulator.queues, accumulator.incomplete = pool, clock, queues, incomplete
+    accumulator.sender_side = BatchDrain(settings, queues, incomplete, accumulator.is_urgent, idempotence)
     return accumulator
 
 
@@ -157,7 +166,7 @@ def append_record(accumulator: RecordAccumulator, partition: int = 0, value: byt
 
 def queue_of(accumulator: RecordAccumulator, partition: int = 0) -> PartitionQueue:
     # The accumulator shows its queues to nobody, and this is where tests look at them.
-    return accumulator._queue(tp(partition))
+    return accumulator._queues.of(tp(partition))
 
 
 def queued(accumulator: RecordAccumulator, partition: int = 0) -> list[ProducerBatch]:
@@ -169,11 +178,11 @@ def drain(
 ) -> list[ProducerBatch]:
     """What a node takes."""
     now_ms = accumulator.clock.monotonic_ms()
-    return accumulator.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
+    return accumulator.sender_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
 
 
 def is_ready(accumulator: MadeAccumulator, cluster: Cluster = ONE) -> bool:
-    return NODES[0] in accumulator.ready(cluster, accumulator.clock.monotonic_ms()).ready_nodes
+    return NODES[0] in accumulator.sender_side.ready(cluster, accumulator.clock.monotonic_ms()).ready_nodes
 
 
 def values(batch: ProducerBatch) -> list[bytes | None]:

@@ -77,6 +77,7 @@ class SenderWorld:
         self.client, self.metadata = pipeline.network.client, pipeline.network.metadata
         self.transactions = pipeline.identity
         self.pool, self.accumulator = pipeline.pool, pipeline.accumulator
+        self.drain = pipeline.drain
         self.metrics, self.sender, self.in_flight = pipeline.metrics, pipeline.sender, pipeline.in_flight
         # Without jitter, so that tests know when a retry is due. Private: Kafka has no option for the jitter.
         self.accumulator._settings.retry_backoff.rng.uniform = lambda a, b: 1.0  # type: ignore[method-assign]

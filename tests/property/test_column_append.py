@@ -78,7 +78,7 @@ class Producer:
         self.told += delivery.count
 
     def drain(self) -> None:
-        while drained := self.accumulator.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
+        while drained := self.accumulator.sender_side.drain(self.cluster, NODES[:1], 10**9, self.clock.now_ms)[0]:
             for batch in drained:
                 self.batches[batch.topic_partition.partition].append(batch)
 
@@ -116,7 +116,7 @@ class Producer:
         for found in self.batches.values():
             for batch in found:
                 batch.done(0, NO_TIMESTAMP, None)
-                self.accumulator.deallocate(batch)
+                self.accumulator.incomplete.deallocate(batch)
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from unittest import mock
 from kafka_sink.client.connection.in_flight_requests import InFlightRequests
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.batching.accumulator import PartitionQueue, RecordAccumulator
+from kafka_sink.producer.batching.batch_drain import BatchDrain
+from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
+from kafka_sink.producer.batching.partition_queues import PartitionQueue
 from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
@@ -77,7 +79,7 @@ def _sequence_given_twice(true: Any, self: IdempotenceManager, batch: ProducerBa
         state.next_sequence = before
 
 
-def _free_early(true: Any, self: RecordAccumulator, batch: ProducerBatch) -> None:
+def _free_early(true: Any, self: IncompleteBatches, batch: ProducerBatch) -> None:
     sends, batch.unanswered_sends = batch.unanswered_sends, 0
     true(self, batch)
     batch.unanswered_sends = sends
@@ -87,8 +89,8 @@ def _free_when_sent(true: Any, self: InFlightBatches, drained: dict[int, list[Pr
     true(self, drained)
     for batches in drained.values():
         for batch in batches:
-            # Private, as the accumulator itself would keep what a request still refers to.
-            self._accumulator._pool.deallocate(batch.memory)
+            # Private, as the batches themselves keep what a request still refers to.
+            self._incomplete._pool.deallocate(batch.memory)
 
 
 def _to_the_front(true: Any, self: PartitionQueue, batch: ProducerBatch) -> None:
@@ -188,7 +190,7 @@ MUTATIONS = (
     Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice, likely_seed=2),
     Mutation(
         "a buffer is freed while its request is unanswered",
-        RecordAccumulator,
+        IncompleteBatches,
         "deallocate",
         _free_early,
         likely_seed=181,
@@ -202,7 +204,7 @@ MUTATIONS = (
     Mutation("retries go behind what is new", PartitionQueue, "put_back", _to_the_back, likely_seed=1),
     Mutation(
         "no mute with one request in flight",
-        RecordAccumulator,
+        BatchDrain,
         "mute",
         _nothing,
         _one_in_flight_and_moving_leaders,

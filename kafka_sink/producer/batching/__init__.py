@@ -1,6 +1,6 @@
-"""The record accumulator: open batches by partition, and the memory that holds them.
+"""Batches until they are drained, by partition, and the memory that holds them.
 
-It owns batches until the sender drains them, under the lock of their partition; the buffer pool has its own lock.
-Calling threads append and the sender thread drains. Nothing in this package sends a request or runs a user's callback
-under a lock.
+Calling threads append (``accumulator``) and the sender thread drains (``batch_drain``), each under the lock of one
+partition; the buffer pool has its own lock. Nothing in this package sends a request or runs a user's callback under a
+lock.
 """

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.buffers import Buffer, total_size
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
@@ -66,6 +67,17 @@ class Compression:
 
     type: CompressionType
     level: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How large batches become, how they are compressed, and how long they wait."""
+
+    batch_size_bytes: int
+    compression: Compression
+    linger_ms: int
+    delivery_timeout_ms: int
+    retry_backoff: ExponentialBackoff
 
 
 @dataclass(slots=True)

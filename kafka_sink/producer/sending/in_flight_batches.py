@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.batch_drain import BatchDrain
+from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import NO_RECORD_ERRORS
@@ -45,7 +46,8 @@ class InFlightBatches:
         self,
         context: ProducerContext,
         network: ClientNetwork,
-        accumulator: RecordAccumulator,
+        drain: BatchDrain,
+        incomplete: IncompleteBatches,
         transactions: TransactionManager | None,
     ) -> None:
         self._config = context.config
@@ -55,7 +57,8 @@ class InFlightBatches:
         self._metadata = network.metadata
         # Which brokers could not be reached, for the error of a batch that expires.
         self._connection_failures = network.client.connection_failures
-        self._accumulator = accumulator
+        self._drain = drain
+        self._incomplete = incomplete
         self._transactions = transactions
         self._idempotence = None if transactions is None else transactions.sequences
         self._guarantee_order = self._config.max_in_flight_requests_per_connection == 1
@@ -70,13 +73,13 @@ class InFlightBatches:
             for batch in batches:
                 self._batches.setdefault(batch.topic_partition, []).append(batch)
                 if self._guarantee_order:
-                    self._accumulator.mute(batch.topic_partition)
+                    self._drain.mute(batch.topic_partition)
 
     def expire(self, now_ms: int) -> None:
         """Fail the batches that have waited longer than delivery.timeout.ms, queued or in flight."""
         if now_ms < self.next_expiry_ms:
             return
-        expired, next_expiry_ms = self._accumulator.expired_batches(now_ms)
+        expired, next_expiry_ms = self._drain.expired_batches(now_ms)
         timeout_ms = self._config.delivery_timeout_ms
         for batch in (batch for batches in self._batches.values() for batch in batches):
             if batch.has_reached_delivery_timeout(timeout_ms, now_ms):
@@ -110,7 +113,7 @@ class InFlightBatches:
         code = ErrorCode.of(answer.error_code)
         if batch.is_done:
             # The batch expired while this answer was outstanding; only now does no request refer to its memory.
-            self._accumulator.deallocate(batch)
+            self._incomplete.deallocate(batch)
         elif code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer)
         elif code in _TOO_LARGE and batch.record_count > 1:
@@ -122,7 +125,7 @@ class InFlightBatches:
         if code.is_invalid_metadata:
             self._metadata.request_update()
         if self._guarantee_order:
-            self._accumulator.unmute(batch.topic_partition)
+            self._drain.unmute(batch.topic_partition)
 
     def _can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int, now_ms: int) -> bool:
         if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
@@ -145,12 +148,12 @@ class InFlightBatches:
         batch.last_failure = f"{code.name}: {message}" if message else code.name
         self._metrics.retried(batch.topic_partition.topic, batch.record_count, now_ms)
         self._forget(batch)
-        self._accumulator.reenqueue(batch, now_ms)
+        self._drain.reenqueue(batch, now_ms)
 
     def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
         self._forget(batch)
         try:
-            self._accumulator.split_and_reenqueue(batch)
+            self._drain.split_and_reenqueue(batch)
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
@@ -172,7 +175,7 @@ class InFlightBatches:
             self._idempotence.completed(batch, answer.base_offset)
         self._forget(batch)
         batch.done(answer.base_offset, answer.log_append_time_ms, None)
-        self._accumulator.deallocate(batch)
+        self._incomplete.deallocate(batch)
 
     def _refuse(self, batch: ProducerBatch, code: ErrorCode, answer: PartitionProduceResponse) -> None:
         """Fail *batch*, which the broker refused because of all its records, or of those that the answer names
@@ -204,18 +207,18 @@ class InFlightBatches:
         self._forget(batch)
         self._metrics.failed(batch.topic_partition.topic, batch.record_count, self._clock.monotonic_ms())
         batch.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
-        self._accumulator.deallocate(batch)
+        self._incomplete.deallocate(batch)
 
     def not_sent(self, batches: Iterable[ProducerBatch], error: Exception) -> None:
         """Fail drained batches, because their request could not be sent."""
         for batch in batches:
             reason = KafkaError(f"{batch.record_count} record(s) for {batch.topic_partition} not sent: {error!r}")
             self.fail(batch, reason)
-            self._accumulator.unmute(batch.topic_partition)
+            self._drain.unmute(batch.topic_partition)
 
     def abort_all(self, error: Exception) -> None:
         """Fail every batch, queued or in flight."""
-        aborted = self._accumulator.abort_batches(lambda _: error)
+        aborted = self._drain.abort_batches(lambda _: error)
         if self._idempotence is not None:
             for batch in aborted:
                 # Batches that stay in flight there would block their partition after an error that is not fatal.
@@ -225,13 +228,11 @@ class InFlightBatches:
 
     def abort_undrained(self, error: Exception) -> None:
         """Fail the batches that were never drained."""
-        self._count_failed(self._accumulator.abort_undrained(error))
+        self._count_failed(self._drain.abort_undrained(error))
 
     def give_up(self, reason_for: Callable[[ProducerBatch], Exception]) -> list[ProducerBatch]:
-        """Fail every batch at the end of the producer, also those of appends that are still in progress, and return
-        them.
-        """
-        given_up = self._accumulator.abort_incomplete(reason_for)
+        """Fail every batch at the end of the producer, and return them."""
+        given_up = self._drain.abort_batches(reason_for)
         self._count_failed(given_up)
         return given_up
 

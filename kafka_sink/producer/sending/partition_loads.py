@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.partition_queues import PartitionQueues
 from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
 
 #: How often the queue lengths are read, ms: with many partitions that takes time.
@@ -15,15 +15,13 @@ _LOADS_EVERY_MS = 10
 
 
 class PartitionLoads:
-    """Reports the lengths of an accumulator's queues to *partitioner*.
+    """Reports the lengths of *queues* to *partitioner*.
 
     :param availability_timeout_ms: partitions of a node that has accepted nothing for so long are left out; 0: never.
     """
 
-    def __init__(
-        self, accumulator: RecordAccumulator, partitioner: BuiltInPartitioner, availability_timeout_ms: int
-    ) -> None:
-        self._accumulator = accumulator
+    def __init__(self, queues: PartitionQueues, partitioner: BuiltInPartitioner, availability_timeout_ms: int) -> None:
+        self._queues = queues
         self._partitioner = partitioner
         self._availability_timeout_ms = availability_timeout_ms
         self._due_ms = 0
@@ -43,7 +41,7 @@ class PartitionLoads:
             return
         self._due_ms = now_ms + _LOADS_EVERY_MS
         for topic in self._partitioner.topics:
-            lengths = self._accumulator.queue_lengths(topic)
+            lengths = self._queues.lengths(topic)
             partitions: list[int] = []
             # Until every partition has been used once, the loads of the others are unknown.
             if lengths and len(lengths) >= (cluster.partition_count(topic) or 0):

@@ -13,7 +13,7 @@ from kafka_sink.client.metadata.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, TransactionVersion
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
@@ -51,7 +51,7 @@ class ProduceRequestSender:
         self,
         context: ProducerContext,
         network: ClientNetwork,
-        accumulator: RecordAccumulator,
+        drain: BatchDrain,
         in_flight: InFlightBatches,
         transactions: TransactionManager | None,
         loads: PartitionLoads | None,
@@ -62,7 +62,7 @@ class ProduceRequestSender:
         self._log = context.log
         self._client = network.client
         self._metadata = network.metadata
-        self._accumulator = accumulator
+        self._drain = drain
         self._in_flight = in_flight
         self._transactions = transactions
         self._loads = loads
@@ -70,7 +70,7 @@ class ProduceRequestSender:
     def run_once(self, now_ms: int) -> int:
         """Send every batch that is ready; returns how long the following poll may last, ms."""
         cluster = self._metadata.fetch()
-        ready = self._accumulator.ready(cluster, now_ms)
+        ready = self._drain.ready(cluster, now_ms)
         if ready.unknown_leader_topics:
             for topic in ready.unknown_leader_topics:
                 # The topic may have expired from the metadata while its leader was unknown.
@@ -79,7 +79,7 @@ class ProduceRequestSender:
         if self._loads is not None:
             self._loads.report(cluster, now_ms)
         nodes, not_ready_timeout_ms = self._connected(ready.ready_nodes, now_ms)
-        drained = self._accumulator.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
+        drained = self._drain.drain(cluster, nodes, self._config.max_request_size_bytes, now_ms)
         self._in_flight.track(drained)
         for node_id, batches in drained.items():
             if batches:

@@ -1,7 +1,7 @@
 """Sender: the thread of a producer that communicates with the brokers.
 
 :meth:`Sender.run` is the thread; :meth:`Sender.run_once` is one bounded step of it, which a simulator can drive alone.
-The sender thread owns the NetworkClient, the drain side of the accumulator and the idempotence state. It waits only in
+The sender thread owns the NetworkClient, the drain and the idempotence state. It waits only in
 the client's poll, and after an unexpected error. A failure of one batch or callback never stops the others.
 """
 
@@ -76,6 +76,7 @@ class Sender:
             # them.
             self._running = False
             self._accumulator.close()
+            self._accumulator.await_appends()
             self._warn_of_lost(self._in_flight.give_up(self._reason_for_giving_up))
             if self._transactional is not None:
                 self._transactional.close()

@@ -86,7 +86,7 @@ def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
     (batch,) = drain(accumulator)
     batch.done(0, NO_TIMESTAMP, None)
-    accumulator.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 100
 
 
@@ -270,8 +270,8 @@ def test_memory_comes_back_when_a_batch_is_done() -> None:
     (batch,) = drain(accumulator)
     assert accumulator.has_incomplete
     batch.done(0, NO_TIMESTAMP, None)
-    accumulator.deallocate(batch)
-    accumulator.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert not accumulator.has_incomplete
 
@@ -283,7 +283,7 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
     batch.unanswered_sends += 1
     wire = batch.wire
     batch.done(-1, NO_TIMESTAMP, KafkaTimeoutError("expired"))
-    accumulator.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
     assert not accumulator.has_incomplete
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000
     for _ in range(3):
@@ -291,7 +291,7 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
     _, records = read_wire(wire)
     assert records[0].value == b"on its way"
     batch.unanswered_sends -= 1
-    accumulator.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 1000
 
 
@@ -300,7 +300,7 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
 
 def finish(accumulator: MadeAccumulator, batch: ProducerBatch) -> None:
     batch.done(0, NO_TIMESTAMP, None)
-    accumulator.deallocate(batch)
+    accumulator.incomplete.deallocate(batch)
 
 
 def test_flush_waits_only_for_batches_incomplete_at_its_start() -> None:
@@ -376,7 +376,8 @@ def test_forced_end_fails_all_queued_and_in_flight_batches() -> None:
     sent = drain(accumulator, make_cluster([0, None, None]))
     sent[0].unanswered_sends += 1
     accumulator.close()
-    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
+    accumulator.await_appends()
+    accumulator.sender_side.abort_batches(lambda _: KafkaError("closed by force"))
     assert [str(delivery.topic_partition) for delivery in seen] == ["orders-0", "orders-1", "orders-2"]
     assert all(str(delivery.error) == "closed by force" for delivery in seen)
     assert not accumulator.has_incomplete
@@ -390,7 +391,8 @@ def test_forced_end_waits_for_appends_in_progress() -> None:
     straggler = Straggler(accumulator, clock, b"late")
     accumulator.close()
     clock.actions.append(straggler.end)
-    accumulator.abort_incomplete(lambda _: KafkaError("closed by force"))
+    accumulator.await_appends()
+    accumulator.sender_side.abort_batches(lambda _: KafkaError("closed by force"))
     assert not accumulator.has_incomplete
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert len(clock.waits) == 1

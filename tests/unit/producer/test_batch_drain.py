@@ -41,7 +41,7 @@ from tests.fakes.producing import (
 def test_nothing_is_ready_without_data() -> None:
     accumulator = make_accumulator(FakeClock())
     queue_of(accumulator, 0)
-    result = accumulator.ready(ONE, 0)
+    result = accumulator.sender_side.ready(ONE, 0)
     assert not result.ready_nodes
     assert not result.unknown_leader_topics
     assert result.next_ready_check_delay_ms == FOREVER_MS
@@ -52,7 +52,7 @@ def test_a_young_batch_with_room_waits_for_its_linger() -> None:
     accumulator = make_accumulator(clock, linger_ms=10)
     append(accumulator)
     clock.advance(4)
-    result = accumulator.ready(ONE, clock.now_ms)
+    result = accumulator.sender_side.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 6
 
@@ -127,7 +127,7 @@ def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     append(accumulator, value=LARGE)
     clock.advance(10)
     (batch,) = drain(accumulator)
-    accumulator.reenqueue(batch, clock.now_ms)
+    accumulator.sender_side.reenqueue(batch, clock.now_ms)
     clock.advance(40)
     seen: list[bool] = []
 
@@ -147,7 +147,7 @@ def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     elif reason == "closed":
         accumulator.close()
     assert seen in ([], [False])
-    result = accumulator.ready(ONE, clock.now_ms)
+    result = accumulator.sender_side.ready(ONE, clock.now_ms)
     assert not result.ready_nodes
     assert result.next_ready_check_delay_ms == 60 - (clock.now_ms - 1_000_050)
     assert not drain(accumulator)
@@ -161,12 +161,12 @@ def test_muted_partition_is_not_ready_and_sets_no_ready_check() -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock)
     append(accumulator)
-    accumulator.mute(tp(0))
-    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
+    accumulator.sender_side.mute(tp(0))
+    assert accumulator.sender_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == FOREVER_MS
     clock.advance(10)
     assert not is_ready(accumulator)
     assert not drain(accumulator)
-    accumulator.unmute(tp(0))
+    accumulator.sender_side.unmute(tp(0))
     assert is_ready(accumulator)
     assert len(drain(accumulator)) == 1
 
@@ -176,10 +176,10 @@ def test_topics_with_data_but_no_leader_are_reported() -> None:
     accumulator = make_accumulator(FakeClock())
     append(accumulator, partition=0)
     append(accumulator, partition=1)
-    result = accumulator.ready(make_cluster([None, 1]), 0)
+    result = accumulator.sender_side.ready(make_cluster([None, 1]), 0)
     assert result.unknown_leader_topics == {"orders"}
-    assert accumulator.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
-    assert accumulator.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
+    assert accumulator.sender_side.ready(make_cluster([0, 1]), 0).unknown_leader_topics == set()
+    assert accumulator.sender_side.ready(Cluster(), 0).unknown_leader_topics == {"orders"}
 
 
 def test_next_ready_check_is_the_least_remaining_linger() -> None:
@@ -188,7 +188,7 @@ def test_next_ready_check_is_the_least_remaining_linger() -> None:
     append(accumulator, partition=0)
     clock.advance(20)
     append(accumulator, partition=1)
-    assert accumulator.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
+    assert accumulator.sender_side.ready(make_cluster([0, 1]), clock.now_ms).next_ready_check_delay_ms == 30
 
 
 def test_ready_node_still_reports_the_linger_of_other_partitions() -> None:
@@ -197,7 +197,7 @@ def test_ready_node_still_reports_the_linger_of_other_partitions() -> None:
     append(accumulator, partition=0)
     clock.advance(50)
     append(accumulator, partition=1)
-    result = accumulator.ready(make_cluster([0, 0]), clock.now_ms)
+    result = accumulator.sender_side.ready(make_cluster([0, 0]), clock.now_ms)
     assert result.ready_nodes == {NODES[0]}
     assert result.next_ready_check_delay_ms == 50
 
@@ -216,15 +216,15 @@ def test_ready_check_changes_nothing() -> None:
 
 
 def test_no_nodes_no_batches() -> None:
-    assert make_accumulator(FakeClock()).drain(ONE, [], 1000, 0) == {}
-    assert make_accumulator(FakeClock()).drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
+    assert make_accumulator(FakeClock()).sender_side.drain(ONE, [], 1000, 0) == {}
+    assert make_accumulator(FakeClock()).sender_side.drain(make_cluster([0]), [NODES[1]], 1000, 0) == {1: []}
 
 
 def test_a_node_gets_the_batches_of_the_partitions_it_leads() -> None:
     accumulator = make_accumulator(FakeClock())
     for partition in range(4):
         append(accumulator, partition)
-    drained = accumulator.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
+    drained = accumulator.sender_side.drain(make_cluster([0, 1, 0, None]), NODES, 10**6, 0)
     assert {node: [batch.topic_partition.partition for batch in batches] for node, batches in drained.items()} == {
         0: [0, 2],
         1: [1],
@@ -382,7 +382,7 @@ def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
     for index in range(3):
         append(accumulator, value=b"%d" % index + LARGE)
     (first,) = drain(accumulator)
-    accumulator.reenqueue(first, 0)
+    accumulator.sender_side.reenqueue(first, 0)
     assert first.attempts == 1
     assert queued(accumulator)[0] is first
     assert [batch is first for batch in drain_all(accumulator)] == [True, False, False]
@@ -400,7 +400,7 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
         append(accumulator, value=b"%d" % index + LARGE)
     sent = [drain(accumulator)[0] for _ in range(3)]
     for index in order:
-        accumulator.reenqueue(sent[index], 0)
+        accumulator.sender_side.reenqueue(sent[index], 0)
     assert queued(accumulator)[:3] == sent
     assert not queued(accumulator)[3].has_sequence
 
@@ -416,10 +416,10 @@ def test_retries_without_sequences_are_ordered_by_age(order: Sequence[int]) -> N
         clock.advance(10)
     append(accumulator, value=b"new")
     for index in order:
-        accumulator.reenqueue(sent[index], clock.now_ms)
+        accumulator.sender_side.reenqueue(sent[index], clock.now_ms)
     assert queued(accumulator)[:3] == sent
     clock.advance(75)
-    assert accumulator.expired_batches(clock.now_ms)[0] == sent[:1]
+    assert accumulator.sender_side.expired_batches(clock.now_ms)[0] == sent[:1]
 
 
 def test_the_backoff_of_a_batch_is_drawn_once() -> None:
@@ -427,10 +427,10 @@ def test_the_backoff_of_a_batch_is_drawn_once() -> None:
     accumulator = make_accumulator(clock, retry_backoff_ms=100)
     append(accumulator)
     (batch,) = drain(accumulator)
-    accumulator.reenqueue(batch, clock.now_ms)
+    accumulator.sender_side.reenqueue(batch, clock.now_ms)
     assert batch.retry_backoff_ms == 100
     clock.advance(99)
-    assert accumulator.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
+    assert accumulator.sender_side.ready(ONE, clock.now_ms).next_ready_check_delay_ms == 1
     clock.advance(1)
     assert drain(accumulator) == [batch]
 
@@ -450,7 +450,7 @@ def test_expired_batches_are_taken_out_and_next_expiry_noted() -> None:
     clock.advance(100)
     append(accumulator, partition=1)
     clock.advance(500)
-    assert accumulator.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
+    assert accumulator.sender_side.expired_batches(clock.now_ms) == (old, clock.now_ms + 400)
     assert len(queued(accumulator)) == len(queued(accumulator, 1)) == 1
 
 
@@ -459,9 +459,9 @@ def test_a_batch_lives_to_the_last_moment() -> None:
     accumulator = make_accumulator(clock, delivery_timeout_ms=1000)
     append(accumulator)
     clock.advance(999)
-    assert accumulator.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
+    assert accumulator.sender_side.expired_batches(clock.now_ms) == ([], clock.now_ms + 1)
     clock.advance(1)
-    expired, next_expiry_ms = accumulator.expired_batches(clock.now_ms)
+    expired, next_expiry_ms = accumulator.sender_side.expired_batches(clock.now_ms)
     assert len(expired) == 1
     assert next_expiry_ms == FOREVER_MS
     assert append(accumulator).new_batch_created

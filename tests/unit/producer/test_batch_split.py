@@ -237,7 +237,7 @@ def test_an_abort_ends_the_pieces() -> None:
     futures = world.send(b"a", b"b", b"c")
     world.brokers.verdicts[0].extend([ErrorCode.RECORD_LIST_TOO_LARGE, SILENCE])
     world.step(3)
-    world.accumulator.abort_batches(lambda _: RecordTooLargeError("given up"))
+    world.drain.abort_batches(lambda _: RecordTooLargeError("given up"))
     for future in futures:
         with pytest.raises(RecordTooLargeError, match="given up"):
             future.get(0)

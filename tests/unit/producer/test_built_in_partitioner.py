@@ -158,7 +158,7 @@ def test_queue_loads_are_reported_once_each_partition_was_used() -> None:
     dice, clock = Dice(), FakeClock()
     partitioner = BuiltInPartitioner(BATCH, rng=dice)
     accumulator = make_accumulator(clock, batch_size=100)
-    loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=50)
+    loads = PartitionLoads(accumulator.queues, partitioner, availability_timeout_ms=50)
     leaders = [0, 0, 1]
     cluster = make_cluster(leaders)
     partitioner.sticky_partition(TOPIC, cluster)
@@ -185,7 +185,7 @@ def test_queues_are_looked_at_now_and_then_only() -> None:
     dice = Dice()
     partitioner = BuiltInPartitioner(BATCH, rng=dice)
     accumulator = make_accumulator(FakeClock())
-    loads = PartitionLoads(accumulator, partitioner, availability_timeout_ms=0)
+    loads = PartitionLoads(accumulator.queues, partitioner, availability_timeout_ms=0)
     cluster = make_cluster([0, 0])
     partitioner.sticky_partition(TOPIC, cluster)
     loads.report(cluster, 100)

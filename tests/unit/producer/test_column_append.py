@@ -46,7 +46,7 @@ THREE_ROWS = HEADER_BYTES + 3 * record_size(0, 0, None, VALUE)
 def drain_all(accumulator: MadeAccumulator, partitions: int = 1) -> list[ProducerBatch]:
     cluster = make_cluster([0] * partitions)
     found: list[ProducerBatch] = []
-    while drained := accumulator.drain(cluster, NODES[:1], 10**9, accumulator.clock.monotonic_ms())[0]:
+    while drained := accumulator.sender_side.drain(cluster, NODES[:1], 10**9, accumulator.clock.monotonic_ms())[0]:
         found += drained
     return found
 
@@ -130,7 +130,7 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
     for batch in drain_all(accumulator):
         batch.done(0, NO_TIMESTAMP, None)
-        accumulator.deallocate(batch)
+        accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
 
 
@@ -152,7 +152,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
     rows = [Row(b"%d" % partition, partition=partition) for partition in range(4)]
     append_columns(accumulator, rows)
     led = make_cluster([None, 0, None, 0])
-    after_encoding.append(lambda: accumulator.drain(led, NODES[:1], 10**9, 0))
+    after_encoding.append(lambda: accumulator.sender_side.drain(led, NODES[:1], 10**9, 0))
     append_columns(accumulator, [row._replace(value=row.value * 2) for row in rows if row.value])
     assert [values(queued(accumulator, partition)) for partition in range(4)] == [
         [[b"0", b"00"]],
@@ -257,7 +257,7 @@ def test_threads_and_a_sender_at_once_lose_and_reorder_nothing() -> None:
 
     def drain() -> None:
         while len(finished) < 3:
-            drained.extend(accumulator.drain(cluster, NODES[:1], 10**9, 0)[0])
+            drained.extend(accumulator.sender_side.drain(cluster, NODES[:1], 10**9, 0)[0])
 
     run_together(drain, *(lambda number=number: send(number) for number in range(3)))
     drained.extend(drain_all(accumulator, 3))
@@ -296,7 +296,7 @@ def test_exhausted_memory_leaves_only_the_rows_appended_so_far() -> None:
     assert values(batches) == [[row.value for row in rows[:3]], [row.value for row in rows[3:6]]]
     for batch in batches:
         batch.done(0, NO_TIMESTAMP, None)
-        accumulator.deallocate(batch)
+        accumulator.incomplete.deallocate(batch)
     assert sum(delivery.count for delivery in told) == 6
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert append_columns(accumulator, rows[:3])
@@ -315,7 +315,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     def some_leave() -> None:
         # Their batches move on between plan and append, but their memory does not come back.
         led = make_cluster([0 if rng.random() < 0.5 else None for _ in range(4)])
-        drained = accumulator.drain(led, NODES[:1], 10**9, 0)[0]
+        drained = accumulator.sender_side.drain(led, NODES[:1], 10**9, 0)[0]
         found.extend(value for batch in values(drained) for value in batch)
         for partition in range(rng.choice((0, 4))):
             with contextlib.suppress(BufferExhaustedError):
@@ -350,7 +350,7 @@ def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[
     assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
     for batch in drain_all(accumulator):
         batch.done(0, NO_TIMESTAMP, None)
-        accumulator.deallocate(batch)
+        accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
 
 
@@ -362,7 +362,7 @@ def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
         clock.advance(30)
         (batch,) = drain_all(accumulator)
         batch.done(0, NO_TIMESTAMP, None)
-        accumulator.deallocate(batch)
+        accumulator.incomplete.deallocate(batch)
 
     clock.actions.extend([one_is_acknowledged, one_is_acknowledged])
     append_columns(accumulator, [ROW] * 9, max_block_ms=100)
@@ -375,7 +375,9 @@ def test_while_memory_is_awaited_what_was_appended_can_be_sent() -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, batch_size=THREE_ROWS + 5, memory=THREE_ROWS + 5, linger_ms=5000)
     seen: list[bool] = []
-    clock.actions.append(lambda: seen.append(bool(accumulator.ready(make_cluster([0]), clock.now_ms).ready_nodes)))
+    clock.actions.append(
+        lambda: seen.append(bool(accumulator.sender_side.ready(make_cluster([0]), clock.now_ms).ready_nodes))
+    )
     with pytest.raises(BufferExhaustedError):
         append_columns(accumulator, [ROW] * 4)
     assert seen == [True]

@@ -150,7 +150,7 @@ def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
     driven = DrivenProducer((1, 1), linger_ms=1000, batch_size=1000)
     send = driven.producer.send
     send(ProducerRecord(TOPIC, b"v"))
-    (chosen,) = driven.pipeline.accumulator.queue_lengths(TOPIC)
+    (chosen,) = driven.pipeline.queues.lengths(TOPIC)
     send(ProducerRecord(TOPIC, b"v", partition=1 - chosen))
     driven.brokers.network.woken = False
     send(ProducerRecord(TOPIC, b"x" * 900, partition=chosen))

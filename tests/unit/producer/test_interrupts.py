@@ -37,6 +37,8 @@ _OPCODES = (
     "buffer_pool.py",
     "calls_in_progress.py",
     "column_append.py",
+    "incomplete_batches.py",
+    "partition_queues.py",
     "producer_batch.py",
 )
 

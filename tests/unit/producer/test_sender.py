@@ -264,8 +264,8 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
             return 0
 
         # Private: how many batches are looked at shows outside as time only.
-        world.accumulator._backoff_left_ms = counting  # type: ignore[assignment,method-assign]
-        world.accumulator.ready(world.metadata.fetch(), world.clock.now_ms)
+        world.drain._backoff_left_ms = counting  # type: ignore[assignment,method-assign]
+        world.drain.ready(world.metadata.fetch(), world.clock.now_ms)
         looks.append(count)
         assert len(queued(world.accumulator)) == waiting
     assert looks == [1, 1]

@@ -501,10 +501,8 @@ def test_it_wakes_up_for_what_expires_next() -> None:
 def test_queues_are_searched_for_expiry_only_when_it_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
     searched: list[int] = []
-    search = world.accumulator.expired_batches
-    monkeypatch.setattr(
-        world.accumulator, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1]
-    )
+    search = world.drain.expired_batches
+    monkeypatch.setattr(world.drain, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1])
     world.brokers.acknowledge_everything()
     started = world.now
     while world.now < started + 12_000:
