@@ -22,8 +22,8 @@ import fastavro
 import pyarrow as pa
 
 from kafka_sink.formats.avro.derived import derive_schema
-from kafka_sink.formats.avro.encoder import AvroEncoder
 from tests.bench import results
+from tests.support.encoders import avro_encoder
 
 #: The rows of one of Spark's Arrow batches.
 BATCH: Final = 10_000
@@ -63,7 +63,7 @@ def make_rows(work: str, count: int) -> pa.StructArray:
 def encoders(rows: pa.StructArray) -> dict[str, Callable[[], list[bytes] | pa.Array]]:
     """What encodes all of *rows*, by name."""
     schema = derive_schema(rows.type, "value")
-    ours = AvroEncoder(schema, rows.type, "value")
+    ours = avro_encoder(schema, rows.type, "value")
     parsed, dictionaries = fastavro.parse_schema(json.loads(schema)), rows.to_pylist()
 
     def by_fastavro() -> list[bytes]:

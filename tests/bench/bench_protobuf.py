@@ -20,8 +20,8 @@ from google.protobuf import message_factory
 
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
-from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
 from tests.bench.bench_avro import BATCH, WORKS, make_rows, measure
+from tests.support.encoders import protobuf_encoder
 
 ENCODERS: Final = ("kafkalite", "google", "ptars")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -30,7 +30,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 def encoders(rows: pa.StructArray) -> dict[str, Callable[[], list[bytes] | pa.Array]]:
     """What encodes all of *rows*, by name."""
     derived = derive_schema(rows.type, "value")
-    ours = ProtobufEncoder(derived.schema, rows.type, "value")
+    ours = protobuf_encoder(derived.schema, rows.type, "value")
     kind = message_factory.GetMessageClass(pool_of(derived.text).FindMessageTypeByName(derived.schema.root))
     dictionaries = [{name: _told(each) for name, each in row.items() if each is not None} for row in rows.to_pylist()]
     handler = ptars.HandlerPool([kind.DESCRIPTOR.file]).get_for_message(kind.DESCRIPTOR)

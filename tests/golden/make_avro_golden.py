@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from kafka_sink.formats.avro.derived import derive_schema
-from kafka_sink.formats.avro.encoder import AvroEncoder
+from tests.support.encoders import avro_encoder
 
 TARGET = Path(__file__).parent / "avro.json"
 
@@ -105,7 +105,7 @@ def _as_stream(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _check_reading(spark: SparkSession, rows: DataFrame, values: pa.Array) -> None:
     """RuntimeError when from_avro does not read what kafkalite writes."""
     schema = derive_schema(values.type, "value")
-    payloads = AvroEncoder(schema, values.type, "value").encode(values).to_pylist()
+    payloads = avro_encoder(schema, values.type, "value").encode(values).to_pylist()
     read = spark.createDataFrame([(each,) for each in payloads], "payload binary")
     found = read.select(from_avro("payload", schema).alias("value")).collect()
     if found != rows.collect():

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.formats.avro.derived import derive_schema
-from kafka_sink.formats.avro.encoder import AvroEncoder
+from tests.support.encoders import avro_encoder
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "avro.json").read_text())
 
@@ -35,7 +35,7 @@ def with_decimals_as_bytes(avro: Any) -> Any:
 
 @pytest.mark.behaviour("Avro", "By spark-avro's schema the payloads are those of its to_avro, byte by byte")
 def test_payloads_are_those_of_to_avro(rows: pa.Array) -> None:
-    payloads = AvroEncoder(json.dumps(GOLDEN["schema"]), rows.type, "value").encode(rows).to_pylist()
+    payloads = avro_encoder(json.dumps(GOLDEN["schema"]), rows.type, "value").encode(rows).to_pylist()
     assert [payload.hex() for payload in payloads] == GOLDEN["payloads"]
     assert len(payloads) == 40
 

@@ -19,12 +19,12 @@ from fastavro.utils import generate_one
 
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
-from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.reading import check_json
+from tests.support.encoders import avro_encoder
 
 #: More text than this is made of no hostile record of these sizes.
 MOST_TEXT: Final = 5 << 20
@@ -309,14 +309,14 @@ def avro_columns(rng: random.Random) -> None:
     """Dictionary-encoded, sliced and chunked columns are written as plain ones are, or refused by our error."""
     words = [rng.choice(["", "a", "é", "x" * 70, None]) for _ in range(rng.randrange(1, 9))]
     plain, schema = pa.array(words, pa.string()), '["null", "string"]'
-    expected = AvroEncoder(schema, plain.type, "value").encode(plain).to_pylist()
+    expected = avro_encoder(schema, plain.type, "value").encode(plain).to_pylist()
     at = rng.randrange(len(words) + 1)
     sliced = pa.chunked_array([plain[:at], plain[at:]])
     assert [
-        each for chunk in sliced.chunks for each in AvroEncoder(schema, plain.type, "v").encode(chunk).to_pylist()
+        each for chunk in sliced.chunks for each in avro_encoder(schema, plain.type, "v").encode(chunk).to_pylist()
     ] == (expected)
     try:
         coded = plain.dictionary_encode()
-        assert AvroEncoder(schema, coded.type, "value").encode(coded).to_pylist() == expected
+        assert avro_encoder(schema, coded.type, "value").encode(coded).to_pylist() == expected
     except FormatError:
         return

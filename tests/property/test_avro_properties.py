@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.formats.avro.derived import derive_schema
-from kafka_sink.formats.avro.encoder import AvroEncoder
 from tests.support.amounts import AVRO_BATCHES
 from tests.support.arrow_masks import with_hidden
 from tests.support.avro_shapes import Shape, by_fastavro, read_by_fastavro, records, shapes, with_own_names
+from tests.support.encoders import avro_encoder
 
 pytestmark = pytest.mark.behaviour("Avro", "Payloads are those of fastavro, byte by byte, for rows of random types")
 
@@ -39,7 +39,7 @@ def told(shape: Shape, rows: list[Any]) -> list[Any]:
 def test_payloads_equal_those_of_fastavro(batch: tuple[Shape, list[Any]], prefix: bytes) -> None:
     shape, rows = batch
     schema = json.dumps(with_own_names(shape.avro))
-    encoded = AvroEncoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow), prefix)
+    encoded = avro_encoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow), prefix)
     encoded.validate(full=True)
     expected = by_fastavro(schema, told(shape, rows))
     assert encoded.to_pylist() == [None if each is None else prefix + each for each in expected]
@@ -50,7 +50,7 @@ def test_payloads_equal_those_of_fastavro(batch: tuple[Shape, list[Any]], prefix
 def test_slices_are_encoded_like_copies(batch: tuple[Shape, list[Any]], data: st.DataObject) -> None:
     shape, rows = batch
     begin = data.draw(st.integers(0, len(rows)))
-    encoder = AvroEncoder(json.dumps(with_own_names(shape.avro)), shape.arrow, "value")
+    encoder = avro_encoder(json.dumps(with_own_names(shape.avro)), shape.arrow, "value")
     whole = pa.array(rows, shape.arrow)
     assert encoder.encode(whole[begin:]).to_pylist() == encoder.encode(whole).to_pylist()[begin:]
 
@@ -63,7 +63,7 @@ def test_values_under_null_rows_are_not_written(shape: Shape, data: st.DataObjec
     masked = with_hidden(pa.array(rows, shape.arrow), hidden)
     nested = pa.StructArray.from_arrays([masked], fields=[pa.field("inner", shape.arrow)])
     schema = json.dumps(with_own_names({"type": "record", "name": "outer", "fields": [_nullable("inner", shape)]}))
-    encoded = AvroEncoder(schema, nested.type, "value").encode(nested)
+    encoded = avro_encoder(schema, nested.type, "value").encode(nested)
     kept = [{"inner": None if gone else shape.told(row)} for row, gone in zip(rows, hidden, strict=True)]
     assert encoded.to_pylist() == by_fastavro(schema, kept)
 
@@ -78,7 +78,7 @@ def test_derived_schemas_are_read_by_fastavro(batch: tuple[Shape, list[Any]]) ->
     """What is read from a payload and written again is the payload."""
     shape, rows = batch
     schema = derive_schema(shape.arrow, "value")
-    encoded = AvroEncoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow)).to_pylist()
+    encoded = avro_encoder(schema, shape.arrow, "value").encode(pa.array(rows, shape.arrow)).to_pylist()
     plain = json.dumps(_without_logical_types(json.loads(schema)))
     read = [None if payload is None else read_by_fastavro(plain, payload) for payload in encoded]
     assert by_fastavro(plain, read) == encoded
@@ -98,4 +98,4 @@ def test_many_rows_of_all_lengths_equal_fastavro() -> None:
     rows = [{"text": "x" * size, "data": b"y" * (size % 15)} for size in sizes]
     kind = pa.struct([("text", pa.string()), ("data", pa.binary())])
     schema = derive_schema(kind, "value")
-    assert AvroEncoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist() == by_fastavro(schema, rows)
+    assert avro_encoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist() == by_fastavro(schema, rows)

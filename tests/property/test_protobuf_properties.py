@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
+from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.parsing import parse_schema
 from tests.support.amounts import PROTOBUF_BATCHES
 from tests.support.arrow_masks import with_hidden
+from tests.support.encoders import protobuf_encoder
 from tests.support.protobuf_shapes import Shape, by_google, declared, has_long_map, messages, written_again
 
 pytestmark = [
@@ -39,8 +40,8 @@ def batches(draw: st.DrawFn) -> tuple[Shape, list[Any]]:
     return shape, draw(st.lists(st.none() | shape.values, max_size=5))
 
 
-def encoder_of(schema: str, kind: pa.DataType) -> ProtobufEncoder:
-    return ProtobufEncoder(parse_schema(schema), kind, "value")
+def encoder_of(schema: str, kind: pa.DataType) -> FieldsEncoder:
+    return protobuf_encoder(parse_schema(schema), kind, "value")
 
 
 def in_order(encoded: pa.Array, schema: str, shape: Shape, rows: list[Any], begin: int = 0) -> list[bytes | None]:

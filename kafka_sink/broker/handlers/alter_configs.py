@@ -11,7 +11,6 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
@@ -23,14 +22,7 @@ def handle(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> 
     """Replace the settings of each resource, or only validate them."""
     body = request.body
     outcomes = alter(context, request, body.resources, _replacement, validate_only=body.validate_only)
-    request.respond(
-        AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
-                for item, (code, message) in zip(body.resources, outcomes, strict=True)
-            ]
-        )
-    )
+    request.respond(AlterConfigsResponse(responses=outcomes))
 
 
 def _replacement(resource: AlterConfigsResource) -> ConfigChange:

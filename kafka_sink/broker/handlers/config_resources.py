@@ -21,6 +21,7 @@ from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.messages.alter_configs import AlterConfigsResourceResponse
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -70,20 +71,21 @@ def alter(
     change_of: Callable[[R], ConfigChange],
     *,
     validate_only: bool,
-) -> list[tuple[ErrorCode, str | None]]:
+) -> list[AlterConfigsResourceResponse]:
     """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)
-    outcomes: list[tuple[ErrorCode, str | None]] = []
+    outcomes: list[AlterConfigsResourceResponse] = []
     for item in resources:
+        code, message = ErrorCode.NONE, None
         try:
             if times_named[item.resource_type, item.resource_name] > 1:
                 raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
             require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
             with storage_errors("could not store the change"):
                 _alter_one(context, item, change_of(item), validate_only=validate_only)
-            outcomes.append((ErrorCode.NONE, None))
         except ApiError as error:
-            outcomes.append((error.code, str(error)))
+            code, message = error.code, str(error)
+        outcomes.append(AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name))
     return outcomes
 
 

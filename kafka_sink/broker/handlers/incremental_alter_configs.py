@@ -13,7 +13,6 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
-    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -30,14 +29,7 @@ def handle(context: BrokerContext, request: ApiRequest[IncrementalAlterConfigsRe
     """Change each resource, or only validate the changes."""
     body = request.body
     outcomes = alter(context, request, body.resources, _change, validate_only=body.validate_only)
-    request.respond(
-        IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
-                for item, (code, message) in zip(body.resources, outcomes, strict=True)
-            ]
-        )
-    )
+    request.respond(IncrementalAlterConfigsResponse(responses=outcomes))
 
 
 def _change(resource: AlterConfigsResource) -> ConfigChange:

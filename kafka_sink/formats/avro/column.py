@@ -1,4 +1,7 @@
-"""A column in Avro; see :class:`kafka_sink.formats.by_name.Format`."""
+"""A column in Avro; see :class:`kafka_sink.formats.by_name.Format`.
+
+Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ from typing import Final
 import pyarrow as pa
 
 from kafka_sink.formats.avro.derived import derive_schema
-from kafka_sink.formats.avro.encoder import AvroEncoder
+from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
+from kafka_sink.formats.payloads import FieldsEncoder
 
 
 class AvroFormat:
     """Schemas are JSON texts."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
-        return AvroEncoder(form.schema, kind, form.column)
+        return FieldsEncoder(writer_for(parse_schema(form.schema), kind, form.column))
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, AVRO, derive_schema(kind, column))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,26 +25,6 @@ from kafka_sink.records.binary_column import Int64s
 from kafka_sink.records.gather import Field, Piece, column_pieces, constant_fields, varint_fields
 
 _INT64_MAX: Final = (1 << 63) - 1
-
-
-class Writer(Protocol):
-    """Writes the rows of one column at one place in the schema."""
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """The pieces of each row of *array*; rows that are *absent* have no bytes.
-
-        :raises RowSerializationError: about all rows whose values cannot be written for the first reason that was
-            found; the text names the column, and the value.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class NothingWriter:
-    """The type null, which has no bytes."""
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
-        return []
 
 
 @dataclass(frozen=True, slots=True)

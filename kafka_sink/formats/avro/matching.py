@@ -34,9 +34,7 @@ from kafka_sink.formats.avro.leaves import (
     EnumWriter,
     FixedWriter,
     FloatWriter,
-    NothingWriter,
     NumberWriter,
-    Writer,
 )
 from kafka_sink.formats.avro.schema import (
     NO_DEFAULT,
@@ -56,6 +54,7 @@ from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import joined
 from kafka_sink.formats.kinds import is_bytes, is_list, is_text
 from kafka_sink.formats.names import check_names
+from kafka_sink.formats.payloads import NothingWriter, Writer
 
 _INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,

@@ -1,4 +1,7 @@
-"""A column in Protobuf; see :class:`kafka_sink.formats.by_name.Format`."""
+"""A column in Protobuf; see :class:`kafka_sink.formats.by_name.Format`.
+
+Source: https://protobuf.dev/programming-guides/encoding/.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import pyarrow as pa
 
 from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
+from kafka_sink.formats.payloads import FieldsEncoder
+from kafka_sink.formats.protobuf.matching import fields_of_rows
 from kafka_sink.formats.protobuf.schema import Schema
 
 
@@ -16,7 +20,7 @@ class ProtobufFormat:
     """Schemas are texts of proto files, compiled on the driver; the tasks get the messages."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
-        return ProtobufEncoder(messages_of(form), kind, form.column)
+        return FieldsEncoder(fields_of_rows(messages_of(form), kind, form.column))
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         from kafka_sink.formats.protobuf.derived import derive_schema

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
 from kafka_sink.formats.items import encode_items
+from kafka_sink.formats.payloads import Writer
 from kafka_sink.formats.protobuf.leaves import Value
 from kafka_sink.formats.protobuf.wire import framed, tag_of, tagged
 from kafka_sink.formats.refusals import refuse_nulls
@@ -25,25 +26,6 @@ from kafka_sink.records.binary_column import BinaryColumn, Int64s
 from kafka_sink.records.gather import Piece, column_pieces, constant_fields
 
 _NO_NULL: Final = "and Protobuf has no null in lists and maps; leave it out, or fill it"
-
-
-class FieldWriter(Protocol):
-    """Writes one field of a message."""
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """The field's bytes in each row of *array*, which may be none; those of *absent* rows are.
-
-        :raises RowSerializationError: as :meth:`~kafka_sink.formats.protobuf.leaves.Value.pieces` does.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class NothingWriter:
-    """A column that only has nulls."""
-
-    def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
-        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +37,7 @@ class SingularWriter:
     is_implicit: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
+        """See :class:`Writer`."""
         if array.null_count == len(array):
             return []
         return self.value.pieces(array, either(nulls_of(array), absent), self.tag, is_implicit=self.is_implicit)
@@ -70,7 +52,7 @@ class RequiredWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
+        """See :class:`Writer`."""
         problem = "which the schema requires; fill it, or make the field optional"
         refuse_nulls(array, absent, self.path, problem)
         return self.value.pieces(array, absent, self.tag, is_implicit=False)
@@ -88,7 +70,7 @@ class ListWriter:
     is_packed: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
+        """See :class:`Writer`."""
         items = _encoded_items(array, absent, self._items)
         if not self.is_packed or not items.max_length:
             return column_pieces(items)
@@ -112,7 +94,7 @@ class MapWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`FieldWriter`."""
+        """See :class:`Writer`."""
         return column_pieces(_encoded_items(array, absent, self._entries))
 
     def _entries(self, entries: pa.Array, unused: Absent) -> Sequence[Piece]:
@@ -153,13 +135,13 @@ class MessageFields:
 
     path: str
     columns: tuple[int, ...]
-    fields: tuple[FieldWriter, ...]
+    fields: tuple[Writer, ...]
     oneofs: tuple[Oneof, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> list[Piece]:
         """The bytes of all fields; *absent* rows have none.
 
-        :raises RowSerializationError: as :class:`FieldWriter` does, and about rows with several values in a oneof.
+        :raises RowSerializationError: as :class:`Writer` does, and about rows with several values in a oneof.
         """
         for oneof in self.oneofs:
             self._check(oneof, array, absent)

@@ -17,14 +17,13 @@ import pyarrow as pa
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.kinds import is_bytes, is_list, is_text
 from kafka_sink.formats.names import check_names
+from kafka_sink.formats.payloads import NothingWriter, Writer
 from kafka_sink.formats.protobuf.compounds import (
-    FieldWriter,
     GroupWriter,
     ListWriter,
     MapWriter,
     MessageFields,
     MessageWriter,
-    NothingWriter,
     Oneof,
     RequiredWriter,
     SingularWriter,
@@ -136,7 +135,7 @@ class _Matching:
                 )
         return MessageFields(path, tuple(columns), tuple(writers), _oneofs(message, names))
 
-    def _field_writer(self, field: Field, kind: pa.DataType, path: str) -> FieldWriter:
+    def _field_writer(self, field: Field, kind: pa.DataType, path: str) -> Writer:
         if pa.types.is_null(kind) and field.presence is not Presence.REQUIRED:
             return NothingWriter()
         entry = self._schema.messages.get(field.type_name)
@@ -153,7 +152,7 @@ class _Matching:
             return RequiredWriter(path, _tag(field), value)
         return SingularWriter(_tag(field), value, field.presence is Presence.IMPLICIT)
 
-    def _map_writer(self, field: Field, entry: Message, kind: pa.DataType, path: str) -> FieldWriter:
+    def _map_writer(self, field: Field, entry: Message, kind: pa.DataType, path: str) -> Writer:
         if not pa.types.is_map(kind):
             raise _mismatch(field, kind, path, "make it a map")
         key, value = entry.fields

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.producer.plugins.partitioner import cut_turns, key_partitions, partition_count
+from kafka_sink.producer.plugins.partitioner import cut_turns, partition_count, partitions_by_key
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
 
@@ -95,15 +95,9 @@ class BuiltInPartitioner:
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
     ) -> NDArray[np.int32]:
         """The partition of every row of *chunk*; *sizes* int64[rows] are the bytes of its key, value and headers."""
-        key = chunk.key
-        if self.ignore_keys or key is None or key.null_count == chunk.num_rows:
+        if self.ignore_keys:
             return self._stick(topic, sizes, cluster)
-        partitions = key_partitions(key, partition_count(topic, cluster))
-        nulls = key.null_mask
-        # A slice of a column may have a mask although none of its rows is null.
-        if nulls is not None and nulls.any():
-            partitions[nulls] = self._stick(topic, sizes[nulls], cluster)
-        return partitions
+        return partitions_by_key(topic, chunk, sizes, cluster, self._stick)
 
     def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
         turn = self._current(topic, cluster)

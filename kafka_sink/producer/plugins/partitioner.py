@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -107,15 +107,7 @@ class DefaultPartitioner(Partitioner):
     def partition_rows(
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster
     ) -> NDArray[np.int32]:
-        key = chunk.key
-        if key is None or key.null_count == chunk.num_rows:
-            return self._stick(topic, sizes, cluster)
-        partitions = key_partitions(key, partition_count(topic, cluster))
-        nulls = key.null_mask
-        # A part of a column may have a mask and no null.
-        if nulls is not None and nulls.any():
-            partitions[nulls] = self._stick(topic, sizes[nulls], cluster)
-        return partitions
+        return partitions_by_key(topic, chunk, sizes, cluster, self._stick)
 
     def _stick(self, topic: str, sizes: NDArray[np.int64], cluster: Cluster) -> NDArray[np.int32]:
         """Keep consecutive rows together as long as they fit into one batch, then choose another partition."""
@@ -210,6 +202,25 @@ def key_partitions(key: BinaryColumn, count: int) -> NDArray[np.int32]:
     """
     hashes = murmur2_array(key)
     partitions: NDArray[np.int32] = (hashes & np.int32(0x7FFFFFFF)) % np.int32(count)
+    return partitions
+
+
+def partitions_by_key(
+    topic: str,
+    chunk: ColumnChunk,
+    sizes: NDArray[np.int64],
+    cluster: Cluster,
+    stick: Callable[[str, NDArray[np.int64], Cluster], NDArray[np.int32]],
+) -> NDArray[np.int32]:
+    """The partition of every row of *chunk* by its key, and what *stick* chooses for the rows without one."""
+    key = chunk.key
+    if key is None or key.null_count == chunk.num_rows:
+        return stick(topic, sizes, cluster)
+    partitions = key_partitions(key, partition_count(topic, cluster))
+    nulls = key.null_mask
+    # A slice of a column may have a mask although none of its rows is null.
+    if nulls is not None and nulls.any():
+        partitions[nulls] = stick(topic, sizes[nulls], cluster)
     return partitions
 
 

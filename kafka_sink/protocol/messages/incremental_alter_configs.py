@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kafka_sink.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from kafka_sink.protocol.schema import (
     BOOL,
     INT8,
-    INT16,
     INT32,
     STRING,
     RequestBody,
@@ -44,16 +44,6 @@ class IncrementalAlterConfigsRequest(RequestBody["IncrementalAlterConfigsRespons
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+")
     validate_only: bool = field(BOOL, "0+")
-
-
-@struct
-class AlterConfigsResourceResponse(Struct):
-    """The outcome for one resource."""
-
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", nullable="0+")
-    resource_type: int = field(INT8, "0+")
-    resource_name: str = field(STRING, "0+")
 
 
 @message(versions=_VERSIONS, flexible=_FLEXIBLE)

@@ -6,17 +6,24 @@ Called in Spark's planner process or in the user's. Nothing is written, except f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pyspark.sql.types import StructType
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.column_formats import formats_of
-from kafka_sink.spark.driver.missing_topic import ensure_topics_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
 from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
 from kafka_sink.spark.row_schema import check_schema
+
+#: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
+_TOPICS_CHECKED_EVERY_MS: Final = 60_000
+
+#: By bootstrap servers and topic, when the topic was last known to exist.
+_present: Final[dict[tuple[str, str], int]] = {}
 
 
 def prepared(schema: StructType, options: SinkOptions) -> PreparedWrite:
@@ -28,7 +35,7 @@ def prepared(schema: StructType, options: SinkOptions) -> PreparedWrite:
     check_report_path(options)
     check_schema(schema, options)
     task = task_options(options, formats_of(schema, options))
-    ensure_topics_of(options)
+    _ensure_topics(options)
     once = task.exactly_once
     is_of_lineage = lineage.is_configured()
     reporting = Reporting(
@@ -58,3 +65,23 @@ def task_options(options: SinkOptions, formats: Sequence[ColumnFormat] = ()) -> 
         options.tune_python_workers,
         options.producer_properties,
     )
+
+
+def _ensure_topics(options: SinkOptions) -> None:
+    """Create the topics of rows and dead letters that are missing, if the option topicPartitions is set. Tasks never
+    create one.
+
+    :raises ApiError: if it could not be created; the text says what to do.
+    """
+    if options.topic_partitions is None:
+        return
+    for topic in filter(None, (options.topic, options.dead_letter_topic)):
+        key = (options.producer_properties["bootstrap.servers"], topic)
+        now_ms = SYSTEM_CLOCK.monotonic_ms()
+        if now_ms - _present.get(key, -_TOPICS_CHECKED_EVERY_MS) < _TOPICS_CHECKED_EVERY_MS:
+            continue
+        # Only writes that ask for it load the client.
+        from kafka_sink.producer.topic_creation import ensure_topic
+
+        ensure_topic(options.producer_properties, topic, options.topic_partitions, options.topic_replication_factor)
+        _present[key] = now_ms

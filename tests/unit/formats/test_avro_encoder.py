@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.avro.encoder import AvroEncoder
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.payloads import FieldsEncoder
 from tests.support.avro_shapes import by_fastavro, read_by_fastavro
+from tests.support.encoders import avro_encoder
 
 
 def record(*fields: Any) -> str:
@@ -31,7 +32,7 @@ def struct(*fields: Any) -> pa.DataType:
 
 def written(schema: str, kind: pa.DataType, rows: list[Any]) -> list[Any]:
     """What fastavro reads from the payloads of *rows*."""
-    payloads = AvroEncoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist()
+    payloads = avro_encoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist()
     return [None if payload is None else read_by_fastavro(schema, payload) for payload in payloads]
 
 
@@ -87,7 +88,7 @@ def test_fields_match_by_name_in_the_order_of_the_schema() -> None:
     schema = record(("b", "string"), ("a", ["null", "int"]))
     kind = struct(("a", pa.int32()), ("b", pa.string()))
     rows = [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
-    assert AvroEncoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist() == by_fastavro(schema, rows)
+    assert avro_encoder(schema, kind, "value").encode(pa.array(rows, kind)).to_pylist() == by_fastavro(schema, rows)
 
 
 def test_decimals_gain_digits_that_the_schema_has() -> None:
@@ -102,7 +103,7 @@ def test_decimals_gain_digits_that_the_schema_has() -> None:
 def test_timestamps_before_1970_are_rounded_down_to_millis(kind: Any) -> None:
     schema = record(("a", kind))
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
-    payloads = AvroEncoder(schema, kind := struct(("a", pa.timestamp("us", "UTC"))), "value").encode(
+    payloads = avro_encoder(schema, kind := struct(("a", pa.timestamp("us", "UTC"))), "value").encode(
         pa.array([{"a": moment}], kind)
     )
     assert payloads.to_pylist() == [b"\x01"]
@@ -115,7 +116,7 @@ def test_a_union_of_one_type_has_its_position() -> None:
 def test_no_rows_are_no_payloads() -> None:
     kind = struct(("a", pa.int32()), ("l", pa.list_(pa.int32())))
     schema = record(("a", "int"), ("l", {"type": "array", "items": ["int", "null"]}))
-    assert AvroEncoder(schema, kind, "value").encode(pa.array([], kind)).to_pylist() == []
+    assert avro_encoder(schema, kind, "value").encode(pa.array([], kind)).to_pylist() == []
 
 
 MISMATCHES: list[tuple[Any, pa.DataType, str]] = [
@@ -137,7 +138,7 @@ MISMATCHES: list[tuple[Any, pa.DataType, str]] = [
 @pytest.mark.parametrize(("avro", "kind", "expected"), MISMATCHES)
 def test_columns_that_do_not_fit_are_refused(avro: Any, kind: pa.DataType, expected: str) -> None:
     with pytest.raises(FormatError) as caught:
-        AvroEncoder(record(("a", avro)), struct(("a", kind)), "value")
+        avro_encoder(record(("a", avro)), struct(("a", kind)), "value")
     assert expected in str(caught.value)
 
 
@@ -153,7 +154,7 @@ def test_columns_that_do_not_fit_are_refused(avro: Any, kind: pa.DataType, expec
 )
 def test_columns_and_fields_without_a_match_are_refused(fields: list[Any], kind: pa.DataType, expected: str) -> None:
     with pytest.raises(FormatError) as caught:
-        AvroEncoder(record(*fields), kind, "value")
+        avro_encoder(record(*fields), kind, "value")
     assert expected in str(caught.value)
 
 
@@ -197,7 +198,7 @@ def test_rows_that_do_not_fit_are_named(
         [{"a": wrap([good, good])}, {"a": wrap([good])}, {"a": wrap([good, bad])}, {"a": wrap([bad])}], column
     )
     with pytest.raises(RowSerializationError) as caught:
-        AvroEncoder(record(("a", shape[0])), column, "value").encode(rows)
+        avro_encoder(record(("a", shape[0])), column, "value").encode(rows)
     assert caught.value.row == 2
     assert expected.replace("value.a", path) in str(caught.value)
 
@@ -209,7 +210,7 @@ def test_values_of_null_rows_are_neither_checked_nor_written() -> None:
     rows = pa.StructArray.from_arrays([inner], names=["inner"])
     fields = [{"name": "a", "type": ENUM}, {"name": "t", "type": "string"}]
     schema = record(("inner", [{"type": "record", "name": "S", "fields": fields}, "null"]))
-    found = AvroEncoder(schema, rows.type, "value").encode(rows).to_pylist()
+    found = avro_encoder(schema, rows.type, "value").encode(rows).to_pylist()
     kept = {"a": "RED", "t": "a text of more than twelve bytes"}
     assert [read_by_fastavro(schema, each) for each in found] == [{"inner": kept}, {"inner": None}]
 
@@ -220,7 +221,7 @@ def test_items_of_null_lists_are_not_written() -> None:
     )
     rows = pa.StructArray.from_arrays([lists], names=["l"])
     schema = record(("l", [{"type": "array", "items": ENUM}, "null"]))
-    found = AvroEncoder(schema, rows.type, "value").encode(rows).to_pylist()
+    found = avro_encoder(schema, rows.type, "value").encode(rows).to_pylist()
     assert [read_by_fastavro(schema, each)["l"] for each in found] == [["RED"], None, ["BLUE"]]
 
 
@@ -233,7 +234,7 @@ def test_rows_without_those_of_errors_are_written(rows: list[Any]) -> None:
     kind = struct(("colour", pa.string()), ("price", pa.decimal128(12, 2)), ("all", pa.list_(pa.list_(pa.string()))))
     values = [value_of(each) for each in rows]
     array, left, problems = pa.array(values, kind), list(range(len(rows))), 0
-    encoder = AvroEncoder(schema, kind, "value")
+    encoder = avro_encoder(schema, kind, "value")
     while True:
         try:
             payloads = encoder.encode(array.take(pa.array(left, pa.int64()))).to_pylist()
@@ -267,7 +268,7 @@ def value_of(drawn: Any) -> dict[str, Any]:
     return row
 
 
-def alone(encoder: AvroEncoder, array: pa.Array, row: int) -> bool:
+def alone(encoder: FieldsEncoder, array: pa.Array, row: int) -> bool:
     """Whether *row* can be written when it is the only one."""
     try:
         encoder.encode(array.slice(row, 1))

@@ -12,9 +12,10 @@ from google.protobuf import message_factory
 
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.descriptors import pool_of
-from kafka_sink.formats.protobuf.encoder import ProtobufEncoder
 from kafka_sink.formats.protobuf.parsing import parse_schema
+from tests.support.encoders import protobuf_encoder
 
 #: Each field has the type of its name.
 SCHEMA = """
@@ -51,8 +52,8 @@ message M {
 """
 
 
-def encoder(**columns: pa.DataType) -> ProtobufEncoder:
-    return ProtobufEncoder(parse_schema(SCHEMA), pa.struct(list(columns.items())), "value")
+def encoder(**columns: pa.DataType) -> FieldsEncoder:
+    return protobuf_encoder(parse_schema(SCHEMA), pa.struct(list(columns.items())), "value")
 
 
 def written(rows: list[dict[str, Any] | None], **columns: pa.DataType) -> list[Any]:
@@ -87,7 +88,7 @@ def test_defaults_are_left_out_without_presence(
 ) -> None:
     schema = parse_schema(f'syntax = "proto3"; message M {{ {type_name} a = 1; }}')
     rows = pa.array([{"a": value} for value in values], pa.struct([("a", kind)]))
-    assert ProtobufEncoder(schema, rows.type, "value").encode(rows).to_pylist() == written
+    assert protobuf_encoder(schema, rows.type, "value").encode(rows).to_pylist() == written
 
 
 def test_no_rows_are_no_payloads() -> None:
@@ -181,7 +182,7 @@ def test_columns_that_do_not_fit_are_refused(name: str, kind: pa.DataType, expec
 @pytest.mark.parametrize("kind", [pa.int64(), pa.struct([("bool", pa.bool_()), ("bool", pa.bool_())])])
 def test_rows_that_are_no_message_are_refused(kind: pa.DataType) -> None:
     with pytest.raises(FormatError, match=r"make it a struct|two fields named 'bool'"):
-        ProtobufEncoder(parse_schema(SCHEMA), kind, "value")
+        protobuf_encoder(parse_schema(SCHEMA), kind, "value")
 
 
 LIST, PARTS = pa.list_(pa.string()), pa.list_(pa.struct([("n", pa.int32())]))
