@@ -33,7 +33,7 @@ def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amo
 
 SIMULATED_RUNS = _amount(
     "KAFKALITE_SIMULATED_RUNS",
-    60,
+    40,
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
@@ -56,7 +56,7 @@ LOST_ENDS = _amount(
     "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "KAFKALITE_EXPLORED_STATES", 20_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "KAFKALITE_EXPLORED_STATES", 8_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
 )
 MATRIX = _amount(
     "KAFKALITE_MATRIX",

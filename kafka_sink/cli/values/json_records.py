@@ -17,7 +17,7 @@ from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP, Header
 from kafka_sink.common.text import json_text
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.producer.kafka_producer import ProducerRecord
+from kafka_sink.producer.producer_record import ProducerRecord
 
 #: The JSON of a key or a value.
 Shown = Callable[[bytes | None], str]
