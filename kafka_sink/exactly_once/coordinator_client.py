@@ -63,6 +63,9 @@ _ENDED_OTHERWISE: Final = frozenset(
 
 _IN_FLIGHT: Final = 1000
 
+#: A time-out that brokers accept from anybody; whoever uses the id next asks for its own.
+_ANY_TIMEOUT_MS: Final = 1000
+
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
 #: pauses.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
@@ -205,6 +208,24 @@ class CoordinatorClient(CoordinatorRequests):
         except DisconnectError:
             return None
         return Transaction(transactional_id, *given)
+
+    def fence_open(self, opened: Transaction) -> Exchange[None]:
+        """Abort the transaction *opened* by a new epoch of its id (KIP-360), after which its producer cannot go on.
+
+        EndTxn does not fence in version 1: the producer could open the transaction anew, without what it wrote before.
+        The end may still be being written when this returns. Nothing happens if the id has another producer by now.
+
+        :raises ApiError: if the coordinator refuses for another reason.
+        """
+        try:
+            yield from self.ask(
+                InitProducerId(opened.transactional_id, _ANY_TIMEOUT_MS, opened.producer),
+                final=(ErrorCode.CONCURRENT_TRANSACTIONS,),
+            )
+        except ApiError as error:
+            # The coordinator has begun the abort, or the transaction had ended.
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and error.code not in _ENDED_OTHERWISE:
+                raise
 
     def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None

@@ -141,7 +141,8 @@ class LostEnds:
     ) -> Exchange[TransactionDescription | None]:
         """Return when the driver's last transaction has ended everywhere, with the description that says so.
 
-        An open transaction is aborted, a decided one is waited for, and lost ends are written again.
+        An open transaction is aborted and its producer fenced, a decided one is waited for, and lost ends are written
+        again.
 
         :raises LostEndError: if an end is lost and nothing proves which.
         :raises KafkaTimeoutError: if that takes too long; the text says what is waited for.
@@ -158,7 +159,7 @@ class LostEnds:
                 yield from wait.pause(f"the end ({known.state}) of the transaction {known.transaction} in {places}")
             elif known.is_ongoing and not known.is_completing:
                 yield from wait.pause(f"the abort of the transaction {known.transaction}")
-                yield from self._client.end([known.transaction], transaction_version, commit=False)
+                yield from self._client.fence_open(known.transaction)
             elif not found.is_stable and not found.open_rows and not wait.is_long:
                 # Older coordinators apply the end of offsets a moment after it is complete.
                 yield from wait.pause(f"a transaction of {known.transaction} that holds the progress ({known.state})")

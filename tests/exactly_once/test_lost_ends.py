@@ -15,7 +15,7 @@ from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import lost_ends as product
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.lost_ends import LostEndError
-from kafka_sink.exactly_once.model import BatchNumbering, Progress
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Progress
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan
 from tests.exactly_once.world import QUERY, World
@@ -148,6 +148,29 @@ def dying(world: World, after: int) -> list[str]:
     for name in ("init_producer_id", "add_to_transaction", "end"):
         setattr(client, name, counted(name, getattr(client, name)))
     return sent
+
+
+@pytest.mark.behaviour(
+    "Exactly once: atomic", "A driver whose transaction was aborted commits no progress without rows"
+)
+def test_an_aborted_driver_commits_no_progress_without_rows(world: World) -> None:
+    world.write_batch("atomic", 0, b"0")
+    newer = restarted(world)
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.transaction_version, b"void")
+        # A newer driver finds the transaction open, ends it, and dies before it has an epoch of its own.
+        found = newer.client.run(newer.steps.ends.driver_end(newer.steps.remembered, with_rows=True))
+        settled = newer.steps.ends.settle_driver(
+            found, plan.transaction_version, newer.steps.remembered, with_rows=True
+        )
+        newer.client.run(settled)
+        return [[TopicPartition(world.topic, 0)]]
+
+    with pytest.raises(FencedError, match="batch 1 was not committed"):
+        world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
+    restarted(world).write_batch("atomic", 1, b"1")
+    assert values(world) == [b"0", b"1"]
 
 
 @pytest.mark.behaviour("Exactly once: lost ends", "A driver may die anywhere while it writes a lost end again")

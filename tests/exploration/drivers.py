@@ -31,6 +31,7 @@ from tests.exploration.model import GROUP, PARTITIONS, TOPIC, Offset, offsets_of
 T = TypeVar("T")
 
 TIMEOUT_MS: Final = 20_000
+_FENCE_TIMEOUT_MS: Final = 1000
 #: What passes in a pause: more than anybody's patience with brokers.
 _PAUSE_MS: Final = 2500
 
@@ -149,6 +150,13 @@ class Client:
             return (yield from self.init_producer_id(name, timeout_ms, two_phase=two_phase))
         except DisconnectError:
             return None
+
+    def fence_open(self, opened: Transaction) -> Exchange[None]:
+        yield from ()
+        answer = self._answer(("init", opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer, False))
+        overtaken = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED)
+        if isinstance(answer, ErrorCode) and answer not in overtaken:
+            raise error_for(answer, str(opened))
 
     def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
