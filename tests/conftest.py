@@ -117,6 +117,19 @@ def _logging_as_it_was() -> Iterator[None]:
     root.handlers[:] = handlers
 
 
+@pytest.fixture(autouse=True)
+def _kafka_has_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A real Kafka writes the markers of a transaction after it has answered its end."""
+    if not needs_kafka(request.node.nodeid.split("::", 1)[0]):
+        yield
+        return
+    from tests.support import readback
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readback, "end_wait_ms", readback.KAFKA_WAIT_MS)
+        yield
+
+
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
     """``figure("longest stall", "1.2 s")``: shown in the run's summary, and kept in its JUnit report."""

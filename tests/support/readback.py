@@ -12,6 +12,11 @@ _IDLE_LIMIT_S = 60.0
 #: consume() waits this long for a full load, so it is short.
 _LOAD_WAIT_S = 0.02
 
+#: The broker answers a fetch at the end of a partition after this time, and only then the end is known. The embedded
+#: broker has written the markers of a transaction when it answers its end; a real Kafka may need :data:`KAFKA_WAIT_MS`.
+end_wait_ms = 10
+KAFKA_WAIT_MS = 500
+
 
 @dataclass(frozen=True)
 class Message:
@@ -34,8 +39,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, isolation: str = "read_com
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
-            # The broker answers a fetch at the end of a partition after this time, and only then the end is known.
-            "fetch.wait.max.ms": 10,
+            "fetch.wait.max.ms": end_wait_ms,
             "fetch.message.max.bytes": 8 * 1024 * 1024,
             "message.max.bytes": 16 * 1024 * 1024,
             "check.crcs": True,
