@@ -63,8 +63,8 @@ _ENDED_OTHERWISE: Final = frozenset(
 
 _IN_FLIGHT: Final = 1000
 
-#: A time-out that brokers accept from anybody; whoever uses the id next asks for its own.
-_ANY_TIMEOUT_MS: Final = 1000
+#: Of an id that is fenced; the driver that follows asks for its own. Brokers accept it from anybody.
+_FENCE_TIMEOUT_MS: Final = 1000
 
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
 #: pauses.
@@ -219,7 +219,7 @@ class CoordinatorClient(CoordinatorRequests):
         """
         try:
             yield from self.ask(
-                InitProducerId(opened.transactional_id, _ANY_TIMEOUT_MS, opened.producer),
+                InitProducerId(opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer),
                 final=(ErrorCode.CONCURRENT_TRANSACTIONS,),
             )
         except ApiError as error:
