@@ -21,7 +21,7 @@ from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
 from tests.support import amounts
 from tests.support.ports import free_ports
-from tests.support.real_kafka import HAS_KAFKA, running_kafka
+from tests.support.real_kafka import running_kafka
 from tests.support.securities import (
     CUT,
     PLAINTEXT,
@@ -35,7 +35,6 @@ from tests.support.securities import (
     kafka_server,
     make_keys,
 )
-from tests.support.spark_jars import connector_jars
 
 IS_FULL = amounts.MATRIX == "full"
 MEGABYTES = amounts.MATRIX_MB
@@ -94,8 +93,6 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        # Spark's own sink, for the benchmarks.
-        .config("spark.jars", connector_jars() if HAS_KAFKA else "")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
