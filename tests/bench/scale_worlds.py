@@ -457,7 +457,9 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
     found = []
     with ExitStack() as undo:
         sink = ParallelSink(DriverSteps(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock))
-        of_workers = [(undo.enter_context(cluster.client("workers")), WriterTransactions()) for _ in range(workers)]
+        of_workers = [
+            (undo.enter_context(cluster.client("workers")), WriterTransactions(cluster.clock)) for _ in range(workers)
+        ]
         for version in range(batches):
             cluster.requests.clear()
             plan = sink.plan()

@@ -32,9 +32,9 @@ from tests.support.ports import free_ports
 from tests.support.real_kafka import RealKafka, running_kafka
 
 ROUNDS = amounts.LOST_ENDS
-#: Rounds that may pass before Kafka has lost as many ends as are wanted: every fourth was lost where it was rarest. A
+#: Rounds that may pass before Kafka has lost as many ends as are wanted: every ninth was lost where it was rarest. A
 #: round takes some seconds, and the normal run has few.
-MOST_ROUNDS = 3 if ROUNDS == 1 else 20 + 6 * ROUNDS
+MOST_ROUNDS = 3 if ROUNDS == 1 else 20 + 14 * ROUNDS
 TIMEOUT_MS = 4000
 
 pytestmark = requires_kafka("4.3", "the loss of ends (KAFKA-20734)")
