@@ -182,7 +182,7 @@ class _Sink:
     ("protocol", "ended", "driver_dies"),
     [
         ("atomic", "aborted", True),
-        ("atomic", "decided", False),
+        pytest.param("atomic", "decided", False, marks=only_long),
         pytest.param("atomic", "aborted", False, marks=only_long),
         pytest.param("atomic", "decided", True, marks=only_long),
         pytest.param("atomic", "power cut", True, marks=only_long),
