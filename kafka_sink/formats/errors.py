@@ -4,9 +4,12 @@ is read.
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from kafka_sink.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class FormatError(ConfigError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.bench import resources
@@ -20,5 +22,7 @@ def test_every_record_is_stored_and_read(work: Work) -> None:
 def test_an_idle_node_is_small(figure: Figure) -> None:
     with embedded() as (_, pid):
         idle_mib = resources.resident_bytes(pid) / 2**20
+        loaded = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
     figure("memory of an idle node", f"{idle_mib:.0f} MiB")
     assert idle_mib < 80
+    assert [name for name in ("numpy", "pyarrow") if f"/{name}/" in loaded] == [], "a broker needs no columns"
