@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
 
 #: A tenth of what docs/scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers. Each task has one partition,
-#: as each worker keeps all of the topic, here in one process.
+#: as each worker keeps the metadata of all of them, here in one process.
 TASKS = amounts.SCALE_TASKS
 IN_MEMORY = Shape(TASKS, TASKS // 10, TASKS // 10, TASKS, touched=0)
 REAL = Shape(tasks=100, workers=2, brokers=10, partitions=40, touched=40)
@@ -87,7 +88,7 @@ def test_a_parallel_batch_in_memory_is_the_models(figure: Figure) -> None:
 
 
 def test_an_atomic_batch_in_memory_is_the_models() -> None:
-    shape = IN_MEMORY
+    shape = replace(IN_MEMORY, partitions=10 * TASKS)
     *_, last = run_atomic_in_memory(brokers=shape.brokers, partitions=shape.partitions, batches=2)
     assert last == scale_model.driver_of_atomic(shape)
 
