@@ -71,18 +71,34 @@ install_first_of() {
 # new_enough_python INTERPRETER: whether its version meets the requirement in setup.cfg.
 new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
-# python_version INTERPRETER: its minor version, as 3.13.
-python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+# python_version INTERPRETER: its version, as 3.13.0.
+python_version() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null; }
 
-# find_python_version VERSION: an interpreter of this minor version.
+# pythons: the version and path of one interpreter of each supported version on this machine, oldest first. Version
+# managers often put only one of their interpreters into the PATH.
+pythons() {
+    local folder candidate IFS=:
+    for folder in $PATH /usr/local/bin /usr/bin /opt/homebrew/bin "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/*/bin; do
+        for candidate in "$folder"/python3 "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9]; do
+            [ -x "$candidate" ] || continue
+            "$candidate" -c 'import os, sys
+release, known = sys.version_info, sys.implementation.name == "cpython" and sys.version_info.releaselevel == "final"
+if known and release >= (3, 11):
+    print("%d.%d.%d" % release[:3], os.path.realpath(sys.executable))' 2>/dev/null </dev/null || true
+        done
+    done | sort -t . -k 1,1n -k 2,2n -k 3,3n -u
+}
+
+# find_python_version VERSION: an interpreter of this version, as 3.13 (its oldest patch release here) or 3.13.0.
 find_python_version() {
-    local candidate
-    for candidate in ${PYTHON:+"$PYTHON"} "python$1" python3; do
-        if [ "$(python_version "$candidate")" = "$1" ]; then
-            command -v "$candidate"
+    local version path
+    while read -r version path; do
+        case "$version." in "$1".*)
+            printf '%s\n' "$path"
             return 0
-        fi
-    done
+            ;;
+        esac
+    done < <([ -z "${PYTHON:-}" ] || printf '%s %s\n' "$(python_version "$PYTHON")" "$(command -v "$PYTHON")"; pythons)
     return 1
 }
 
@@ -97,14 +113,21 @@ find_python() {
     return 1
 }
 
+# can_make_venv INTERPRETER: whether it can create virtual environments; its venv module is installed if necessary and
+# permitted.
+can_make_venv() {
+    local version
+    ! "$1" -c 'import ensurepip, venv' >/dev/null 2>&1 || return 0
+    say "installing the venv module of $1 …"
+    version=$(python_version "$1")
+    install_first_of "python${version%.*}-venv" python3-venv && "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+}
+
 make_venv() {
     local python
     python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
-    if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
-        say "installing the venv module of $python …"
-        install_first_of "python$(python_version "$python")-venv" python3-venv ||
-            die "$python cannot create virtual environments: install its venv module (Debian: python3-venv)."
-    fi
+    can_make_venv "$python" ||
+        die "$python cannot create virtual environments: install its venv module (Debian: python3-venv)."
     # --clear would empty the environment of another checkout through a link to it.
     [ ! -L "$VENV" ] || rm "$VENV"
     "$python" -m venv --clear "$VENV"
@@ -120,10 +143,12 @@ for name in ("setup.cfg", "pyproject.toml"):
 print(digest.hexdigest())' "$ROOT"
 }
 
-# Whether the environment works and was created for this folder (its scripts contain the full path of their
-# interpreter).
+# Whether the environment works, was created for this folder (its scripts contain the full path of their interpreter),
+# and with the Python that PYTHON asks for.
 venv_is_sound() {
-    "$PYTHON_BIN" -c '' 2>/dev/null || return 1
+    local version
+    version=$(python_version "$PYTHON_BIN") || return 1
+    if new_enough_python "${PYTHON:-}" && [ "$(python_version "$PYTHON")" != "$version" ]; then return 1; fi
     case "$(sed -n 's/^command = //p' "$VENV/pyvenv.cfg")" in
         *" $VENV") return 0 ;;
         *) return 1 ;;
@@ -172,24 +197,36 @@ print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
-# use_spark VERSION [PYTHON]: let ensure_venv create and use an environment in .work with this version of Spark, as 3.5.9
-# or 3.5 (its newest patch release), and this version of Python, as 3.13. Scripts that are called use it too.
+# use_python VERSION [NAME]: let ensure_venv create and use an environment in .work with this version of Python, as 3.13.
+# Scripts that are called use it too.
+use_python() {
+    PYTHON=$(find_python_version "$1") || die "Python $1 not found (here: $(pythons | cut -d ' ' -f 1 | paste -s -d ' ' -)):" \
+        "install it with its venv module (Debian: python$1-venv), or set PYTHON to its interpreter."
+    use_environment "${2:-}python-$1"
+}
+
+# use_environment NAME: let ensure_venv create and use the environment of this name in .work, with $PYTHON.
+use_environment() {
+    VENV="$WORK/$1"
+    PYTHON_BIN="$VENV/bin/python"
+    export PYTHON KAFKALITE_VENV="$VENV" KAFKALITE_SPARK_CLASSES="$VENV/spark-classes.jsa"
+}
+
+# use_spark VERSION [PYTHON]: the same with this version of Spark, as 3.5.9 or 3.5 (its newest patch release), and this
+# version of Python.
 use_spark() {
-    local version=$1 wanted=${2:-} python
+    local version=$1 python
     case "$version" in
         3.5 | 3.5.* | 4.*) ;;
         *) die "Spark $version is not supported: kafkalite needs Spark 3.5 or later, for example 3.5.9." ;;
     esac
-    if [ -n "$wanted" ]; then
-        python=$(find_python_version "$wanted") ||
-            die "Python $wanted not found: install it with its venv module (Debian: python$wanted-venv), or set PYTHON to its interpreter."
+    if [ -n "${2:-}" ]; then
+        use_python "$2" "spark-$version-"
     else
-        python=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
-        wanted=$(python_version "$python")
+        PYTHON=$(find_python) || die "Python 3.11 or newer is needed: install it, or set PYTHON to its interpreter."
+        python=$(python_version "$PYTHON")
+        use_environment "spark-$version-python-${python%.*}"
     fi
-    export PYTHON="$python" KAFKALITE_VENV="$WORK/spark-$version-python-$wanted"
-    VENV="$KAFKALITE_VENV"
-    PYTHON_BIN="$VENV/bin/python"
     case "$version" in
         *.*.*) spark_requirements=("pyspark[connect]==$version") ;;
         *) spark_requirements=("pyspark[connect]==$version.*") ;;

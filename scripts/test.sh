@@ -11,6 +11,8 @@
 #   --broker NAME only tests/compat (or the given tests), on a broker that is not Apache Kafka: kfake, which is built with
 #                 Go, or tansu, which is built with cargo (40 min, once); tests of what it lacks are skipped with the
 #                 reason (tests/support/other_brokers.py)
+#   --python P    with this version of Python (3.13, or 3.13.0), in an environment of its own in .work; without it, with
+#                 the python3 of the PATH, or with PYTHON
 #   --spark V [--python P]   only tests/spark (or the given tests) and the batch job of the demo, with this version of
 #                 PySpark (3.5, 4.0.5, …) and of Python, in an environment of its own in .work; tests of features that V
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
@@ -39,6 +41,15 @@ pytest_options=()
 folder=""
 spark="" python=""
 matrix=()
+
+# run_module MODULE [ARGUMENT…]: instead of the tests.
+run_module() {
+    cd "$ROOT"
+    [ -z "$python" ] || use_python "$python"
+    ensure_venv test demo bench
+    exec "$PYTHON_BIN" -m "$@"
+}
+
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help)
@@ -76,23 +87,13 @@ while [ $# -gt 0 ]; do
             matrix=(-n 0 tests/matrix
                 tests/compat/test_producer_on_kafka_cluster.py::test_killed_leaders_lose_and_repeat_nothing)
             ;;
-        --suites)
-            cd "$ROOT"
-            ensure_venv test demo bench
-            exec "$PYTHON_BIN" -m tests.suites "${@:2}"
-            ;;
+        --suites) run_module tests.suites "${@:2}" ;;
         --fuzz)
             [ $# -ge 2 ] || die "--fuzz needs a number of minutes."
-            cd "$ROOT"
-            ensure_venv test demo bench
-            exec "$PYTHON_BIN" -m tests.hostile.fuzz --minutes "${@:2}"
+            run_module tests.hostile.fuzz --minutes "${@:2}"
             ;;
         --long) export KAFKALITE_LONG=1 ;;
-        --amounts | --behaviours | --ways)
-            cd "$ROOT"
-            ensure_venv test demo bench
-            exec "$PYTHON_BIN" -m "tests.support.${1#--}" "${@:2}"
-            ;;
+        --amounts | --behaviours | --ways) run_module "tests.support.${1#--}" "${@:2}" ;;
         *) break ;;
     esac
     shift
@@ -165,7 +166,6 @@ test_spark() {
     local tests=(tests/spark "--ways=$WORK/ways.json")
     # Part of the tests says nothing about the ways as a whole.
     [ $# = 0 ] || tests=()
-    export KAFKALITE_SPARK_CLASSES="$VENV/spark-classes.jsa"
     step "server of Spark Connect" connect_server
     step "archive of Spark's classes" archive_spark
     [ $# != 0 ] || step "flights" scripts/demo.sh --batch --rows 50000
@@ -183,8 +183,9 @@ if [ -n "$spark" ]; then
     ensure_java
     test_spark "$@"
 fi
-[ -z "$python" ] || die "--python needs --spark, for example --spark 4.3.0 --python $python."
+[ -z "$python" ] || use_python "$python"
 ensure_venv test demo bench ui
+say "Python $(python_version "$PYTHON_BIN") in ${VENV#"$ROOT/"}"
 
 static_checks() {
     local failed=""

@@ -1,10 +1,12 @@
-"""What the scripts do to the machine: nothing as root that nobody permitted, and no jar that nobody knows."""
+"""What the scripts do to the machine: nothing as root that nobody permitted, no jar that nobody knows, and which Python
+they take."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "scripts" / "jars.sha256"
 INSTALL = '. "$0/scripts/lib.sh"; WORK=$1; install_first_of java-x java-y'
+SOUND = '. "$0/scripts/lib.sh"; VENV=$1; PYTHON_BIN=$1/bin/python; venv_is_sound && echo yes || echo no'
+FIND = '. "$0/scripts/lib.sh"; use_python "$1"; echo "$PYTHON $VENV"'
 CHECK = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; check_jars "$1"; echo installed'
 
 
@@ -56,6 +60,78 @@ def test_sudo_is_used_only_if_it_is_permitted(tmp_path: Path, programs: Path) ->
             os.close(theirs)
     (tmp_path / "sudo.log").unlink()
     assert "apt-get install -y --no-install-recommends java-x" in install(tmp_path, programs, KAFKALITE_SUDO="yes")
+
+
+def interpreter(folder: Path, name: str, version: str, *, with_venv: bool = True) -> Path:
+    """A program that answers the questions of the scripts as a Python of this version does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    cases = [
+        f'*realpath*) echo "{version} {program}" ;;',
+        f"*ensurepip*) exit {int(not with_venv)} ;;",
+        f"*version_info*) echo {version} ;;",
+    ]
+    program.write_text("\n".join(["#!/bin/sh", 'case "$2" in', *cases, "esac", ""]))
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.behaviour("Package", "CI runs on the oldest Python of the machine, and says which")
+def test_ci_takes_the_oldest_python_that_can_be_used(tmp_path: Path, programs: Path) -> None:
+    clone = tmp_path / "clone"
+    for name in (".ci/run", "scripts/lib.sh"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    (clone / "scripts" / "test.sh").write_text('echo "with $PYTHON"\n')
+    pyenv = tmp_path / "pyenv"
+    interpreter(programs, "python3", "3.99.0")
+    second = interpreter(pyenv / "versions" / "3.11.1" / "bin", "python3.11", "3.11.1")
+    oldest = interpreter(programs, "python3.11", "3.11.0")
+
+    def run() -> tuple[str, str]:
+        environ = {"PATH": f"{programs}:/usr/bin:/bin", "PYENV_ROOT": str(pyenv), "KAFKALITE_SUDO": "no"}
+        command = ["bash", str(clone / ".ci" / "run")]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+        return done.stdout, done.stderr
+
+    said = f"Python 3.11.0 ({oldest}) is the oldest on this machine that can be used\n"
+    assert run() == (f"with {oldest}\n", said)
+    interpreter(programs, "python3.11", "3.11.0", with_venv=False)
+    output, said = run()
+    assert output == f"with {second}\n"
+    assert f"Python 3.11.0 ({oldest}) is left out, because it cannot create virtual environments\n" in said
+
+
+@pytest.mark.behaviour("Package", "CI runs on the oldest Python of the machine, and says which")
+def test_a_version_of_python_is_found_outside_of_the_path_too(tmp_path: Path, programs: Path) -> None:
+    folder = tmp_path / "pyenv" / "versions" / "3.99.1" / "bin"
+    newer, older = interpreter(folder, "python3.99", "3.99.1"), interpreter(programs, "python3.99", "3.99.0")
+
+    def find(version: str, **environment: str) -> list[str]:
+        environ = {"PATH": f"{programs}:/usr/bin:/bin", "PYENV_ROOT": str(tmp_path / "pyenv"), **environment}
+        command = ["bash", "-c", FIND, str(ROOT), version]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        return (done.stdout or done.stderr).split(maxsplit=1)
+
+    work = f"{ROOT}/.work/python"
+    assert find("3.99") == [str(older), f"{work}-3.99\n"]
+    assert find("3.99.1") == [str(newer), f"{work}-3.99.1\n"]
+    assert find("3.99", PYTHON=str(newer)) == [str(newer), f"{work}-3.99\n"]
+    error, problem = find("3.98")
+    assert error == "error:" and problem.startswith("Python 3.98 not found (here: ")
+
+
+def test_an_environment_of_another_python_than_asked_for_is_made_again(tmp_path: Path, programs: Path) -> None:
+    interpreter(tmp_path / "venv" / "bin", "python", "3.99.0")
+    (tmp_path / "venv" / "pyvenv.cfg").write_text(f"command = python3.99 -m venv {tmp_path}/venv\n")
+
+    def is_sound(python: str) -> str:
+        command = ["bash", "-c", SOUND, str(ROOT), str(tmp_path / "venv")]
+        environ = {"PATH": "/usr/bin:/bin", "PYTHON": python}
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert is_sound("") == is_sound(str(interpreter(programs, "same", "3.99.0"))) == "yes\n"
+    assert is_sound(str(interpreter(programs, "other", "3.99.1"))) == "no\n"
 
 
 @pytest.mark.behaviour("Package", "The scripts install no jar without its checksum")
