@@ -103,7 +103,7 @@ def test_ci_takes_the_oldest_python_that_can_be_used(tmp_path: Path, programs: P
 
 
 @pytest.mark.behaviour("Package", "CI runs on the oldest Python of the machine, and says which")
-def test_a_version_of_python_is_found_outside_of_the_path_too(tmp_path: Path, programs: Path) -> None:
+def test_a_python_is_found_outside_of_the_path_too(tmp_path: Path, programs: Path) -> None:
     folder = tmp_path / "pyenv" / "versions" / "3.99.1" / "bin"
     newer, older = interpreter(folder, "python3.99", "3.99.1"), interpreter(programs, "python3.99", "3.99.0")
 
@@ -121,7 +121,7 @@ def test_a_version_of_python_is_found_outside_of_the_path_too(tmp_path: Path, pr
     assert error == "error:" and problem.startswith("Python 3.98 not found (here: ")
 
 
-def test_an_environment_of_another_python_than_asked_for_is_made_again(tmp_path: Path, programs: Path) -> None:
+def test_environment_of_another_python_is_made_again(tmp_path: Path, programs: Path) -> None:
     interpreter(tmp_path / "venv" / "bin", "python", "3.99.0")
     (tmp_path / "venv" / "pyvenv.cfg").write_text(f"command = python3.99 -m venv {tmp_path}/venv\n")
 
