@@ -11,7 +11,7 @@ from kafka_sink.common.errors import ConfigError
 _BLANKS = " \t\f"
 #: A name, its separator and the value; a blank is a separator only if a value follows.
 _PROPERTY = re.compile(
-    r"(?P<name>(?:\\.|[^\\=: \t\f])++)(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++(?=.))(?P<value>.*)", re.DOTALL
+    r"(?P<name>(?:\\.|[^\\=: \t\f])+)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+(?=[^ \t\f]))(?P<value>.*)", re.DOTALL
 )
 _ESCAPE = re.compile(r"(?P<utf16>(?:\\u[0-9a-fA-F]{4})+)|\\(?P<character>.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

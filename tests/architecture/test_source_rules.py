@@ -21,6 +21,8 @@ THREAD_MAKERS = frozenset(
 #: What has methods that return exchanges, by its name.
 HOLDS_EXCHANGES = re.compile(r"(client|requests|store|sink)(\(.*\))?$")
 WALL_CLOCK_READERS = frozenset({"now", "utcnow", "today"})
+#: What CPython 3.11.0 to 3.11.4 match wrongly in some patterns: possessive quantifiers and atomic groups.
+POSSESSIVE = re.compile(r"(?<!\\)(?:[*+?]|\{\d*,?\d*\})\+|\(\?>")
 LEFT_FOR_LATER = ("TODO", "FIXME", "XXX")
 
 
@@ -97,6 +99,23 @@ def test_no_exchange_is_made_and_never_run() -> None:
     ]
     assert len(exchanges) > 10
     assert found == []
+
+
+@pytest.mark.behaviour("Package", "Nothing depends on a patch release of Python")
+def test_no_pattern_is_possessive_or_atomic() -> None:
+    root = PACKAGE.parent
+    folders = ("kafka_sink", "pyspark_kafkalite", "scripts", "spark_jobs", "examples", "tests")
+    found = [
+        place(path, node.lineno)
+        for folder in folders
+        for path in sorted((root / folder).rglob("*.py"))
+        if path != Path(__file__)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Constant)
+        and POSSESSIVE.search(node.value.decode("latin-1") if isinstance(node.value, bytes) else str(node.value))
+    ]
+    assert found == []
+    assert all(map(POSSESSIVE.search, ("a++", "[ab]*+c", "x?+", "a{1,2}+", "(?>ab)")))
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -51,7 +51,6 @@ ATTACKS: Final[dict[str, Attack]] = {
     "Avro records": records.avro_records,
     "Avro like fastavro": records.avro_like_fastavro,
     "Avro schemas": records.avro_schemas,
-    "JSON texts": records.json_texts,
     "JSON schemas": records.json_schemas,
     "Protobuf records": records.protobuf_records,
     "Protobuf schemas": records.protobuf_schemas,

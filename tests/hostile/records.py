@@ -18,12 +18,11 @@ import pyarrow as pa
 from fastavro.utils import generate_one
 
 from kafka_sink.cli.values.typed_values import shown
-from kafka_sink.common.errors import CorruptRecordError, SerializationError
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.reading import check_json
 from tests.support.encoders import avro_encoder
 
 #: More text than this is made of no hostile record of these sizes.
@@ -227,44 +226,6 @@ def protobuf_schemas(rng: random.Random) -> None:
         )
     data = file.SerializeToString()
     _use("protobuf", base64.b64encode(damaged(rng, data) if rng.random() < 0.7 else data).decode())
-
-
-# --- JSON
-
-
-def json_texts(rng: random.Random) -> None:
-    """What is JSON for Python's parser, which is strict but for its constants, is JSON here, and nothing else."""
-    text = json.dumps(_json_value(rng, 0), ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1]))
-    for _ in range(rng.choice([0, 1, 1, 3])):
-        at = rng.randrange(len(text) + 1)
-        text = (
-            text[:at]
-            + rng.choice(['[]{},:"0-+.eE tfn\\u'[rng.randrange(19)], "", "\x7f"])
-            + text[at + rng.randrange(2) :]
-        )
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        json.loads(text, parse_constant=refuse)
-        expected = True
-    except ValueError:
-        expected = False
-    try:
-        check_json(text)
-        found = True
-    except CorruptRecordError:
-        found = False
-    assert found is expected, text
-
-
-def _json_value(rng: random.Random, depth: int) -> Any:
-    if depth > 4 or rng.random() < 0.5:
-        return rng.choice([1, -0.5, 1e30, 'a"\\ \u2028é', "", True, False, None, [], {}, "\U0001f600", "\x7f"])
-    if rng.random() < 0.5:
-        return [_json_value(rng, depth + 1) for _ in range(rng.randrange(5))]
-    return {rng.choice("abc\n"): _json_value(rng, depth + 1) for _ in range(rng.randrange(5))}
 
 
 # --- Protobuf
