@@ -232,8 +232,12 @@ class DisconnectError(ApiError):
     code = ErrorCode.NETWORK_EXCEPTION
 
 
+class NotConnectedError(DisconnectError):
+    """There is no connection to the broker, so it has not seen the request."""
+
+
 class BrokersUnreachableError(KafkaTimeoutError):
-    """No broker could be reached in time; the text lists every address and the cause of its failure."""
+    """No broker, or not the one that must answer, could be reached in time; the text has each address and its cause."""
 
 
 class UnsupportedVersionError(ApiError):

@@ -32,7 +32,7 @@ from kafka_sink.client.requests.transactional_requests import (
 )
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, error_for
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import (
     TRANSACTION_VERSION_FEATURE,
     ConsumerGroupMetadata,
@@ -195,18 +195,14 @@ class CoordinatorClient(CoordinatorRequests):
 
     def init_own_producer_id(
         self, transactional_id: str, transaction_timeout_ms: int, *, two_phase: bool = False
-    ) -> Exchange[Transaction | None]:
-        """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver; None if the answer was
-        lost.
+    ) -> Exchange[Transaction]:
+        """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver.
 
-        A lost request may still reach the broker at any time and would abort an open transaction, so the id must not be
-        used.
+        :raises DisconnectError: if the answer was lost. The request may still reach the broker at any time and would
+            abort an open transaction, so the id must not be used.
         """
         request = InitProducerId(transactional_id, transaction_timeout_ms, two_phase=two_phase)
-        try:
-            given = yield from self.ask(request, repeat_lost=False)
-        except DisconnectError:
-            return None
+        given = yield from self.ask(request, repeat_lost=False)
         return Transaction(transactional_id, *given)
 
     def fence_open(self, opened: Transaction) -> Exchange[None]:
@@ -314,43 +310,46 @@ class CoordinatorClient(CoordinatorRequests):
             yield from self.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
             for name in open_ids:
                 by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            open_ids = yield from self._describe_at(by_node, found, deadline_ms)
-            if open_ids:
-                yield self._pause(attempts, deadline_ms, "DescribeTransactions")
+            again = yield from self._describe_at(by_node, found, deadline_ms)
+            open_ids = list(again)
+            if again:
+                yield self._pause(attempts, deadline_ms, "DescribeTransactions", again[open_ids[0]])
                 attempts += 1
         return found
 
     def _describe_at(
         self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], deadline_ms: int
-    ) -> Exchange[list[str]]:
-        """Ask all nodes about their ids at once, and return the ids that must be asked about again."""
+    ) -> Exchange[dict[str, ApiError]]:
+        """Ask all nodes about their ids at once, and return the ids that must be asked about again, with the reason."""
         asked = [(node, _describing(names)) for node, names in by_node.items()]
         answers = yield Round(asked, self._left_ms(deadline_ms))
-        again: list[str] = []
+        again: dict[str, ApiError] = {}
         for names, answer in zip(by_node.values(), answers, strict=True):
-            if isinstance(answer, DisconnectError):
+            if isinstance(answer, DisconnectError | KafkaTimeoutError):
                 self._forget((TRANSACTION, name) for name in names)
-                again += names
+                again |= dict.fromkeys(names, answer)
                 continue
             if isinstance(answer, ApiError):
                 raise answer
             assert isinstance(answer, DescribeTransactionsResponse)
-            again += self._take_descriptions(answer, found)
+            again |= self._take_descriptions(answer, found)
         return again
 
     def _take_descriptions(
         self, body: DescribeTransactionsResponse, found: dict[str, TransactionDescription]
-    ) -> list[str]:
-        again: list[str] = []
+    ) -> dict[str, ApiError]:
+        again: dict[str, ApiError] = {}
         for state in body.transaction_states:
             code = ErrorCode.of(state.error_code)
             if code is ErrorCode.NONE:
                 found[state.transactional_id] = TransactionDescription.of(state)
-            elif caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
+                continue
+            error = error_for(state.error_code, f"transactional id {state.transactional_id!r}")
+            if caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
                 self._forget([(TRANSACTION, state.transactional_id)])
-                again.append(state.transactional_id)
+                again[state.transactional_id] = error
             elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise error_for(state.error_code, f"transactional id {state.transactional_id!r}")
+                raise error
         return again
 
     def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
@@ -382,6 +381,7 @@ class CoordinatorClient(CoordinatorRequests):
         while nodes := [node for node in self._nodes if node not in listed]:
             answers = yield Round([(node, spec) for node in nodes], self._left_ms(deadline_ms))
             listed.update(nodes)
+            refused: list[ApiError] = []
             for node, answer in zip(nodes, answers, strict=True):
                 if isinstance(answer, DisconnectError):
                     is_one_lost = True
@@ -390,15 +390,16 @@ class CoordinatorClient(CoordinatorRequests):
                     raise answer
                 assert isinstance(answer, ListTransactionsResponse)
                 code = ErrorCode.of(answer.error_code)
-                if caller_reaction(ApiKey.LIST_TRANSACTIONS, code).is_retry:
-                    # The broker is loading the transactions that it coordinates, and does not list them yet.
-                    listed.remove(node)
-                elif code is not ErrorCode.NONE:
-                    raise error_for(code, f"ListTransactions of {node}")
-                else:
+                if code is ErrorCode.NONE:
                     names += [state.transactional_id for state in answer.transaction_states]
-            if not listed.issuperset(nodes):
-                yield self._pause(attempts, deadline_ms, "ListTransactions")
+                    continue
+                refused.append(error_for(code, f"ListTransactions of {node}"))
+                if not caller_reaction(ApiKey.LIST_TRANSACTIONS, code).is_retry:
+                    raise refused[-1]
+                # The broker is loading the transactions that it coordinates, and does not list them yet.
+                listed.remove(node)
+            if refused:
+                yield self._pause(attempts, deadline_ms, "ListTransactions", refused[0])
                 attempts += 1
         if is_one_lost:
             self._nodes = ()

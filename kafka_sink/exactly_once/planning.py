@@ -48,7 +48,8 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
         ) from error
     except BrokersUnreachableError as error:
         raise BrokersUnreachableError(
-            f"{error}; check bootstrap.servers and that the driver's machine can connect to the brokers' listeners"
+            f"{error}; check bootstrap.servers and that the driver's machine can connect to the addresses that the "
+            "brokers advertise (advertised.listeners)"
         ) from error
     except ApiError as error:
         remedy = _REMEDIES.get(error.code)

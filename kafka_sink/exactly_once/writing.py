@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -79,17 +79,23 @@ class WriterTransactions:
         :raises KafkaTimeoutError: if the answers of all attempts were lost.
         """
         used = self._used.setdefault(plan.sink, {})
+        lost: DisconnectError | None = None
         for _ in range(_ATTEMPTS):
             over = self._take_over(client, plan, used)
             name = self._fresh(plan.sink) if over is None else over.name
             last = used.pop(name, None)
-            transaction = self._next(over, last, plan) or client.run(
-                client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
-            )
-            if transaction is not None:
-                used[name] = _Used(version, transaction)
-                return transaction
-        raise KafkaTimeoutError(f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost")
+            try:
+                transaction = self._next(over, last, plan) or client.run(
+                    client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
+                )
+            except DisconnectError as error:
+                lost = error
+                continue
+            used[name] = _Used(version, transaction)
+            return transaction
+        raise KafkaTimeoutError(
+            f"no transactional id was acquired in {_ATTEMPTS} attempts: each response was lost, at last: {lost}"
+        ) from lost
 
     def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:
         """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the

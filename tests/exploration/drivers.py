@@ -16,7 +16,7 @@ from unittest import mock
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
-from kafka_sink.common.errors import DisconnectError, ErrorCode, KafkaError, error_for
+from kafka_sink.common.errors import ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
@@ -143,13 +143,8 @@ class Client:
         assert isinstance(given, Transaction)
         return given
 
-    def init_own_producer_id(
-        self, name: str, timeout_ms: int, *, two_phase: bool = False
-    ) -> Exchange[Transaction | None]:
-        try:
-            return (yield from self.init_producer_id(name, timeout_ms, two_phase=two_phase))
-        except DisconnectError:
-            return None
+    def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool = False) -> Exchange[Transaction]:
+        return (yield from self.init_producer_id(name, timeout_ms, two_phase=two_phase))
 
     def fence_open(self, opened: Transaction) -> Exchange[None]:
         yield from ()

@@ -411,8 +411,10 @@ class AdminClient:
         while True:
             try:
                 return attempt(max(deadline_ms - self._clock.monotonic_ms(), 1))
-            except KafkaTimeoutError:
-                raise
+            except KafkaTimeoutError as error:
+                if not attempts:
+                    raise
+                raise type(error)(f"no success within {self._timeout_ms} ms: {error}") from error
             except ApiError as error:
                 backoff_ms = self._backoff.backoff_ms(attempts)
                 is_worth_it = error.is_retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -34,6 +34,7 @@ from kafka_sink.common.errors import (
     DisconnectError,
     KafkaError,
     KafkaTimeoutError,
+    NotConnectedError,
 )
 from kafka_sink.common.locks import is_nested, release_left
 from kafka_sink.common.model import Node
@@ -127,10 +128,11 @@ class BlockingClient:
         because the caller may have to check first whether this is still the right broker. With None any broker is used,
         and brokers are tried until one answers.
 
-        :raises BrokersUnreachableError: if no broker could be reached in time; the text names each address and its
-            cause.
+        :raises BrokersUnreachableError: if *node*, or without one any broker, could not be reached in time; the text
+            names each address and its cause.
         :raises KafkaTimeoutError: if there is no answer in time for another reason.
-        :raises DisconnectError: if *node* cannot be reached, or the connection was lost before it answered.
+        :raises NotConnectedError: if *node* cannot be reached.
+        :raises DisconnectError: if the connection was lost before *node* answered.
         :raises UnsupportedVersionError: if the broker has no version of the API in common with this client.
         :raises AuthenticationError: if the broker refuses this client.
         """
@@ -195,7 +197,7 @@ class BlockingClient:
     ) -> list[Struct | ApiError]:
         """The answers to many requests to many nodes, sent concurrently. The requests to one node keep their order,
         with at most max.in.flight.requests.per.connection in flight. A request without an answer has its error in its
-        place: DisconnectError, AuthenticationError, UnsupportedVersionError or KafkaTimeoutError."""
+        place, as :meth:`ask` raises it."""
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         return self._in_turn(
             lambda: _Pipeline(self._client, self._metadata, self._clock, requests, deadline_ms).answers()
@@ -275,6 +277,7 @@ class _Exchange:
 
     def ask(self, node: Node) -> Struct:
         """Send the request to *node*, and return its answer."""
+        self._asked = node
         tried = False
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -283,8 +286,7 @@ class _Exchange:
             if self._client.ready(node, now_ms):
                 return self._exchange(node, now_ms)
             if tried and self._client.connection_failed(node):
-                failure = self._client.connection_failure(node)
-                raise DisconnectError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
+                raise _not_connected(self._client, node)
             self._poll(now_ms, self._client.poll_delay_ms(node, now_ms))
 
     def pause(self, backoff_ms: int) -> None:
@@ -330,7 +332,7 @@ class _Exchange:
     def _timeout(self) -> KafkaTimeoutError:
         waited_ms = self._deadline_ms - self._started_ms
         if self._asked is not None:
-            return KafkaTimeoutError(f"{self._asked} did not answer {self._spec.api_key.name} within {waited_ms} ms")
+            return _no_answer(self._client, self._asked, self._spec, waited_ms)
         failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
         for node in self._metadata.fetch().nodes:
             failures.setdefault((node.host, node.port), "no answer yet")
@@ -385,8 +387,7 @@ class _Pipeline:
         while unsent and self._client.ready(node, now_ms):
             self._send(unsent.popleft(), now_ms)
         if unsent and node in self._tried and self._client.connection_failed(node):
-            failure = self._client.connection_failure(node)
-            error = DisconnectError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
+            error = _not_connected(self._client, node)
             while unsent:
                 self._set(unsent.popleft(), error)
 
@@ -414,9 +415,24 @@ class _Pipeline:
     def _time_out(self) -> None:
         for index, (node, spec) in enumerate(self._requests):
             waited_ms = self._deadline_ms - self._started_ms
-            self._set(index, KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms"))
+            self._set(index, _no_answer(self._client, node, spec, waited_ms))
 
     def _set(self, index: int, answer: Struct | ApiError) -> None:
         if self._answers[index] is None:
             self._answers[index] = answer
             self._unanswered -= 1
+
+
+def _not_connected(client: NetworkClient, node: Node) -> NotConnectedError:
+    """The error of an attempt to connect to *node* that has failed."""
+    failure = client.connection_failure(node)
+    return NotConnectedError(f"{node}: {failure.cause if failure else 'the connection was lost'}")
+
+
+def _no_answer(client: NetworkClient, node: Node, spec: RequestSpec, waited_ms: int) -> KafkaTimeoutError:
+    """The error of a request that *node* had *waited_ms* to answer."""
+    failure = client.connection_failure(node)
+    if failure is None and client.is_connected(node):
+        return KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms")
+    cause = "no connection yet" if failure is None else failure.cause
+    return BrokersUnreachableError(f"{node} could not be reached within {waited_ms} ms: {cause}")

@@ -34,7 +34,14 @@ from kafka_sink.client.requests.outcomes import (
 )
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    DisconnectError,
+    ErrorCode,
+    KafkaTimeoutError,
+    NotConnectedError,
+)
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import Struct
@@ -110,6 +117,8 @@ class CoordinatorRequests:
 
         :param final: codes that are final here, although the request could be repeated.
         :raises DisconnectError: if the answer was lost and *repeat_lost* is False.
+        :raises BrokersUnreachableError: if the coordinator could not be reached in time.
+        :raises KafkaTimeoutError: if there is no final outcome in time for another reason.
         :raises ApiError: if the coordinator refused the request.
         """
         key = _key(request)
@@ -123,12 +132,12 @@ class CoordinatorRequests:
             outcome = self._outcome(attempts, key, answer)
             if isinstance(outcome, Done):
                 return outcome.value
-            if isinstance(answer, DisconnectError) and not repeat_lost:
+            if isinstance(answer, ApiError) and not (repeat_lost or isinstance(answer, NotConnectedError)):
                 raise answer
             if not outcome.reaction.is_retry or outcome.code in final:
                 raise outcome.error
-            last = str(answer) if isinstance(answer, DisconnectError) else outcome.code.name
-            yield self._pause(pauses, deadline_ms, f"{request.api_key.name} for {key[1]!r} ({last})")
+            why = answer if isinstance(answer, ApiError) else outcome.error
+            yield self._pause(pauses, deadline_ms, f"{request.api_key.name} for {key[1]!r}", why)
             pauses += 1
 
     def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> Exchange[dict[K, ErrorCode]]:
@@ -145,18 +154,19 @@ class CoordinatorRequests:
                 [(self._coordinators[keys[item]], _spec(attempts[item].request)) for item in waiting],
                 self._left_ms(deadline_ms),
             )
+            left: dict[K, ApiError] = {}
             for item, answer in zip(waiting, answers, strict=True):
-                # The pause below raises the time-out for all of them.
-                lost = DisconnectError(str(answer)) if isinstance(answer, KafkaTimeoutError) else answer
-                outcome = self._outcome(attempts[item], keys[item], lost)
+                outcome = self._outcome(attempts[item], keys[item], answer)
                 if isinstance(outcome, Done):
                     codes[item] = ErrorCode.NONE
                 elif not outcome.reaction.is_retry:
                     codes[item] = outcome.code
-            left = [item for item in requests if item not in codes]
+                else:
+                    left[item] = answer if isinstance(answer, ApiError) else outcome.error
             if left:
-                what = f"ending {len(left)} of {len(requests)} transactions, such as {left[0]},"
-                yield self._pause(pauses, deadline_ms, what)
+                first, why = next(iter(left.items()))
+                what = f"ending {len(left)} of {len(requests)} transactions, such as {first},"
+                yield self._pause(pauses, deadline_ms, what, why)
                 pauses += 1
         return codes
 
@@ -165,8 +175,8 @@ class CoordinatorRequests:
 
         :raises ApiError: *answer*, if the request could not be sent.
         """
-        if isinstance(answer, DisconnectError):
-            outcome: Done[A] | Refused = attempts.refuse(answer.code, str(answer))
+        if isinstance(answer, DisconnectError | KafkaTimeoutError):
+            outcome: Done[A] | Refused = attempts.refuse(ErrorCode.NETWORK_EXCEPTION, str(answer))
         elif isinstance(answer, ApiError):
             raise answer
         else:
@@ -192,7 +202,7 @@ class CoordinatorRequests:
             self._coordinators.update(request.found(answer))
             if not outcome.reaction.is_retry:
                 raise outcome.error
-            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}")
+            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}", outcome.error)
             pauses += 1
 
     def _forget(self, keys: Iterable[CoordinatorKey]) -> None:
@@ -206,14 +216,17 @@ class CoordinatorRequests:
     def _left_ms(self, deadline_ms: int) -> int:
         return max(deadline_ms - self._clock.monotonic_ms(), 1)
 
-    def _pause(self, pauses: int, deadline_ms: int, what: str) -> Pause:
-        """The pause before *what* is retried, after that many *pauses*.
+    def _pause(self, pauses: int, deadline_ms: int, what: str, why: ApiError) -> Pause:
+        """The pause before *what*, which failed with *why*, is retried, after that many *pauses*.
 
-        :raises KafkaTimeoutError: if the deadline would pass.
+        :raises BrokersUnreachableError: if the deadline would pass, and the broker could not be reached at last.
+        :raises KafkaTimeoutError: if the deadline would pass otherwise.
         """
         backoff_ms = self._backoff.backoff_ms(pauses)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            raise KafkaTimeoutError(f"{what} did not complete within {self.timeout_ms} ms")
+            is_unreachable = isinstance(why, NotConnectedError | BrokersUnreachableError)
+            kind = BrokersUnreachableError if is_unreachable else KafkaTimeoutError
+            raise kind(f"{what} did not complete within {self.timeout_ms} ms: {why}") from why
         return Pause(backoff_ms)
 
 

@@ -67,7 +67,7 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
         while rounds or due_ms:
             if rounds:
                 asked, rounds = rounds, {}
-                for index, answers in zip(asked, _ask(client, list(asked.values())), strict=True):
+                for index, answers in zip(asked, _ask(client, clock, list(asked.values())), strict=True):
                     go_on(index, answers)
             else:
                 client.idle(max(min(due_ms.values()) - clock.monotonic_ms(), 0))
@@ -80,19 +80,22 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
     return results
 
 
-def _ask(client: BlockingClient, rounds: Sequence[Round]) -> list[Answers]:
-    """The answers to all *rounds*; the requests to known brokers are in flight together."""
+def _ask(client: BlockingClient, clock: Clock, rounds: Sequence[Round]) -> list[Answers]:
+    """The answers to all *rounds*; the requests to known brokers are in flight together, those to any broker follow one
+    by one in what is left of the time."""
+    started_ms = clock.monotonic_ms()
+
+    def of_any(spec: RequestSpec, timeout_ms: int) -> Struct | ApiError:
+        left_ms = max(started_ms + timeout_ms - clock.monotonic_ms(), 1)
+        try:
+            return client.ask(None, spec, timeout_ms=left_ms)
+        except ApiError as error:
+            return error
+
     of_brokers = [(node, spec) for each in rounds for node, spec in each.requests if node is not None]
     timeout_ms = max(each.timeout_ms for each in rounds)
     answers = iter(client.request_all(of_brokers, timeout_ms=timeout_ms) if of_brokers else ())
     return [
-        [_of_any(client, spec, each.timeout_ms) if node is None else next(answers) for node, spec in each.requests]
+        [of_any(spec, each.timeout_ms) if node is None else next(answers) for node, spec in each.requests]
         for each in rounds
     ]
-
-
-def _of_any(client: BlockingClient, spec: RequestSpec, timeout_ms: int) -> Struct | ApiError:
-    try:
-        return client.ask(None, spec, timeout_ms=timeout_ms)
-    except ApiError as error:
-        return error

@@ -73,7 +73,7 @@ _Read: TypeAlias = Callable[[Struct], Iterable[_PartAnswer]]
 class LeaderRequests:
     """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics). The other arguments are
     those of ``CoordinatorRequests``: the deadline of an exchange that begins now, the time left until a deadline, and
-    the pause after a number of pauses.
+    the pause after a number of pauses and an error.
 
     A partition that no leader answers for is asked about again until the deadline, unless the call is *hasty*: then it
     is omitted.
@@ -84,7 +84,7 @@ class LeaderRequests:
         fetch_cluster: Callable[[Sequence[str] | None], Exchange[Cluster]],
         deadline_ms: Callable[[], int],
         left_ms: Callable[[int], int],
-        pause: Callable[[int, int, str], Pause],
+        pause: Callable[[int, int, str, ApiError], Pause],
     ) -> None:
         self._fetch_cluster = fetch_cluster
         self._deadline_ms = deadline_ms
@@ -223,29 +223,39 @@ class LeaderRequests:
                     by_leader.setdefault(leader, []).append(each)
             asked = [(leader, build(led)) for leader, led in by_leader.items()]
             answers = (yield Round(asked, self._left_ms(deadline_ms))) if asked else ()
-            for answer in answers:
+            lost: dict[TopicPartition, ApiError] = {}
+            for led, answer in zip(by_leader.values(), answers, strict=True):
                 if isinstance(answer, DisconnectError | KafkaTimeoutError):
+                    lost |= dict.fromkeys(led, answer)
                     continue
                 if isinstance(answer, ApiError):
                     raise answer
                 for part in read(answer):
-                    if _is_final(part):
+                    error = _refusal(part)
+                    if error is None:
                         found[part.partition] = part.value
+                    else:
+                        lost[part.partition] = error
             left = [each for each in left if each not in found and not hasty]
             if left:
-                yield self._pause(pauses, deadline_ms, f"a question to the leader of {left[0]}")
+                why = lost.get(left[0]) or error_for(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now")
+                yield self._pause(pauses, deadline_ms, f"a question to the leader of {left[0]}", why)
                 pauses += 1
         return found
 
 
-def _is_final(part: _PartAnswer) -> bool:
-    """:raises ApiError: if the leader refused for good."""
+def _refusal(part: _PartAnswer) -> ApiError | None:
+    """The error after which the leader is asked again; None if it has answered.
+
+    :raises ApiError: if it refused for good.
+    """
     code = ErrorCode.of(part.code)
     if code is ErrorCode.NONE:
-        return True
+        return None
+    error = error_for(code, f"{part.partition}: {part.message or code.name}")
     if code.is_retriable:
-        return False
-    raise error_for(code, f"{part.partition}: {part.message or code.name}")
+        return error
+    raise error
 
 
 def _open_of(producers: Iterable[Any]) -> list[OpenTransaction]:

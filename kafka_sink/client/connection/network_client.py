@@ -123,6 +123,10 @@ class NetworkClient:
         """Whether the connection to *node* was lost or could not be made, and no new attempt is in progress."""
         return self._states.is_disconnected(node.connection_id)
 
+    def is_connected(self, node: Node) -> bool:
+        """Whether the connection to *node* is established; the broker may not have answered yet."""
+        return self._states.is_connected(node.connection_id)
+
     def connection_failure(self, node: Node) -> ConnectionFailure | None:
         """The failure of *node*'s address; None if it can be reached or was not tried."""
         return self._peers.failure(node)
