@@ -117,7 +117,7 @@ class CoordinatorClient(CoordinatorRequests):
         """Return once every broker is known to verify transactions. Each broker is asked only from time to time.
 
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
-        :raises KafkaTimeoutError: if a broker did not answer.
+        :raises BrokersUnreachableError: if a broker did not answer.
         """
         self._verification.require(self._nodes or self._fetch_nodes())
 

@@ -22,7 +22,14 @@ from typing import Final, NamedTuple
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.connection.version_questions import api_versions_request
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, UnsupportedVersionError
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    DisconnectError,
+    ErrorCode,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.protocol.api_key import ApiKey
@@ -89,7 +96,7 @@ class TransactionVerification:
         partition or coordinate a transaction. Brokers that answered within the last five minutes are not asked again.
 
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
-        :raises KafkaTimeoutError: if a broker did not answer.
+        :raises BrokersUnreachableError: if a broker did not answer; the text has its address and the cause.
         """
         started_ms = self._clock.monotonic_ms()
         while unknown := [node for node in nodes if not self._is_known(node)]:
@@ -99,11 +106,10 @@ class TransactionVerification:
             if not lost:
                 return
             if self._left_ms(started_ms) <= _PAUSE_MS:
-                causes = "; ".join(f"{node}: {finding.cause}" for node, finding in lost.items())
-                raise KafkaTimeoutError(
+                causes = "; ".join(finding.cause for finding in lost.values())
+                raise BrokersUnreachableError(
                     f"not every broker answered within {self._timeout_ms} ms whether it verifies transactions, and "
-                    f"exactly-once writes depend on each broker: {causes}; check that the driver's machine can "
-                    "connect to all brokers"
+                    f"exactly-once writes depend on each broker: {causes}"
                 )
             self._client.idle(_PAUSE_MS)
             # A broker that has died leaves the cluster once its session has expired.
@@ -172,11 +178,11 @@ def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> 
     if isinstance(setting, ApiError):
         return Verification.MAY_VERIFY
     assert isinstance(setting, DescribeConfigsResponse)
-    for code in (ErrorCode.of(result.error_code) for result in setting.results):
+    for broker, code in ((result.resource_name, ErrorCode.of(result.error_code)) for result in setting.results):
         if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return Verification.MAY_VERIFY
         if code.is_retriable:
-            return LostAnswer(f"DescribeConfigs failed with {code.name}")
+            return LostAnswer(f"broker {broker}: DescribeConfigs failed with {code.name}")
         if code is not ErrorCode.NONE:
             # A managed service may refuse DescribeConfigs altogether.
             return Verification.MAY_VERIFY

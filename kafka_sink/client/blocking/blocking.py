@@ -432,7 +432,7 @@ def _not_connected(client: NetworkClient, node: Node) -> NotConnectedError:
 def _no_answer(client: NetworkClient, node: Node, spec: RequestSpec, waited_ms: int) -> KafkaTimeoutError:
     """The error of a request that *node* had *waited_ms* to answer."""
     failure = client.connection_failure(node)
-    if failure is None and client.is_connected(node):
-        return KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms")
-    cause = "no connection yet" if failure is None else failure.cause
-    return BrokersUnreachableError(f"{node} could not be reached within {waited_ms} ms: {cause}")
+    if client.is_connected(node):
+        before = f"; before that: {failure.cause}" if failure else ""
+        return KafkaTimeoutError(f"{node} did not answer {spec.api_key.name} within {waited_ms} ms{before}")
+    return BrokersUnreachableError(f"{node}: {failure.cause if failure else f'no connection within {waited_ms} ms'}")

@@ -60,6 +60,9 @@ _REACTIONS: Final = {
     ErrorCode.NETWORK_EXCEPTION: Reaction.LOOK_UP,
 }
 
+#: The errors of requests that no broker has seen.
+_UNREACHABLE: Final = (NotConnectedError, BrokersUnreachableError)
+
 _FIRST_BACKOFF_MS: Final = 10
 _LONGEST_BACKOFF_MS: Final = 500
 
@@ -132,7 +135,7 @@ class CoordinatorRequests:
             outcome = self._outcome(attempts, key, answer)
             if isinstance(outcome, Done):
                 return outcome.value
-            if isinstance(answer, ApiError) and not (repeat_lost or isinstance(answer, NotConnectedError)):
+            if isinstance(answer, ApiError) and not (repeat_lost or isinstance(answer, _UNREACHABLE)):
                 raise answer
             if not outcome.reaction.is_retry or outcome.code in final:
                 raise outcome.error
@@ -193,16 +196,20 @@ class CoordinatorRequests:
             key_type = missing[0][0]
             request = FindCoordinator(key_type, tuple(name for kind, name in missing if kind == key_type))
             (answer,) = yield Round([(None, _spec(request))], self._left_ms(deadline_ms))
-            if isinstance(answer, ApiError):
+            if isinstance(answer, KafkaTimeoutError):
+                why: ApiError = answer
+            elif isinstance(answer, ApiError):
                 raise answer
-            outcome = Attempts(request, caller_reaction).take(answer)
-            if isinstance(outcome, Done):
-                self._coordinators.update(outcome.value)
-                continue
-            self._coordinators.update(request.found(answer))
-            if not outcome.reaction.is_retry:
-                raise outcome.error
-            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}", outcome.error)
+            else:
+                outcome = Attempts(request, caller_reaction).take(answer)
+                if isinstance(outcome, Done):
+                    self._coordinators.update(outcome.value)
+                    continue
+                self._coordinators.update(request.found(answer))
+                why = outcome.error
+                if not outcome.reaction.is_retry:
+                    raise why
+            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}", why)
             pauses += 1
 
     def _forget(self, keys: Iterable[CoordinatorKey]) -> None:
@@ -224,8 +231,7 @@ class CoordinatorRequests:
         """
         backoff_ms = self._backoff.backoff_ms(pauses)
         if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            is_unreachable = isinstance(why, NotConnectedError | BrokersUnreachableError)
-            kind = BrokersUnreachableError if is_unreachable else KafkaTimeoutError
+            kind = BrokersUnreachableError if isinstance(why, _UNREACHABLE) else KafkaTimeoutError
             raise kind(f"{what} did not complete within {self.timeout_ms} ms: {why}") from why
         return Pause(backoff_ms)
 

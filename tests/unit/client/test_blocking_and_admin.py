@@ -255,6 +255,24 @@ def test_unreachable_node_takes_no_answer_from_the_others(client: BlockingClient
     assert network.clock.now_ms - started_ms < 200
 
 
+@pytest.mark.behaviour("NetworkClient", "A request that was never sent says why its broker cannot be reached")
+def test_unsent_request_names_the_broker_and_the_cause(client: BlockingClient, network: FakeSelectable) -> None:
+    ask(client, ONE)
+    network.auto_connect = False
+    assert [str(each) for each in client.request_all(questions(TWO), timeout_ms=700)] == [
+        f"{TWO}: no connection within 700 ms"
+    ]
+    with pytest.raises(BrokersUnreachableError, match=f"^{TWO}: no connection within 600 ms$"):
+        ask(client, TWO, timeout_ms=600)
+    network.lose("2", "connection refused")
+    ask(client, ONE)
+    # In the backoff after that attempt, and while the next one is under way.
+    for timeout_ms in (20, 700):
+        (error,) = client.request_all(questions(TWO), timeout_ms=timeout_ms)
+        assert isinstance(error, BrokersUnreachableError)
+        assert str(error) == f"{TWO}: connection refused"
+
+
 def test_unsupported_request_gets_its_error_in_its_place(client: BlockingClient, cluster: ClusterFake) -> None:
     del cluster.versions[ApiKey.LIST_OFFSETS]
     answers = client.request_all(

@@ -31,7 +31,8 @@ class Client:
         return ["one" if node is ONE else DisconnectError("lost") for node, _ in questions]
 
     def ask(self, node: None, spec: RequestSpec, *, timeout_ms: int) -> None:
-        self.did.append("any")
+        self.did.append(("any", timeout_ms))
+        self.clock.advance(timeout_ms)
         raise KafkaTimeoutError("nobody is there")
 
     def idle(self, duration_ms: int) -> None:
@@ -73,6 +74,12 @@ def test_pause_of_one_exchange_does_not_delay_the_others() -> None:
 def test_missing_answer_of_any_broker_is_an_error_in_its_place() -> None:
     client = Client()
     assert client.run(asking([None, ONE])) == [["nobody is there", "one"]]
+
+
+def test_questions_to_any_broker_share_the_time_of_their_round() -> None:
+    client = Client()
+    assert client.run(*(asking([None]) for _ in range(4))) == [["nobody is there"]] * 4
+    assert client.did == [("any", 100), *[("any", 1)] * 3]
 
 
 def test_error_of_one_exchange_ends_all_exchanges() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan
@@ -64,6 +65,21 @@ class Coordinators(ImmediateClient):
     def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
         self.initialized.append(name)
         return Transaction(name, 1, 0)
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "A task whose ids are all lost names the broker and the reason")
+def test_task_whose_ids_are_lost_tells_the_reason() -> None:
+    @immediate
+    def lose(name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
+        coordinators.initialized.append(name)
+        raise DisconnectError("broker 1 at kafka:29092: connection reset by the other side")
+
+    coordinators = Coordinators(None)
+    coordinators.init_own_producer_id = lose  # type: ignore[method-assign]
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
+    with pytest.raises(KafkaTimeoutError, match=r"in 5 attempts: .*: broker 1 at kafka:29092: connection reset"):
+        WriterTransactions().begin(coordinators, plan, 1)  # type: ignore[arg-type]
+    assert len(set(coordinators.initialized)) == 5
 
 
 def written(ids: WriterTransactions, coordinators: Coordinators, plan: Plan, version: int) -> Transaction:
