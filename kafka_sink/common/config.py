@@ -288,6 +288,24 @@ def read_one(config: type[Any], name: str, properties: Mapping[str, Any]) -> Any
     return _read(entry, properties.get(name, item.default), name, providers_of(config, properties))
 
 
+def check_names(properties: Any) -> None:
+    """:raises ConfigError: if *properties* is not a mapping of names."""
+    if not isinstance(properties, Mapping):
+        raise ConfigError(f"the options must be a mapping of names to values, got {type(properties).__name__}")
+    for name in properties:
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of an option must be str, got {type(name).__name__} ({name!r:.50})")
+
+
+def without_none(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """*properties* without the options that are None, which are not set.
+
+    :raises ConfigError: if *properties* is not a mapping of names.
+    """
+    check_names(properties)
+    return {name: value for name, value in properties.items() if value is not None}
+
+
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
@@ -301,12 +319,9 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
     table = keys(config)
     values: dict[str, Any] = {}
     ignored: list[str] = []
-    if not isinstance(properties, Mapping):
-        raise ConfigError(f"the options must be a mapping of names to values, got {type(properties).__name__}")
+    check_names(properties)
     providers = providers_of(config, properties)
     for name, value in properties.items():
-        if not isinstance(name, str):
-            raise ConfigError(f"the name of an option must be str, got {type(name).__name__} ({name!r:.50})")
         if name in passed_over:
             continue
         if name in no_effect(config):

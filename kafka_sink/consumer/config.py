@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka_sink.client.options.config import ClientConfig
@@ -73,14 +73,20 @@ class ConsumerConfig(ClientConfig):
     )
 
 
-def check(config: ConsumerConfig) -> None:
-    """Check the consistency of the options.
+def reconcile(config: ConsumerConfig, given: frozenset[str]) -> ConsumerConfig:
+    """Settle options that depend on each other: what is not in *given* (the names that the user set) gives way.
 
-    :raises ConfigError: if answers as large as fetch.max.bytes would be refused.
+    :raises ConfigError: if answers as large as fetch.max.bytes would be refused, and the user set both limits.
     """
-    if config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES > config.receive_message_max_bytes:
-        raise ConfigError(
-            f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
-            f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower "
-            "fetch.max.bytes"
-        )
+    least = config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES
+    if least <= config.receive_message_max_bytes:
+        return config
+    if "fetch.max.bytes" not in given:
+        return replace(config, fetch_max_bytes=config.receive_message_max_bytes - _ANSWER_OVERHEAD_BYTES)
+    if "receive.message.max.bytes" not in given:
+        return replace(config, receive_message_max_bytes=least)
+    raise ConfigError(
+        f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
+        f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower "
+        "fetch.max.bytes"
+    )

@@ -14,7 +14,7 @@ from typing import Any, Self
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.consumer.config import ConsumerConfig, check
+from kafka_sink.consumer.config import ConsumerConfig, reconcile
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.topic_reading import EARLIEST, FromEnd, TopicReading
 
@@ -22,13 +22,14 @@ from kafka_sink.consumer.topic_reading import EARLIEST, FromEnd, TopicReading
 class LogReader:
     """Iterates over the records of a topic.
 
-    :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required.
+    :param properties: see :class:`~kafka_sink.consumer.config.ConsumerConfig`; ``bootstrap.servers`` is required. One
+        that is None is not set.
     :raises ConfigError: if an option is unknown or invalid, or if options contradict each other.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._config = common_config.parse(ConsumerConfig, properties)
-        check(self._config)
+        properties = common_config.without_none(properties)
+        self._config = reconcile(common_config.parse(ConsumerConfig, properties), frozenset(properties))
         self._clock = clock
         self._client = BlockingClient(
             self._config,

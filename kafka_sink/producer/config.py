@@ -33,6 +33,9 @@ _UNKNOWN = "unknown"
 
 _INT_MAX = 2**31 - 1
 
+#: So many batches fit into the memory of a producer whose batch.size gives way to buffer.memory.
+_BATCHES_IN_MEMORY = 8
+
 #: The level that selects lz4 without its high-compression mode in Kafka, whose levels are those of lz4-java.
 _LZ4_FAST = 9
 #: The highest level of lz4; Kafka's 17 means the same.
@@ -267,18 +270,13 @@ def _is_users_own(plugin: Any) -> bool:
 
 
 def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
-    """Check the keys against each other; *given* are the names that the user set (without *prefix*).
+    """Settle the keys that depend on each other; *given* are the names that the user set (without *prefix*).
 
-    A conflict with a value that the user set is an error; a conflict with a default is resolved as Kafka resolves it.
+    What the user did not set gives way to what was set; idempotence gives way as it does in Kafka.
 
-    :raises ConfigError: if two keys contradict each other; the text names both.
+    :raises ConfigError: if two keys that the user set contradict each other; the text names both.
     """
-    if config.batch_size_bytes > config.buffer_memory_bytes:
-        raise ConfigError(
-            f"option {prefix}batch.size ({config.batch_size_bytes}) is more than {prefix}buffer.memory "
-            f"({config.buffer_memory_bytes}), so no batch could be allocated; lower {prefix}batch.size or raise "
-            f"{prefix}buffer.memory"
-        )
+    config = _reconcile_batch_size(config, given, prefix)
     config = _reconcile_delivery_timeout(config, given, prefix)
     return _reconcile_idempotence(config, given, prefix)
 
@@ -337,25 +335,59 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
     return replace(config, **changes)
 
 
+def _reconcile_batch_size(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+    size, memory = config.batch_size_bytes, config.buffer_memory_bytes
+    if size <= memory:
+        return config
+    if "batch.size" not in given:
+        return replace(config, batch_size_bytes=max(memory // _BATCHES_IN_MEMORY, 1))
+    if "buffer.memory" not in given:
+        _log.warning(
+            "raising %sbuffer.memory to %d, because it must not be less than %sbatch.size; set it explicitly to avoid "
+            "this warning",
+            prefix,
+            size,
+            prefix,
+        )
+        return replace(config, buffer_memory_bytes=size)
+    raise ConfigError(
+        f"option {prefix}batch.size ({size}) is more than {prefix}buffer.memory ({memory}), so no batch could be "
+        f"allocated; lower {prefix}batch.size or raise {prefix}buffer.memory"
+    )
+
+
 def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
-    least = min(config.linger_ms + config.request_timeout_ms, _INT_MAX)
+    least = _least_delivery_timeout_ms(config)
     if config.delivery_timeout_ms >= least:
         return config
-    if "delivery.timeout.ms" in given:
-        raise ConfigError(
-            f"option {prefix}delivery.timeout.ms ({config.delivery_timeout_ms}) is less than {prefix}linger.ms "
-            f"({config.linger_ms}) + {prefix}request.timeout.ms ({config.request_timeout_ms}); "
-            f"raise it to at least {least} or lower the other two"
+    if "delivery.timeout.ms" not in given:
+        _log.warning(
+            "raising %sdelivery.timeout.ms to %d, because it must not be less than %slinger.ms + %srequest.timeout.ms; "
+            "set it explicitly to avoid this warning",
+            prefix,
+            least,
+            prefix,
+            prefix,
         )
-    _log.warning(
-        "raising %sdelivery.timeout.ms to %d, because it must not be less than %slinger.ms + %srequest.timeout.ms; "
-        "set it explicitly to avoid this warning",
-        prefix,
-        least,
-        prefix,
-        prefix,
+        return replace(config, delivery_timeout_ms=least)
+    settled = config
+    if "linger.ms" not in given:
+        settled = replace(settled, linger_ms=max(0, settled.delivery_timeout_ms - settled.request_timeout_ms))
+    left_ms = settled.delivery_timeout_ms - settled.linger_ms
+    if "request.timeout.ms" not in given and left_ms > 0:
+        settled = replace(settled, request_timeout_ms=min(left_ms, settled.request_timeout_ms))
+    least = _least_delivery_timeout_ms(settled)
+    if settled.delivery_timeout_ms >= least:
+        return settled
+    raise ConfigError(
+        f"option {prefix}delivery.timeout.ms ({settled.delivery_timeout_ms}) is less than {prefix}linger.ms "
+        f"({settled.linger_ms}) + {prefix}request.timeout.ms ({settled.request_timeout_ms}); raise it to at least "
+        f"{least} or lower the other two"
     )
-    return replace(config, delivery_timeout_ms=least)
+
+
+def _least_delivery_timeout_ms(config: ProducerConfig) -> int:
+    return min(config.linger_ms + config.request_timeout_ms, _INT_MAX)
 
 
 def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:

@@ -71,7 +71,8 @@ class KafkaProducer:
     """A producer with the property names and the semantics of Kafka's Java client (apache/kafka ``KafkaProducer``).
 
     :param properties: see the table in docs/options.md, for example ``{"bootstrap.servers": "127.0.0.1:9092"}``.
-        Serializers, interceptors and the partitioner may be named there or be passed as objects.
+        Serializers, interceptors and the partitioner may be named there or be passed as objects. A property that is
+        None is not set.
     :param option_prefix: the prefix of the names of *properties* as the user wrote them, for messages.
     :param network: the network to use instead of a new one, with its clock and its thread. This producer owns it from
         then on.
@@ -90,6 +91,7 @@ class KafkaProducer:
         option_prefix: str = "",
         network: ClientNetwork | None = None,
     ) -> None:
+        properties = common_config.without_none(properties)
         given = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
         of_plugins = producer_config.names_for_plugins(properties, are_given=given.are_any)
         config = common_config.parse(ProducerConfig, properties, prefix=option_prefix, passed_over=of_plugins)

@@ -8,7 +8,7 @@ Source: https://docs.confluent.io/platform/current/schema-registry/sr-client-con
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -57,7 +57,8 @@ class RegistryConfig:
         "basic.auth.credentials.source",
         c.STRING,
         "URL",
-        "where user and password for the registry are: in its address, or in basic.auth.user.info",
+        "where user and password for the registry are: in its address, or (by default, where it is set) in "
+        "basic.auth.user.info",
         validator=c.one_of("URL", _USER_INFO),
     )
     user_info: str = c.key(
@@ -70,7 +71,8 @@ class RegistryConfig:
         "bearer.auth.credentials.source",
         c.STRING,
         "STATIC_TOKEN",
-        "where the token for the registry is: in bearer.auth.token, or (OAUTHBEARER) at a token endpoint",
+        "where the token for the registry is: in bearer.auth.token, or (OAUTHBEARER, by default where "
+        "bearer.auth.issuer.endpoint.url is set) at a token endpoint",
         validator=c.one_of("STATIC_TOKEN", OAUTHBEARER),
     )
     issuer_url: str = c.key(
@@ -89,13 +91,14 @@ class RegistryConfig:
         "auto.register.schemas",
         c.BOOLEAN,
         True,
-        "register the schema before the tasks begin, if the registry allows it; false: it must be registered",
+        "register the schema before the tasks begin, if the registry allows it; false: it must be registered; false "
+        "by default with use.latest.version=true",
     )
     use_latest: bool = c.key(
         "use.latest.version",
         c.BOOLEAN,
         False,
-        "with auto.register.schemas=false: write by the latest schema of the subject, to which the columns must fit",
+        "write by the latest schema of the subject, to which the columns must fit",
     )
     normalize: bool = c.key("normalize.schemas", c.BOOLEAN, False, "the registry compares schemas in their normal form")
     key_strategy: str = c.key(
@@ -137,15 +140,19 @@ class RegistryConfig:
                 "that is looked for; remove the other strategy"
             )
 
+    @property
+    def is_of_endpoint(self) -> bool:
+        """Whether an option is set that only a token endpoint needs."""
+        return any((self.issuer_url, self.client_id, self.client_secret, self.scope))
+
     def _check_token_endpoint(self) -> None:
-        of_endpoint = (self.issuer_url, self.client_id, self.client_secret)
         if self.bearer_source != OAUTHBEARER:
-            if any((*of_endpoint, self.scope)):
+            if self.is_of_endpoint:
                 raise ConfigError(
                     "bearer.auth.issuer.endpoint.url, ….client.id, ….client.secret and ….scope are for "
                     f"bearer.auth.credentials.source={OAUTHBEARER}; set it, or remove them"
                 )
-        elif not all(of_endpoint):
+        elif not all((self.issuer_url, self.client_id, self.client_secret)):
             raise ConfigError(
                 f"bearer.auth.credentials.source={OAUTHBEARER} needs bearer.auth.issuer.endpoint.url, "
                 "bearer.auth.client.id and bearer.auth.client.secret; set all of them"
@@ -169,11 +176,22 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Ssl
     """
     of_registry = {name: value for name, value in properties.items() if name in c.keys(RegistryConfig)}
     of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
-    config = c.parse(RegistryConfig, of_registry)
+    config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
     config.check()
     if of_tls and not config.urls:
         raise ConfigError(f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too")
     return config, c.parse(SslConfig, of_tls, prefix=SSL_PREFIX)
+
+
+def _reconcile(config: RegistryConfig, given: frozenset[str]) -> RegistryConfig:
+    """*config*, where what is not in *given* (the names that the user set) gives way to what is."""
+    if config.use_latest and "auto.register.schemas" not in given:
+        config = replace(config, auto_register=False)
+    if config.user_info and "basic.auth.credentials.source" not in given:
+        config = replace(config, credentials_source=_USER_INFO)
+    if config.is_of_endpoint and "bearer.auth.credentials.source" not in given:
+        config = replace(config, bearer_source=OAUTHBEARER)
+    return config
 
 
 def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:

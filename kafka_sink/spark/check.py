@@ -21,7 +21,8 @@ from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopic
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import registered_schema
-from kafka_sink.spark.options import EXACTLY_ONCE, SinkOptions, parse_options
+from kafka_sink.spark.given_options import OptionValue, as_texts
+from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 from kafka_sink.spark.task.worker_process import worker_process
 
@@ -39,7 +40,7 @@ _COLUMNS = tuple(field.name for field in fields(Finding))
 _OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
 
 
-def check(spark: SparkSession, options: Mapping[str, str], *, topics: Sequence[str] = ()) -> CheckReport:
+def check(spark: SparkSession, options: Mapping[str, OptionValue], *, topics: Sequence[str] = ()) -> CheckReport:
     """Check that a write with these *options* could succeed, and return the findings as a table.
 
     The driver and one executor each try the bootstrap servers and the address of every broker; the driver also looks up
@@ -59,13 +60,11 @@ def check(spark: SparkSession, options: Mapping[str, str], *, topics: Sequence[s
     return CheckReport([*check_all(target, _DRIVER), *_from_executor(spark, parsed, target)])
 
 
-def _parse(options: Mapping[str, str]) -> SinkOptions:
-    given = {name.lower(): str(value) for name, value in options.items()}
+def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
+    given = {name.lower(): value for name, value in as_texts(options).items()}
     if "txnappid" in given:
         # The number of the write does not matter here.
         given.setdefault("txnversion", "0")
-    if "transactionalidprefix" in given:
-        given.setdefault("deliveryguarantee", EXACTLY_ONCE)
     return parse_options(given, is_stream=not _OF_STREAMS.isdisjoint(given))
 
 

@@ -45,6 +45,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
+from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
@@ -106,8 +107,8 @@ class WriteReport:
 
 def write(
     df: DataFrame,
+    options: Mapping[str, OptionValue],
     *,
-    options: Mapping[str, str],
     topic: str | None = None,
     app_id: str | None = None,
     version: int | None = None,
@@ -116,7 +117,8 @@ def write(
 ) -> WriteReport:
     """Write *df* to Kafka now, and return a report.
 
-    :param options: the options of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``.
+    :param options: the options of ``format("kafkalite")``, for example ``{"kafka.bootstrap.servers": …}``: texts,
+        numbers, True and False, as ``df.write.options`` takes them. An option that is None is not set.
     :param topic: the option of this name.
     :param app_id: with *version*: write this version once; nothing is written if it or a later version is already
         committed. Without it the write is at least once.
@@ -137,8 +139,8 @@ def write(
 
 
 def foreach_batch(
+    options: Mapping[str, OptionValue],
     *,
-    options: Mapping[str, str],
     app_id: str,
     topic: str | None = None,
     atomic: bool = True,
@@ -175,14 +177,14 @@ def foreach_batch(
     return write_batch
 
 
-def parse_arguments(options: Mapping[str, str], arguments: Mapping[str, str | int | None]) -> SinkOptions:
+def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, OptionValue]) -> SinkOptions:
     """:raises ConfigError: if an option is invalid, or is also given as an argument."""
-    given = {name: str(value) for name, value in arguments.items() if value is not None}
-    named = {name.lower() for name in options}
+    texts, given = as_texts(options), as_texts(arguments)
+    named = {name.lower() for name in texts}
     for name, value in given.items():
         if name.lower() in named:
             raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
-    return parse_options({**{name: str(value) for name, value in options.items()}, **given})
+    return parse_options({**texts, **given})
 
 
 def _query_of(df: DataFrame) -> str | None:

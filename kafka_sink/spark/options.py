@@ -21,6 +21,7 @@ from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
 from kafka_sink.spark.bad_row_limit import BadRowLimit
+from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, ExactlyOnce
 
 _log = logging.getLogger(__name__)
@@ -257,12 +258,12 @@ class SinkOptions:
         None,
         "file on the driver to which each write appends one JSON line when it is committed or has failed",
     )
-    delivery_guarantee: str = c.key(
+    delivery_guarantee: str | None = c.key(
         "deliveryGuarantee",
         c.STRING,
-        AT_LEAST_ONCE,
+        None,
         "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
-        "needs transactionalIdPrefix",
+        "needs transactionalIdPrefix; default: at-least-once, or exactly-once if transactionalIdPrefix is set",
         validator=c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
     )
     transactional_id_prefix: str | None = c.key(
@@ -336,8 +337,9 @@ class SinkOptions:
         return frozenset(each.column for each in self.wanted_formats)
 
 
-def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> SinkOptions:
-    """Parse the options of one write. Spark passes every name in lower case.
+def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False) -> SinkOptions:
+    """Parse the options of one write. Spark passes every name in lower case. What the user did not set gives way to
+    what was set (docs/options.md, "Options that depend on each other").
 
     :raises ConfigError: if an option is invalid; the text names the option, the given value, the expected value, and
         for an unknown name the nearest one.
@@ -348,7 +350,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
     registry_values: dict[str, str] = {}
     checkpoint: str | None = None
     is_async = False
-    for name, value in options.items():
+    for name, value in as_texts(options).items():
         lowered = name.lower()
         if lowered.startswith(KAFKA_PREFIX):
             kafka_values[lowered.removeprefix(KAFKA_PREFIX)] = value
@@ -364,18 +366,19 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Sin
             raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
     two_phase = _take_two_phase(kafka_values)
-    check_producer_properties(kafka_values)
+    defaults = check_producer_properties(kafka_values)
     if secrets := producer_config.inline_secrets(kafka_values):
         _warn_of_secrets(tuple(f"{KAFKA_PREFIX}{name}" for name in secrets))
     # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     if registered := registry_secrets(registry_values):
         _warn_of_secrets(registered)
-    implied = FAIL if parsed.dead_letter_topic is None else DEAD_LETTER
     merged = replace(
         parsed,
-        on_bad_row=parsed.on_bad_row or implied,
-        producer_properties={**SINK_DEFAULTS, **kafka_values},
+        on_bad_row=parsed.on_bad_row or (FAIL if parsed.dead_letter_topic is None else DEAD_LETTER),
+        delivery_guarantee=parsed.delivery_guarantee
+        or (AT_LEAST_ONCE if parsed.transactional_id_prefix is None else EXACTLY_ONCE),
+        producer_properties={**defaults, **kafka_values},
         registry_properties=registry_values,
         checkpoint_location=checkpoint,
     )
@@ -543,16 +546,26 @@ def _exactly_once(options: SinkOptions, *, is_stream: bool, two_phase: bool) -> 
             "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
             "existing topic (nothing is written to it)"
         )
-    for conflict, expected in (("enable.idempotence", "true"), ("acks", "all")):
-        value = options.producer_properties.get(conflict, expected).lower()
-        if value not in (expected, "-1") and not has_reference(value, PROVIDERS):
-            raise ConfigError(
-                f"option {KAFKA_PREFIX}{conflict}: {value!r} cannot be used with exactly-once, expected {expected}; "
-                "remove it"
-            )
+    _check_idempotence(options.producer_properties)
     timeout = options.producer_properties["transaction.timeout.ms"]
     is_default = timeout == SINK_DEFAULTS["transaction.timeout.ms"]
     return ExactlyOnce(sink, progress_topic, options.txn_version, two_phase, None if is_default else timeout)
+
+
+def _check_idempotence(properties: Mapping[str, str]) -> None:
+    """:raises ConfigError: if the user chose what transactions exclude."""
+    # The last one may be the consequence of the others.
+    for name, expected, is_right in (
+        ("acks", "all", lambda value: value in ("all", "-1")),
+        ("retries", "more than 0", lambda value: value != "0"),
+        ("enable.idempotence", "true", lambda value: value == "true"),
+    ):
+        value = properties.get(name, "").strip().lower()
+        if value and not has_reference(value, PROVIDERS) and not is_right(value):
+            raise ConfigError(
+                f"option {KAFKA_PREFIX}{name}: {value!r} cannot be used with exactly-once, expected {expected}; "
+                "remove it"
+            )
 
 
 def _check_stream_name(options: SinkOptions) -> None:
@@ -564,10 +577,14 @@ def _check_stream_name(options: SinkOptions) -> None:
                 "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
             )
     wanted = options.delivery_guarantee == EXACTLY_ONCE
-    if wanted != (options.transactional_id_prefix is not None):
+    if wanted and options.transactional_id_prefix is None:
         raise ConfigError(
-            "deliveryGuarantee=exactly-once and transactionalIdPrefix belong together: set both, or none for "
-            "at-least-once"
+            "deliveryGuarantee=exactly-once needs the name of the sink: set transactionalIdPrefix too, or remove it"
+        )
+    if not wanted and options.transactional_id_prefix is not None:
+        raise ConfigError(
+            "transactionalIdPrefix is for exactly-once, and contradicts deliveryGuarantee=at-least-once; remove one of "
+            "them"
         )
 
 
@@ -582,9 +599,11 @@ def _check_batch_number(options: SinkOptions) -> None:
         raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
 
 
-def check_producer_properties(values: Mapping[str, str]) -> None:
+def check_producer_properties(values: Mapping[str, str]) -> dict[str, str]:
     """Validate the ``kafka.*`` options on the driver, before any task starts.
 
+    :returns: what the tasks use where the user set nothing: the sink's defaults, and the defaults that give way to
+        *values*.
     :raises ConfigError: if an option is invalid; the text uses the user's option names.
     """
     for name, reason in REFUSED.items():
@@ -605,7 +624,8 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
                 f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, which "
                 "docs/options.md lists; remove it"
             )
-    known = {**SINK_DEFAULTS, **{name: value for name, value in values.items() if _is_known_here(name, values)}}
+    given = {name: value for name, value in values.items() if _is_known_here(name, values)}
+    known = {**SINK_DEFAULTS, **given}
     if "bootstrap.servers" in values:
         known.setdefault("bootstrap.servers", _SOME_ADDRESS)
     config = c.parse(ProducerConfig, known, prefix=KAFKA_PREFIX, passed_over=of_plugins)
@@ -614,9 +634,12 @@ def check_producer_properties(values: Mapping[str, str]) -> None:
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
             "known whether the rows were written"
         )
-    config = producer_config.reconcile(config, frozenset(known), prefix=KAFKA_PREFIX)
+    settled = producer_config.reconcile(config, frozenset(given), prefix=KAFKA_PREFIX)
     if not any(name.startswith(_OF_SECURITY) for name in values if name not in known):
-        producer_config.check_elsewhere(replace(config, option_prefix=KAFKA_PREFIX))
+        producer_config.check_elsewhere(replace(settled, option_prefix=KAFKA_PREFIX))
+    before, after = c.as_properties(config), c.as_properties(settled)
+    gave_way = {name: str(value).lower() for name, value in after.items() if value != before[name]}
+    return {**SINK_DEFAULTS, **gave_way}
 
 
 def _is_known_here(name: str, values: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 
@@ -31,7 +32,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 def peek(
     spark: SparkSession,
-    options: Mapping[str, str],
+    options: Mapping[str, OptionValue],
     count: int = 20,
     *,
     topic: str | None = None,
@@ -49,7 +50,7 @@ def peek(
     :raises ConfigError: if an option is invalid, or no topic is named.
     :raises ApiError: if the topic does not exist, or no broker answered in time.
     """
-    given = {name.lower(): str(value) for name, value in options.items()}
+    given = {name.lower(): value for name, value in as_texts(options).items()}
     parsed = parse_options(
         {name: value for name, value in given.items() if name in _USED or name.startswith(KAFKA_PREFIX)}
     )

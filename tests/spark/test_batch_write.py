@@ -28,12 +28,14 @@ pytestmark = pytest.mark.way(ways.DF_WRITE if HAS_DATA_SOURCES else ways.AT_LEAS
 
 
 def write(df: DataFrame, cluster: Any, **given: str) -> None:
-    options = {name.replace("__", "."): value for name, value in given.items()}
+    # Options that are None are not set, in both ways.
+    options: dict[str, Any] = {"deadLetterTopic": None, "kafka.client.id": None, "maxRecordsPerSecond": 10_000_000}
+    options |= {name.replace("__", "."): value for name, value in given.items()}
     options["kafka.bootstrap.servers"] = cluster.bootstrap_servers
     if HAS_DATA_SOURCES:
         df.write.format("kafkalite").options(**options).mode("append").save()
     else:
-        kafka_sink.write(df, options=options)
+        kafka_sink.write(df, options)
 
 
 def as_frame(spark: SparkSession, messages: list[Message]) -> DataFrame:

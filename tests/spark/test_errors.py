@@ -54,7 +54,7 @@ BOOTSTRAP = {"kafka__bootstrap__servers": "127.0.0.1:9092", "topic": "t"}
             ["kafka.enable.idempotence", "kafka.acks"],
         ),
         (
-            {**BOOTSTRAP, "kafka__delivery__timeout__ms": "1000"},
+            {**BOOTSTRAP, "kafka__delivery__timeout__ms": "1000", "kafka__linger__ms": "1000"},
             ["kafka.delivery.timeout.ms", "kafka.linger.ms", "kafka.request.timeout.ms"],
         ),
         ({**BOOTSTRAP, "includeHeaders": "true"}, ["includeHeaders", "no column 'headers'"]),

@@ -104,7 +104,7 @@ class AdminClient:
         clock: Clock = SYSTEM_CLOCK,
         selectable: Selectable | None = None,
     ) -> None:
-        config = c.parse(AdminConfig, {**properties, "bootstrap.servers": bootstrap_servers})
+        config = c.parse(AdminConfig, {**c.without_none(properties), "bootstrap.servers": bootstrap_servers})
         self._clock = clock
         self._timeout_ms = config.default_api_timeout_ms
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)

@@ -79,7 +79,7 @@ class GroupAdmin:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        config = c.parse(AdminConfig, {**properties, "bootstrap.servers": bootstrap_servers})
+        config = c.parse(AdminConfig, {**c.without_none(properties), "bootstrap.servers": bootstrap_servers})
         timeout_ms = config.default_api_timeout_ms
         client_id = config.client_id or "kafkalite-admin"
         self._client = BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock)

@@ -59,7 +59,7 @@ def test_the_level_is_that_of_the_chosen_codec(properties: dict[str, str], level
 
 @pytest.mark.behaviour("KafkaProducer", "Options that contradict each other are refused")
 def test_a_delivery_time_out_that_was_set_too_low_is_refused() -> None:
-    text = refusal({"delivery.timeout.ms": 30_004}, prefix="kafka.")
+    text = refusal({"delivery.timeout.ms": 30_004, "linger.ms": 5, "request.timeout.ms": 30_000}, prefix="kafka.")
     assert "kafka.delivery.timeout.ms (30004)" in text
     assert "raise it to at least 30005" in text
     assert "kafka.linger.ms (5)" in text

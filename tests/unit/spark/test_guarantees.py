@@ -26,8 +26,7 @@ EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionali
 @pytest.mark.parametrize(
     ("options", "is_stream", "says"),
     [
-        ({"deliveryguarantee": "exactly-once"}, True, "belong together: set both"),
-        ({"transactionalidprefix": "sink"}, True, "belong together: set both"),
+        ({"deliveryguarantee": "exactly-once"}, True, "needs the name of the sink: set transactionalIdPrefix too"),
         ({"deliveryguarantee": "once"}, True, "deliveryGuarantee.*'once'.*at-least-once"),
         ({"txnappid": "a", "txnversion": "1"}, True, "option txnAppId is for batch writes"),
         (
