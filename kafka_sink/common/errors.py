@@ -246,6 +246,18 @@ class UnsupportedVersionError(ApiError):
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
+class InvalidRecordError(ApiError):
+    """The brokers refuse a record by the settings of its topic."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class InvalidTimestampError(ApiError):
+    """A timestamp is too far from the time of the write for the settings of its topic."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
 class RecordTooLargeError(ApiError):
     """A record is larger than max.request.size, buffer.memory or the broker's limit."""
 
@@ -341,6 +353,24 @@ class RowSerializationError(RowError, SerializationError):
     """A key, value, header, timestamp or partition of a row is invalid."""
 
 
+class BatchRefusedError(KafkaError):
+    """A record is not stored because others in its batch were invalid; *reason* is the error of the first of them."""
+
+    def __init__(self, reason: ApiError) -> None:
+        super().__init__(
+            "not stored, because other records in its batch were invalid, and a batch is stored as a whole; send it "
+            f"again without those ({reason})"
+        )
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class RowWithoutKeyError(RowSerializationError):
+    """A row has no key, and its topic needs one."""
+
+
 class RowTooLargeError(RowError, RecordTooLargeError):
     """A row would be a record that is too large."""
 
@@ -354,6 +384,8 @@ _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
     for kind in (
         DisconnectError,
         UnsupportedVersionError,
+        InvalidRecordError,
+        InvalidTimestampError,
         RecordTooLargeError,
         UnknownTopicOrPartitionError,
         InvalidTopicError,

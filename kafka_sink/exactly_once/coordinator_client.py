@@ -22,6 +22,7 @@ from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.requests import admin_requests
 from kafka_sink.client.requests.offset_fetch import OffsetFetch
 from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
@@ -168,6 +169,22 @@ class CoordinatorClient(CoordinatorRequests):
             raise answer
         assert isinstance(answer, DescribeConfigsResponse)
         return next((config.value for result in answer.results for config in result.configs), None)
+
+    def topic_settings(self, topics: Sequence[str], timeout_ms: int) -> Exchange[dict[str, dict[str, str]]]:
+        """Topic → setting → value, without the topics that do not exist or whose settings this client may not see.
+
+        :raises ApiError: if no broker answers within *timeout_ms*.
+        """
+        spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: admin_requests.describe_topics_configs(topics))
+        (answer,) = yield Round([(None, spec)], timeout_ms)
+        if isinstance(answer, ApiError):
+            raise answer
+        assert isinstance(answer, DescribeConfigsResponse)
+        return {
+            result.resource_name: {each.name: each.value for each in result.configs if each.value is not None}
+            for result in answer.results
+            if result.error_code == ErrorCode.NONE
+        }
 
     # --- begin -------------------------------------------------------------------------------------------------------
 

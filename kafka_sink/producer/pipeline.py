@@ -30,7 +30,6 @@ from kafka_sink.producer.staging.column_staging import ColumnStaging
 from kafka_sink.producer.staging.record_staging import RecordStaging
 from kafka_sink.producer.staging.topic_metadata import TopicMetadata
 from kafka_sink.producer.transactions.manager import TransactionManager
-from kafka_sink.records.compression import CompressionType
 
 
 def make_network(config: ProducerConfig, client_id: str) -> ClientNetwork:
@@ -76,7 +75,7 @@ class Pipeline:
         loads = None
         if plugins.built_in is not None and config.partitioner_adaptive_partitioning_enable:
             loads = PartitionLoads(queues, plugins.built_in, config.partitioner_availability_timeout_ms)
-        self.in_flight = InFlightBatches(context, network, self.drain, incomplete, identity)
+        self.in_flight = InFlightBatches(context, network, self.accumulator, self.drain, incomplete, identity)
         produce = ProduceRequestSender(context, network, self.drain, self.in_flight, identity, loads)
         transactional = None
         if identity is not None:
@@ -113,7 +112,7 @@ def _make_metrics(config: ProducerConfig, client_id: str, pool: BufferPool, netw
 def _batch_settings(config: ProducerConfig) -> BatchSettings:
     return BatchSettings(
         batch_size_bytes=config.batch_size_bytes,
-        compression=Compression(CompressionType.from_name(config.compression_type), config.compression_level),
+        compression=Compression.of(config),
         linger_ms=config.linger_ms,
         delivery_timeout_ms=config.delivery_timeout_ms,
         retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms),

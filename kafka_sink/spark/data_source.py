@@ -1,7 +1,7 @@
 """The data source with the name ``kafkalite``.
 
 Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates options
-and columns, and opens no connection itself, except to create a missing topic for option topicPartitions.
+and columns, asks the brokers what its topics refuse, and creates a missing topic for option topicPartitions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
-from kafka_sink.spark.driver.before_write import prepared
+from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.worker_process import worker_process
@@ -48,7 +48,7 @@ class KafkaliteDataSource(DataSource):
             )
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
-            write = prepared(schema, options)
+            write = prepared(schema, options, OF_A_BATCH)
             once = write.exactly_once
             if once is None or once.version is None:
                 return KafkaliteBatchWriter(write)
@@ -64,7 +64,7 @@ class KafkaliteDataSource(DataSource):
         """
         options = parse_options(self.options, is_stream=True)
         with worker_process.task(tuned=options.tune_python_workers):
-            write = prepared(schema, options)
+            write = prepared(schema, options, OF_A_STREAM)
             if write.exactly_once is None:
                 return KafkaliteStreamWriter(write)
             return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)

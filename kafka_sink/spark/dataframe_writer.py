@@ -24,6 +24,7 @@ from kafka_sink.common.errors import (
     RowPartitionError,
     RowSerializationError,
     RowTooLargeError,
+    RowWithoutKeyError,
 )
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.atomic import AtomicSink
@@ -33,7 +34,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.driver.before_write import prepared
+from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
@@ -75,7 +76,14 @@ _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTIL
 _ABOUT_ROWS: Final = frozenset(
     {
         kind.__name__
-        for kind in (RowError, RowSerializationError, RowTooLargeError, RowPartitionError, TooManyBadRowsError)
+        for kind in (
+            RowError,
+            RowSerializationError,
+            RowWithoutKeyError,
+            RowTooLargeError,
+            RowPartitionError,
+            TooManyBadRowsError,
+        )
     }
 )
 
@@ -134,7 +142,7 @@ def write(
     """
     parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     with progress_line(df, is_wanted=progress) as counted:
-        write = prepared(df.schema, parsed)
+        write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
         return _write(df, write, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted), atomic=atomic)
 
 
@@ -167,7 +175,7 @@ def foreach_batch(
         else:
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
         try:
-            write = prepared(df.schema, parsed)
+            write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
             _write(df, write, _Batch(writer, write.numbers_of_a_query, offsets), atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
@@ -185,6 +193,12 @@ def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, 
         if name.lower() in named:
             raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
     return parse_options({**texts, **given})
+
+
+def _asking(df: DataFrame, options: SinkOptions, valid_ms: int) -> int | None:
+    """*valid_ms*; None where this process need not reach the brokers: that of a Spark Connect client, at least once."""
+    is_needed = options.exactly_once is not None or getattr(df.sparkSession, "_sc", None) is not None
+    return valid_ms if is_needed else None
 
 
 def _query_of(df: DataFrame) -> str | None:

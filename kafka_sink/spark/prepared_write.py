@@ -14,6 +14,7 @@ from kafka_sink.common.config import read_one
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.bad_row_limit import BadRowLimit
 
 #: Precedes the names of Kafka's options.
@@ -28,7 +29,7 @@ DEAD_LETTER: Final = "dead-letter"
 @dataclass(frozen=True)
 class RowRules:
     """The *topic* of all rows (None: a column names it), the *formats* of their columns, and what becomes of those that
-    cannot be written.
+    cannot be written. *limits* are those of the topics whose settings are known.
 
     *is_placed*: the rows have passed the tasks that place them. They are payloads with their partitions, and the bad
     ones are sorted out.
@@ -39,6 +40,7 @@ class RowRules:
     on_bad_row: str
     dead_letter_topic: str | None
     max_bad_rows: BadRowLimit | None
+    limits: Mapping[str, TopicLimits] = field(default_factory=dict)
     is_placed: bool = False
 
     @property
@@ -50,7 +52,9 @@ class RowRules:
 
     def placed(self) -> RowRules:
         """For the tasks that get the rows after they were placed."""
-        return replace(self, formats=(), on_bad_row=FAIL, is_placed=True)
+        # Rows that fail the write are left to the tasks that write, which say so.
+        limits = self.limits if self.on_bad_row == FAIL else {}
+        return replace(self, formats=(), on_bad_row=FAIL, limits=limits, is_placed=True)
 
 
 @dataclass(frozen=True)

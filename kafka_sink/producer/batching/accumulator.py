@@ -124,6 +124,8 @@ class RecordAccumulator:
         self.tells_of_new_batches = settings.linger_ms < _LONG_LINGER_MS
         self._pool = pool
         self._memory = BatchMemory(pool, settings.batch_size_bytes)
+        #: The memory of batches of the topics for which batch.size is too large.
+        self._smaller: dict[str, BatchMemory] = {}
         self._queues = queues
         self._queues_by_topic = queues.by_topic
         self._incomplete = incomplete
@@ -215,7 +217,7 @@ class RecordAccumulator:
         memory = Memory()
         opened: list[ProducerBatch] = []
         try:
-            self._allocate(memory, size, max_block_ms)
+            self._allocate(topic_partition.topic, memory, size, max_block_ms)
             with queue.lock:
                 # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
                 result = self._try_append(queue, record)
@@ -261,10 +263,9 @@ class RecordAccumulator:
 
     # --- columns (through ColumnAppender) ----------------------------------------------------------------------------
 
-    @property
-    def new_batch(self) -> OpenBatch:
-        """For rows that go into a new batch, whether one is open or not."""
-        return OpenBatch(None, 0, 0, self._settings.batch_size_bytes - HEADER_BYTES)
+    def new_batch(self, topic: str) -> OpenBatch:
+        """For rows that go into a new batch of *topic*, whether one is open or not."""
+        return OpenBatch(None, 0, 0, self._memory_of(topic).batch_size_bytes - HEADER_BYTES)
 
     def open_batch(self, topic_partition: TopicPartition) -> OpenBatch:
         """Where rows of the partition go, as a plan needs it. It may have changed when they are appended."""
@@ -278,7 +279,7 @@ class RecordAccumulator:
         except BaseException:
             release_left(queue.lock)
             raise
-        return self.new_batch
+        return self.new_batch(topic_partition.topic)
 
     def continue_batch(self, batch: ProducerBatch, records_before: int, rows: EncodedRows) -> bool:
         """Append *rows* to *batch*, the open batch of its partition when they were planned, which had *records_before*
@@ -310,7 +311,7 @@ class RecordAccumulator:
         memory = Memory()
         opened: list[ProducerBatch] = []
         try:
-            self._allocate(memory, HEADER_BYTES + len(rows.records), max_block_ms)
+            self._allocate(topic_partition.topic, memory, HEADER_BYTES + len(rows.records), max_block_ms)
             with queue.lock:
                 self.check_open()
                 if queue.batches:
@@ -327,19 +328,30 @@ class RecordAccumulator:
 
     # --- new batches -------------------------------------------------------------------------------------------------
 
-    def _allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Allocate *memory* for a batch that has *size* bytes now.
+    def limit_batches(self, topic: str, size_bytes: int) -> int:
+        """Make the batches of *topic* that are opened from now on at most *size_bytes* large, before compression, or as
+        large as a single record; returns their size, which may be smaller already. Sender thread."""
+        if size_bytes < self._memory_of(topic).batch_size_bytes:
+            self._smaller[topic] = BatchMemory(self._pool, size_bytes)
+        return self._memory_of(topic).batch_size_bytes
+
+    def _memory_of(self, topic: str) -> BatchMemory:
+        return self._smaller.get(topic, self._memory)
+
+    def _allocate(self, topic: str, memory: Memory, size: int, max_block_ms: int) -> None:
+        """Allocate *memory* for a batch of *topic* that has *size* bytes now.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
         """
-        capacity = self._memory.capacity_for(size)
+        capacity = self._memory_of(topic).capacity_for(size)
         if not self._pool.try_allocate(memory, capacity):
             self._calls.check_may_wait(APPEND)
             self._pool.allocate(memory, capacity, max_block_ms)
 
     def _new_batch(self, topic_partition: TopicPartition, memory: Memory) -> ProducerBatch:
         now_ms = self._clock.monotonic_ms()
-        return ProducerBatch(topic_partition, memory, self._memory, self._settings.compression, self._clock, now_ms)
+        larger = self._memory_of(topic_partition.topic)
+        return ProducerBatch(topic_partition, memory, larger, self._settings.compression, self._clock, now_ms)
 
     def _add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition. The caller holds the queue's lock."""

@@ -232,15 +232,26 @@ class BatchDrain:
         with queue.lock:
             queue.put_back(batch)
 
-    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
-        """Replace a batch that a broker found too large by its two halves; returns how many pieces.
+    def split_and_reenqueue(self, batch: ProducerBatch, most_bytes: int) -> int:
+        """Replace a batch that a broker found too large by its halves, and those by theirs until none with several
+        records is much larger than *most_bytes* before compression; returns how many pieces.
 
         The pieces have no attempts, keep the batch's age, and take over its memory and its sequences.
         """
-        pieces = batch.split()
-        if self._sequences is not None:
-            self._sequences.split(batch, pieces)
-        self._incomplete.replace(batch, pieces)
+        # One half of a batch of twice that size has a header and a part of a record more.
+        enough_bytes = most_bytes + most_bytes // 4
+        pieces: list[ProducerBatch] = []
+        whole = [batch]
+        while whole:
+            larger = whole.pop()
+            if larger is not batch and (larger.record_count < 2 or larger.size_bytes <= enough_bytes):
+                pieces.append(larger)
+                continue
+            halves = larger.split()
+            if self._sequences is not None:
+                self._sequences.split(larger, halves)
+            self._incomplete.replace(larger, halves)
+            whole += reversed(halves)
         queue = self._queues.of(batch.topic_partition)
         with queue.lock:
             for piece in reversed(pieces):

@@ -323,17 +323,17 @@ class BatchMemory:
 
     def __init__(self, pool: BufferPool, batch_size_bytes: int) -> None:
         self._pool = pool
-        self._batch_size_bytes = batch_size_bytes
+        self.batch_size_bytes = batch_size_bytes
 
     def capacity_for(self, size: int) -> int:
         """Bytes of memory for a batch that has *size* bytes now; exactly *size* if that is over batch.size."""
-        if size > self._batch_size_bytes:
+        if size > self.batch_size_bytes:
             return size
-        return min(max(2 * size, LEAST_CAPACITY_BYTES), self._batch_size_bytes)
+        return min(max(2 * size, LEAST_CAPACITY_BYTES), self.batch_size_bytes)
 
     def limit_for(self, memory: Memory) -> int:
         """Bytes that a batch in *memory* may grow to: batch.size, or more for a single large record."""
-        return max(self._batch_size_bytes, len(memory))
+        return max(self.batch_size_bytes, len(memory))
 
     def allocate_larger(self, larger: Memory, needed: int) -> bool:
         """Allocate *larger* for *needed* bytes; False when there is no memory for it now."""

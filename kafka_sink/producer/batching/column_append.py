@@ -110,13 +110,14 @@ class ColumnAppender:
         wake = False
         accumulator = self._accumulator
         accumulator.check_may_append()
+        new_batch = accumulator.new_batch(rows.topic)
         for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
             accumulator.check_open()
             if continue_open:
                 places = [accumulator.open_batch(rows.topic_partition(run)) for run in range(len(rows.run_partitions))]
             else:
-                places = [accumulator.new_batch] * len(rows.run_partitions)
-            missed, ready = self._carry_out(_Plan(rows, places, accumulator.new_batch), callback, deadline, appended)
+                places = [new_batch] * len(rows.run_partitions)
+            missed, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
             wake |= ready
             if not missed:
                 break

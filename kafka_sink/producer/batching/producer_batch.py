@@ -18,6 +18,7 @@ from kafka_sink.common.buffers import Buffer, total_size
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory, Memory
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
     NO_RECORD_ERRORS,
     Delivery,
@@ -67,6 +68,11 @@ class Compression:
 
     type: CompressionType
     level: int | None
+
+    @classmethod
+    def of(cls, config: ProducerConfig) -> Compression:
+        """That of a producer with this *config*."""
+        return cls(CompressionType.from_name(config.compression_type), config.compression_level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,40 @@ module never performs I/O, and handles the answers for batches, not requests.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from kafka_sink.client.factory import ClientNetwork
-from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import ApiError, BatchRefusedError, ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import NO_RECORD_ERRORS
+from kafka_sink.producer.topic_limits import AFTER_MAX_MS, BEFORE_MAX_MS, CLEANUP_POLICY, MAX_MESSAGE_BYTES
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 
 #: The batch as a whole exceeds a limit of the topic; its records, or some of them, may not.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
+_RULES = f"{CLEANUP_POLICY}=compact needs a key in each record, {BEFORE_MAX_MS} and {AFTER_MAX_MS} limit timestamps"
+
 #: Each text has a placeholder for the prefix that the user writes before the names of options.
 _REMEDIES: dict[ErrorCode, str] = {
-    ErrorCode.MESSAGE_TOO_LARGE: "; lower {0}batch.size or {0}max.request.size, or raise the topic's max.message.bytes",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "; lower {0}batch.size, or raise the topic's segment.bytes",
+    ErrorCode.MESSAGE_TOO_LARGE: f"; send a smaller record, or raise {MAX_MESSAGE_BYTES} of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "; send a smaller record, or raise segment.bytes of the topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
     ),
-    ErrorCode.INVALID_RECORD: "; the broker's validation refused it (a compacted topic needs keys, for example)",
+    ErrorCode.INVALID_RECORD: f"; correct what the settings of the topic refuse ({_RULES}), or change the setting",
+    ErrorCode.INVALID_TIMESTAMP: (
+        f"; correct the timestamp, or raise {BEFORE_MAX_MS} or {AFTER_MAX_MS} of the topic, which limit its distance "
+        "from the time of the write"
+    ),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
     ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas requires",
 }
@@ -46,6 +55,7 @@ class InFlightBatches:
         self,
         context: ProducerContext,
         network: ClientNetwork,
+        accumulator: RecordAccumulator,
         drain: BatchDrain,
         incomplete: IncompleteBatches,
         transactions: TransactionManager | None,
@@ -57,7 +67,10 @@ class InFlightBatches:
         self._metadata = network.metadata
         # Which brokers could not be reached, for the error of a batch that expires.
         self._connection_failures = network.client.connection_failures
+        self._accumulator = accumulator
         self._drain = drain
+        #: The topics of batches that were split, which is said once.
+        self._split_topics: set[str] = set()
         self._incomplete = incomplete
         self._transactions = transactions
         self._idempotence = None if transactions is None else transactions.sequences
@@ -153,22 +166,29 @@ class InFlightBatches:
     def _split(self, batch: ProducerBatch, code: ErrorCode) -> None:
         self._forget(batch)
         try:
-            self._drain.split_and_reenqueue(batch)
+            # The size is learnt for the topic: the batches that follow are not as large again.
+            most_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, batch.size_bytes // 2)
+            self._drain.split_and_reenqueue(batch, most_bytes)
         except Exception as error:
             self._log.exception("a batch of %s could not be split", batch.topic_partition)
             reason = error_for(code, f"{self._explain(batch, code, None)} (not split: {error!r})")
             self.fail(batch, reason)
             return
         self._metrics.split(self._clock.monotonic_ms())
-        self._log.warning(
-            "a batch of %d records for %s (%d bytes) was refused with %s; it is split and sent again; consider a "
-            "smaller %s, or a larger max.message.bytes of the topic",
+        topic = batch.topic_partition.topic
+        self._log.log(
+            logging.DEBUG if topic in self._split_topics else logging.WARNING,
+            "a batch of %d records for %s (%d bytes) was refused with %s; it is split and sent again, and batches of "
+            "topic %s become smaller until they are accepted; consider a smaller %s, or a larger %s of the topic",
             batch.record_count,
             batch.topic_partition,
             batch.size_bytes,
             code.name,
+            topic,
             self._config.option("batch.size"),
+            MAX_MESSAGE_BYTES,
         )
+        self._split_topics.add(topic)
 
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
         if self._idempotence is not None:
@@ -181,7 +201,7 @@ class InFlightBatches:
         """Fail *batch*, which the broker refused because of all its records, or of those that the answer names
         (KIP-467).
         """
-        named: dict[int, Exception] = {}
+        named: dict[int, ApiError] = {}
         # One code cannot describe the errors of several records, as in Kafka's Java client.
         named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)
         for record in answer.record_errors:
@@ -190,10 +210,7 @@ class InFlightBatches:
             named[record.batch_index] = error_for(named_code, f"{what} was refused{self._hint(code, said)}")
         error: Exception = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
         if named:
-            error = KafkaError(
-                "not stored, because other records in its batch were invalid, and a batch is stored as a whole; send "
-                f"it again without those ({error})"
-            )
+            error = BatchRefusedError(named[min(named)])
         self.fail(batch, error, named)
 
     def fail(
@@ -242,7 +259,8 @@ class InFlightBatches:
             self._metrics.failed(batch.topic_partition.topic, batch.record_count, now_ms)
 
     def _explain(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> str:
-        what = f"{batch.record_count} record(s) for {batch.topic_partition} were refused"
+        size = f" of {batch.wire_bytes} bytes in a batch" if code in _TOO_LARGE else ""
+        what = f"{batch.record_count} record(s){size} for {batch.topic_partition} were refused"
         return f"{what}{self._hint(code, message)}"
 
     def _hint(self, code: ErrorCode, message: str | None) -> str:

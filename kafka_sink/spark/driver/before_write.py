@@ -5,7 +5,8 @@ Called in Spark's planner process or in the user's. Nothing is written, except f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from pyspark.sql.types import StructType
@@ -13,8 +14,10 @@ from pyspark.sql.types import StructType
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.column_formats import formats_of
+from kafka_sink.spark.driver.topic_settings import limits_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
 from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
 from kafka_sink.spark.row_schema import check_schema
@@ -22,20 +25,33 @@ from kafka_sink.spark.row_schema import check_schema
 #: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
 _TOPICS_CHECKED_EVERY_MS: Final = 60_000
 
+#: How long a stream relies on what the brokers have said about its topics, ms.
+OF_A_STREAM: Final = 10_000
+#: A batch asks at its beginning: somebody may have changed a topic because of the error of the last one.
+OF_A_BATCH: Final = 0
+
 #: By bootstrap servers and topic, when the topic was last known to exist.
 _present: Final[dict[tuple[str, str], int]] = {}
 
 
-def prepared(schema: StructType, options: SinkOptions) -> PreparedWrite:
+def prepared(schema: StructType, options: SinkOptions, settings_valid_ms: int | None = None) -> PreparedWrite:
     """The write of rows of *schema*, whose tasks can begin.
+
+    :param settings_valid_ms: how long the settings of topics are known once the brokers were asked for them; None if
+        they are not asked.
 
     :raises ConfigError: if a column is missing or has the wrong type, or an option does not fit the columns.
     :raises ApiError: if a missing topic could not be created.
     """
     check_report_path(options)
     check_schema(schema, options)
-    task = task_options(options, formats_of(schema, options))
+    formats = formats_of(schema, options)
     _ensure_topics(options)
+    limits: Mapping[str, TopicLimits] = {}
+    if settings_valid_ms is not None:
+        topics = [each for each in (options.topic, options.dead_letter_topic) if each is not None]
+        limits = limits_of(options.producer_properties, topics, valid_ms=settings_valid_ms)
+    task = task_options(options, formats, limits)
     once = task.exactly_once
     is_of_lineage = lineage.is_configured()
     reporting = Reporting(
@@ -49,14 +65,19 @@ def prepared(schema: StructType, options: SinkOptions) -> PreparedWrite:
     return PreparedWrite(task, reporting, numbers, options.checkpoint_location)
 
 
-def task_options(options: SinkOptions, formats: Sequence[ColumnFormat] = ()) -> TaskOptions:
-    """What the tasks get of *options*, with the *formats* of the columns that have one."""
+def task_options(
+    options: SinkOptions,
+    formats: Sequence[ColumnFormat] = (),
+    limits: Mapping[str, TopicLimits] = MappingProxyType({}),
+) -> TaskOptions:
+    """What the tasks get of *options*, with the *formats* of the columns that have one, and the *limits* of topics."""
     rules = RowRules(
         options.topic,
         tuple(formats),
         options.on_bad_row or FAIL,
         options.dead_letter_topic,
         options.max_bad_rows,
+        dict(limits),
     )
     return TaskOptions(
         rules,

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
-from kafka_sink.common.errors import RowError, RowTooLargeError
+from kafka_sink.common.errors import RowError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import JSON, ColumnFormat
 from kafka_sink.formats.errors import FormatError
@@ -33,6 +33,7 @@ PREFIX: Final = "__kafkalite.errors."
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _TOO_LARGE: Final = "too-large"
+_WITHOUT_KEY: Final = "missing-key"
 _NOT_ENCODABLE: Final = "not-encodable"
 _TEXT: Final = "text"
 #: By the column that is wrong.
@@ -63,6 +64,9 @@ class DeadLetters:
             read_one(ProducerConfig, name, options.producer_properties)
             for name in ("max.request.size", "buffer.memory")
         )
+        limits = options.rows.limits.get(options.rows.dead_letter_topic or "")
+        if limits is not None and limits.max_message_bytes is not None:
+            self._most_bytes = min(self._most_bytes, limits.max_message_bytes)
         self._origin = _origin(options.exactly_once)
 
     def of(self, rows: TaskRows, error: RowError) -> pa.RecordBatch:
@@ -148,6 +152,8 @@ def _origin(once: ExactlyOnce | None) -> list[tuple[str, str]]:
 def _reason(error: RowError) -> str:
     if isinstance(error, RowTooLargeError):
         return _TOO_LARGE
+    if isinstance(error, RowWithoutKeyError):
+        return _WITHOUT_KEY
     return _REASONS.get(error.column, _NOT_ENCODABLE)
 
 

@@ -28,6 +28,7 @@ from kafka_sink.spark.prepared_write import DEAD_LETTER, FAIL, KAFKA_PREFIX, Tas
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
+from kafka_sink.spark.task.limit_checks import LimitChecks
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import DROPPED, packed
 from kafka_sink.spark.task.shared_client import shared_client
@@ -56,6 +57,7 @@ class _Placing:
         self._counts: dict[str, int] = {}
         self._rows_before = 0
         self._payloads = Payloads(options.rows.formats)
+        self._limits = LimitChecks(options)
         self._bad = BadRows(options.rows, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
         self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
@@ -92,6 +94,7 @@ class _Placing:
                 if part.chunk.num_rows:
                     checked_sizes(self._config, part.topic, part.chunk)
                 check_partitions(part.topic, part.partitions, self._count(part.topic))
+                self._limits.check(part)
             except RowError as error:
                 raise part.in_batch(error) from error
         return parts

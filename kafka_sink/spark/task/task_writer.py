@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import KafkaError, RowError, RowPartitionError
+from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
@@ -35,6 +35,7 @@ from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
+from kafka_sink.spark.task.limit_checks import LimitChecks
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import take_placed
 from kafka_sink.spark.task.property_digest import digest_with_files
@@ -95,6 +96,7 @@ class _TaskAttempt:
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
         self._payloads = Payloads(options.rows.formats)
         self._bad = BadRows(options.rows, self._take_refused)
+        self._limits = LimitChecks(options)
         self._dead_letters = _SentDeadLetters()
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
@@ -148,6 +150,7 @@ class _TaskAttempt:
                 if part.topic in self._too_few_partitions:
                     # The producer would wait for the partition again.
                     check_partitions(part.topic, part.partitions, len(producer.partitions_for(part.topic)))
+                self._limits.check(part)
                 _stage(producer, part.topic, part.chunk, part.partitions, self._tracker)
                 return
             except RowError as error:
@@ -315,7 +318,9 @@ class DeliveryTracker:
         with self._lock:
             if delivery.error is not None:
                 if self.first_error is None:
-                    self.first_error = delivery.error
+                    # The record that is to blame may be in other rows of the batch.
+                    error = delivery.error
+                    self.first_error = error.reason if isinstance(error, BatchRefusedError) else error
                 return
             self.rows_acked += delivery.count
             self.ack_ms[rounded_ms(now_ms - since_ms)] += delivery.count

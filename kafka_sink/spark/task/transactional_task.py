@@ -13,7 +13,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.common.errors import KafkaError, RecordTooLargeError, RowError
+from kafka_sink.common.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    RecordTooLargeError,
+    RowError,
+)
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -24,6 +30,9 @@ from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
 
 _log = logging.getLogger(__name__)
+
+#: What is wrong with rows, by a check before they are sent or by an answer of the brokers.
+_UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
 
 #: The transactions of this worker process.
 WRITER_TRANSACTIONS: Final = WriterTransactions()
@@ -79,7 +88,7 @@ def write_in_drivers_transaction(
     try:
         commit = write_task(batches, options, open_shared)
     except SinkWriteError as error:
-        if isinstance(error.__cause__, RowError | RecordTooLargeError):
+        if isinstance(error.__cause__, _UNWRITABLE):
             raise UnwritableRowsError(str(error)) from error
         raise
     return _transactional(commit, plan, version, writer, None)

@@ -164,7 +164,7 @@ def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     values = [b"a" * 100, b"b" * 100, b"L" * 3_000, b"c" * 100, b"d" * 100]
     futures = world.send(*values)
     world.settle()
-    with pytest.raises(RecordTooLargeError, match="raise the topic's max"):
+    with pytest.raises(RecordTooLargeError, match=r"of 3070 bytes in a batch .*raise max\.message\.bytes of the topic"):
         futures[2].get(0)
     assert world.brokers.values() == [values[n] for n in (0, 1, 3, 4)]
     assert [futures[n].get(0).offset for n in (0, 1, 3, 4)] == [0, 1, 2, 3]
@@ -182,7 +182,7 @@ def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytes
         patched.setattr(ProducerBatch, "split", lambda _: 1 / 0)
         world.settle()
     for future in futures:
-        with pytest.raises(RecordTooLargeError, match=r"lower batch\.size .*not split: ZeroDivisionError"):
+        with pytest.raises(RecordTooLargeError, match=r"send a smaller record.*not split: ZeroDivisionError"):
             future.get(0)
     (fine,) = world.send(b"fine")
     world.settle()
@@ -215,6 +215,33 @@ def test_pieces_keep_the_age_of_the_batch_and_expire_with_it() -> None:
     world.step(5)
     world.clock.advance(40_000)
     world.step(5)
+    world.assert_memory_is_back()
+
+
+@pytest.mark.behaviour("Batch split", "The size that a topic accepts is learnt, and said once for each topic")
+@pytest.mark.parametrize("as_columns", [True, False])
+def test_later_batches_are_not_as_large_again(as_columns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    world = SenderWorld(batch_size=20_000)
+    world.connect()
+    world.brokers.max_message_bytes = 2_000
+    rows = [Row(value=f"row-{n:05}".encode(), partition=0) for n in range(900)]
+    for _ in range(4):
+        if as_columns:
+            append_columns(world.accumulator, rows, clock=world.clock)
+        else:
+            world.send(*[row.value or b"" for row in rows])
+        world.settle()
+    splits = world.metrics.snapshot(0)["batch-split-total"]
+    assert splits < 10
+    for _ in range(4):
+        append_columns(world.accumulator, rows, clock=world.clock)
+        world.settle()
+    assert world.metrics.snapshot(0)["batch-split-total"] == splits
+    assert world.brokers.values() == [row.value for row in rows] * 8
+    batches = [batch.header.size_in_bytes for batch in world.brokers.batches[0]]
+    assert min(batches[-5:-1]) > 1_000 - 100
+    (line,) = [record for record in caplog.records if "is split and sent again" in record.getMessage()]
+    assert "batches of topic orders become smaller" in line.getMessage()
     world.assert_memory_is_back()
 
 

@@ -8,7 +8,10 @@ import pytest
 
 from kafka_sink.common.errors import (
     ApiError,
+    BatchRefusedError,
     ErrorCode,
+    InvalidRecordError,
+    InvalidTimestampError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
@@ -317,8 +320,8 @@ def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
     with pytest.raises(RecordTooLargeError) as caught:
         future.get(0)
     text = str(caught.value)
-    assert "1 record(s) for orders-0 were refused (the batch is larger than max.message.bytes)" in text
-    assert "lower batch.size or max.request.size, or raise the topic's max.message.bytes" in text
+    said = "for orders-0 were refused (the batch is larger than max.message.bytes)"
+    assert f"1 record(s) of 69 bytes in a batch {said}; send a smaller record, or raise max.message.bytes" in text
     assert world.memory_in_use == 0
     assert world.figure("record-error-total") == 1
 
@@ -355,7 +358,8 @@ def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
         ApiError, match=r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
     ) as caught:
         futures[1].get(0)
-    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(caught.value, InvalidTimestampError)
+    assert "raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic" in str(caught.value)
     for index in (0, 2):
         with pytest.raises(KafkaError, match="not stored, because other records in its batch were invalid") as others:
             futures[index].get(0)
@@ -386,6 +390,8 @@ def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
     assert [delivery.count for delivery in told] == [3, 3]
     assert "other records in its batch" in str(told[0].error)
     assert "record 4 of 6" in str(told[1].error) and "no key" in str(told[1].error)
+    assert isinstance(told[0].error, BatchRefusedError) and told[0].error.reason is told[1].error
+    assert isinstance(told[1].error, InvalidRecordError) and "cleanup.policy=compact needs a key" in str(told[1].error)
 
 
 def test_an_error_code_from_the_future_is_not_retried() -> None:

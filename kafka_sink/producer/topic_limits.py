@@ -1,0 +1,67 @@
+"""What a topic refuses, as far as its settings say.
+
+A value without a connection: made on the driver, and pickled to the tasks, which check their rows against it.
+
+Source: apache/kafka ``TopicConfig`` and ``LogValidator``; KIP-937 (the limits of timestamps, from Kafka 3.6 on; before,
+one setting was the limit in both directions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+#: The settings that limits are made of.
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+CLEANUP_POLICY: Final = "cleanup.policy"
+TIMESTAMP_TYPE: Final = "message.timestamp.type"
+BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
+AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
+_DIFFERENCE_MAX_MS: Final = "message.timestamp.difference.max.ms"
+
+#: The value of a setting that limits nothing.
+_NO_LIMIT: Final = 2**63 - 1
+
+
+class TimeLimit(NamedTuple):
+    """How far, in ms, a timestamp may be from the time of the write, and the *setting* that says so."""
+
+    setting: str
+    most_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """None, or False: no limit, or it is not known.
+
+    *max_message_bytes* is the size of a batch after its compression. *before* and *after* are for timestamps in the
+    past and in the future. *needs_key*: the topic is compacted.
+    """
+
+    max_message_bytes: int | None = None
+    before: TimeLimit | None = None
+    after: TimeLimit | None = None
+    needs_key: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> TopicLimits:
+        """The limits that the *settings* of a topic set."""
+        size = settings.get(MAX_MESSAGE_BYTES)
+        # Brokers that stamp the records themselves do not look at the timestamps of the rows.
+        is_stamped = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
+        return cls(
+            None if size is None else int(size),
+            None if is_stamped else _time_limit(settings, BEFORE_MAX_MS),
+            None if is_stamped else _time_limit(settings, AFTER_MAX_MS),
+            "compact" in settings.get(CLEANUP_POLICY, ""),
+        )
+
+
+def _time_limit(settings: Mapping[str, str], name: str) -> TimeLimit | None:
+    # While brokers had both, the older setting counted wherever the newer one was not set.
+    for setting in (name, _DIFFERENCE_MAX_MS):
+        most_ms = int(settings.get(setting, _NO_LIMIT))
+        if most_ms != _NO_LIMIT:
+            return TimeLimit(setting, most_ms)
+    return None
