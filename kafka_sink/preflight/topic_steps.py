@@ -19,6 +19,7 @@ from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.steps import Step
 from kafka_sink.preflight.target import NewTopicTarget
+from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TopicLimits
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -167,17 +168,17 @@ class TopicSteps:
         if not self._settings:
             return [self._finding("settings", Status.WARNING, "not visible", _NOT_VISIBLE)]
         checks: Mapping[str, Callable[[str], Finding]] = {
-            "max.message.bytes": self._check_size,
+            MAX_MESSAGE_BYTES: self._check_size,
             "compression.type": self._check_codec,
-            "message.timestamp.type": self._check_timestamps,
-            "cleanup.policy": self._check_cleanup,
+            TIMESTAMP_TYPE: self._check_timestamps,
+            CLEANUP_POLICY: self._check_cleanup,
         }
         return [check(self._settings[name]) for name, check in checks.items() if name in self._settings]
 
     def _check_size(self, value: str) -> Finding:
         config = self._connection.config
         ours, theirs, option = config.max_request_size_bytes, int(value), config.option("max.request.size")
-        found = f"max.message.bytes={theirs}, {option}={ours}"
+        found = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
         if ours <= theirs:
             return self._finding("record size", Status.OK, found)
         status = Status.FAILED if self._connection.is_given("max.request.size") else Status.WARNING
@@ -198,16 +199,20 @@ class TopicSteps:
         return self._finding("codec", Status.WARNING, found, advice)
 
     def _check_timestamps(self, value: str) -> Finding:
-        found = f"message.timestamp.type={value}"
+        found = f"column timestamp: {TIMESTAMP_TYPE}={value}"
         if value == "LogAppendTime":
             found += ": the brokers replace the timestamps of records by the time of the write"
+        limits = TopicLimits.of(self._settings)
+        for side, limit in (("before", limits.before), ("after", limits.after)):
+            if limit is not None:
+                found += f", at most {limit.most_ms} ms {side} the time of the write ({limit.setting})"
         return self._finding("timestamps", Status.OK, found)
 
     def _check_cleanup(self, value: str) -> Finding:
         if "compact" in value:
             advice = "make sure that every row has a key; the brokers refuse records without one"
-            return self._finding("cleanup", Status.WARNING, f"cleanup.policy={value}", advice)
-        return self._finding("cleanup", Status.OK, f"cleanup.policy={value}")
+            return self._finding("cleanup", Status.WARNING, f"column key: {CLEANUP_POLICY}={value}", advice)
+        return self._finding("cleanup", Status.OK, f"{CLEANUP_POLICY}={value}")
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import SinkWriteError
-from kafka_sink.spark.task.transactional_task import write_in_transaction
+from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
@@ -313,6 +314,27 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
     assert len(names) == 1
     assert world.client.run(world.client.list_ongoing(writer_pattern(plan.sink))) == []
     assert world.client.run(world.client.describe(names))[names[0]].state in ("PrepareAbort", "CompleteAbort")
+
+
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "Rows that only the brokers refuse are written in one attempt"
+)
+def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
+    # Nobody has asked for the settings of the topic.
+    options = task_options(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    attempts: list[Plan] = []
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        attempts.append(plan)
+        rows = pa.record_batch({"value": ["late", "early"], "timestamp": [None, ahead]})
+        write_in_drivers_transaction(iter([rows]), options, plan, 0, QUERY)
+        return [[TopicPartition(world.topic, 0)]]
+
+    with pytest.raises(UnwritableRowsError, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
+    assert len(attempts) == 1
+    assert world.committed() == []
 
 
 @pytest.mark.behaviour(

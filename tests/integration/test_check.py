@@ -196,7 +196,8 @@ def test_unreachable_advertised_listener() -> None:
 @pytest.mark.behaviour("kafkalite check", "Each of ten prepared mistakes is found, with what to do")
 def test_records_larger_than_the_topic_takes(cluster: EmbeddedCluster) -> None:
     found = problem(check(cluster.bootstrap_servers, "t", max_request_size="2000000"))
-    assert (found.step, found.found) == ("record size", "max.message.bytes=1048588, max.request.size=2000000")
+    shown = "columns key, value and headers: max.message.bytes=1048588, max.request.size=2000000"
+    assert (found.step, found.found) == ("record size", shown)
     assert "--config max.message.bytes=2000000" in found.what_to_do
 
 

@@ -117,6 +117,32 @@ def test_bad_rows_are_dead_letters_in_every_way(write: Way, spark: SparkSession,
     assert sum(report.rows for report in reports) == ROWS - len(BAD)
 
 
+def narrow_rows(numbers: DataFrame) -> DataFrame:
+    row = f.coalesce("id", f.lit(0))
+    ahead = f.current_timestamp() + f.expr("interval 2 hours")
+    return numbers.select(
+        row.cast("string").alias("key"),
+        f.when(row % EVERY == 1, f.repeat(f.lit("x"), 3000)).otherwise("x").alias("value"),
+        f.when(row % EVERY == 2, ahead).alias("timestamp"),
+    )
+
+
+@pytest.mark.behaviour("Dead letters", "What the settings of a topic refuse is a bad row before it is sent")
+@in_ways(DF_WRITE, WRITE_ATOMIC, STREAM, long=(STREAM,))
+def test_rows_that_a_setting_refuses_are_dead_letters(write: Way, spark: SparkSession, target: Target) -> None:
+    topic = f"{target.topic}-narrow"
+    target.cluster.create_topic(topic, 2, configs={"max.message.bytes": "1500"})
+    options = {
+        "kafka.bootstrap.servers": target.cluster.bootstrap_servers,
+        "topic": topic,
+        "deadLetterTopic": target.dead_letters,
+    }
+    write(spark, WriteJob(narrow_rows, ROWS, options, topic, target.folder))
+    bad = [row for row in range(ROWS) if row % EVERY in (1, 2)]
+    assert keys_in(target, topic) == [row for row in range(ROWS) if row not in bad]
+    assert keys_in(target, target.dead_letters) == bad
+
+
 @pytest.mark.behaviour(
     "Dead letters", "Beyond maxBadRows nothing is committed, and the same write succeeds when it is raised"
 )

@@ -108,6 +108,26 @@ def test_compaction_and_time_of_append_are_told() -> None:
     assert "replace the timestamps" in found["timestamps"].found
 
 
+@pytest.mark.behaviour("kafkalite check", "Settings by which brokers refuse rows are shown beside their columns")
+def test_settings_that_refuse_rows_name_the_columns() -> None:
+    found = findings(
+        settings={
+            "max.message.bytes": "2000000",
+            "cleanup.policy": "compact",
+            "message.timestamp.type": "CreateTime",
+            "message.timestamp.before.max.ms": "86400000",
+            "message.timestamp.after.max.ms": "3600000",
+        }
+    )
+    assert found["record size"].found.startswith("columns key, value and headers: max.message.bytes=2000000")
+    assert found["cleanup"].found == "column key: cleanup.policy=compact"
+    assert found["timestamps"].found == (
+        "column timestamp: message.timestamp.type=CreateTime, at most 86400000 ms before the time of the write "
+        "(message.timestamp.before.max.ms), at most 3600000 ms after the time of the write "
+        "(message.timestamp.after.max.ms)"
+    )
+
+
 @pytest.mark.parametrize(("acks", "step"), [("all", True), ("1", False)])
 def test_too_few_replicas_matter_where_all_must_acknowledge(acks: str, step: bool) -> None:
     found = findings(settings={"min.insync.replicas": "2"}, properties={"acks": acks})
