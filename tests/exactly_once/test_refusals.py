@@ -25,6 +25,7 @@ from kafka_sink.exactly_once.model import (
     ProgressError,
     Transaction,
     UndecidedError,
+    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan

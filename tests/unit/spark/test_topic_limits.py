@@ -131,7 +131,7 @@ def test_rows_that_a_setting_refuses_are_dead_letters(
     assert {each[f"{PREFIX}reason"] for each in headers} == {reason.encode()}
 
 
-def test_a_row_that_a_setting_refuses_fails_the_write_with_its_number(cluster: EmbeddedCluster) -> None:
+def test_a_row_that_a_setting_refuses_is_named_in_the_error(cluster: EmbeddedCluster) -> None:
     options = asked_options(cluster, {"cleanup.policy": "compact"}, dead="")
     with pytest.raises(SinkWriteError, match=r"row 3 of this task has no key.*0 rows were acknowledged"):
         write_task(iter([rows_of({"key": ["a", "b", "c", None, "e"]})]), options)
