@@ -22,13 +22,13 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
+from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import BinaryColumn
 from kafka_sink.spark.prepared_write import DEAD_LETTER, FAIL, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
-from kafka_sink.spark.task.limit_checks import LimitChecks
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import DROPPED, packed
 from kafka_sink.spark.task.shared_client import shared_client
@@ -57,7 +57,7 @@ class _Placing:
         self._counts: dict[str, int] = {}
         self._rows_before = 0
         self._payloads = Payloads(options.rows.formats)
-        self._limits = LimitChecks(options)
+        self._limits = LimitChecks(options.rows.limits, options.producer_properties)
         self._bad = BadRows(options.rows, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
         self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
@@ -94,7 +94,7 @@ class _Placing:
                 if part.chunk.num_rows:
                     checked_sizes(self._config, part.topic, part.chunk)
                 check_partitions(part.topic, part.partitions, self._count(part.topic))
-                self._limits.check(part)
+                self._limits.check(part.topic, part.chunk)
             except RowError as error:
                 raise part.in_batch(error) from error
         return parts

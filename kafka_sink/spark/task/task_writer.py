@@ -26,6 +26,7 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
+from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.reports.writes import PartitionRange
@@ -35,7 +36,6 @@ from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
-from kafka_sink.spark.task.limit_checks import LimitChecks
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import take_placed
 from kafka_sink.spark.task.property_digest import digest_with_files
@@ -96,7 +96,7 @@ class _TaskAttempt:
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
         self._payloads = Payloads(options.rows.formats)
         self._bad = BadRows(options.rows, self._take_refused)
-        self._limits = LimitChecks(options)
+        self._limits = LimitChecks(options.rows.limits, options.producer_properties)
         self._dead_letters = _SentDeadLetters()
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
@@ -150,7 +150,7 @@ class _TaskAttempt:
                 if part.topic in self._too_few_partitions:
                     # The producer would wait for the partition again.
                     check_partitions(part.topic, part.partitions, len(producer.partitions_for(part.topic)))
-                self._limits.check(part)
+                self._limits.check(part.topic, part.chunk)
                 _stage(producer, part.topic, part.chunk, part.partitions, self._tracker)
                 return
             except RowError as error:

@@ -1,13 +1,14 @@
 """Checks rows against the limits of their topic, before any of them is sent.
 
-Used in a Spark Python worker, on the task's thread. Nothing loops over rows, except that records which may be too large
-are compressed one by one: the limit is for a batch after its compression, and they may need a batch of their own.
+Runs on the calling thread. Nothing loops over rows, except that records which may be too large are compressed one by
+one: the limit is for a batch after its compression, and they may need a batch of their own.
 
 Source: apache/kafka ``LogValidator`` (what a broker compares).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
@@ -21,13 +22,11 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TimeLimit
+from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TimeLimit, TopicLimits
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, encode_records
-from kafka_sink.spark.prepared_write import TaskOptions
-from kafka_sink.spark.task.arrow_columns import TopicChunk
 
 #: More than the lengths of key, value and headers add to them, in bytes.
 _LENGTHS_BYTES: Final = 20
@@ -36,19 +35,24 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LimitChecks:
-    """The checks of one task's rows."""
+    """The checks of rows against the *limits* of their topics.
 
-    def __init__(self, options: TaskOptions, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._limits = options.rows.limits
-        self._properties = options.producer_properties
+    :param properties: those of the producer that sends the rows.
+    """
+
+    def __init__(
+        self, limits: Mapping[str, TopicLimits], properties: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._limits = limits
+        self._properties = properties
         self._clock = clock
 
-    def check(self, part: TopicChunk) -> None:
-        """Check all rows of *part*, which are sent now.
+    def check(self, topic: str, chunk: ColumnChunk) -> None:
+        """Check all rows of *chunk*, which are sent to *topic* now.
 
         :raises RowError: about the rows that the brokers would refuse.
         """
-        limits, topic, chunk = self._limits.get(part.topic), part.topic, part.chunk
+        limits = self._limits.get(topic)
         if limits is None or not chunk.num_rows:
             return
         if limits.needs_key:
