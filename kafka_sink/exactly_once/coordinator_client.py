@@ -422,6 +422,11 @@ class CoordinatorClient(CoordinatorRequests):
             self._nodes = ()
         return names
 
+    def rest(self, idle_ms: int) -> None:
+        """Close all connections until the next request, unless there was one within *idle_ms*. Any thread but one that
+        handles signals."""
+        self._client.rest(idle_ms)
+
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
         self._client.close()

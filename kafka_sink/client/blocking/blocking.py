@@ -108,6 +108,7 @@ class BlockingClient:
         # True also after an interrupted call.
         self._is_under_way = False
         self._is_closed = False
+        self._used_ms = clock.monotonic_ms()
 
     def request(
         self,
@@ -179,6 +180,10 @@ class BlockingClient:
                     "thread; the handler should only set a flag"
                 )
             self._renew()
+        elif self._client.is_closed:
+            # Since a rest.
+            self._renew()
+        self._used_ms = self._clock.monotonic_ms()
         self._is_under_way = True
 
     def _renew(self) -> None:
@@ -224,6 +229,18 @@ class BlockingClient:
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last failure of each address that is not connected now."""
         return self._client.connection_failures()
+
+    def rest(self, idle_ms: int) -> None:
+        """Close all connections until the next request, unless one is under way or was begun within *idle_ms*.
+
+        Any thread may call it but one that handles signals.
+        """
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._clock.monotonic_ms() - self._used_ms >= idle_ms:
+                    self._client.close()
+            finally:
+                self._turn.release()
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""

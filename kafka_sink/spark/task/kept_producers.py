@@ -23,6 +23,9 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 #: Spark itself ends a worker after one minute without a task.
 MOST_IDLE_MS: Final = 30_000
 
+#: Each has a thread, connections and the memory of its batches.
+MOST_PRODUCERS: Final = 10
+
 #: A task requests metadata again that is older. It does not wait for the answer, so its first rows may still be
 #: distributed over the partitions that were known before.
 MOST_AGE_MS: Final = 30_000
@@ -31,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 class KeptProducers:
-    """At most one idle producer for each key: a set of properties with the state of the files that they name."""
+    """At most one idle producer for each key, a set of properties with the state of the files that they name, and at
+    most :data:`MOST_PRODUCERS` in all: the latest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,6 +68,8 @@ class KeptProducers:
         producer.rest()
         with self._changed:
             before, _ = self._idle.pop(key, (None, 0))
+            if len(self._idle) == MOST_PRODUCERS:
+                before, _ = self._idle.pop(next(iter(self._idle)))
             self._idle[key] = (producer, self._clock.monotonic_ms())
             self._taken = None
             if self._closer is None:

@@ -1,37 +1,116 @@
 """One coordinator client per set of properties in a process that Spark reuses.
 
-Spark's planner, committer and workers each run one call at a time. Connections are kept between batches. A forked
-process begins without clients.
+Spark's planner, committer, workers and the threads of a driver share the clients, whose calls are serialized. Their
+connections are kept between batches, those of the latest :data:`MOST_CONNECTED` clients, until nobody has asked
+anything for :data:`MOST_IDLE_MS`; a client connects again when it is used again. A forked process begins without
+clients.
+
+The store's lock is never held while a client is created, asks or closes. Its thread closes connections.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import weakref
 from collections.abc import Mapping
+from typing import Final
 
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
-from kafka_sink.common.threads import at_fork
+from kafka_sink.common.locks import leaves
+from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.task.property_digest import digest_of
 
+#: Others that are asked for give up their connections.
+MOST_CONNECTED: Final = 10
 
-class _SharedClients:
-    def __init__(self) -> None:
-        self.by_properties: dict[bytes, CoordinatorClient] = {}
-        at_fork(self, _SharedClients.forget)
+#: Others are forgotten, with what they remember of their sinks, once nobody uses them.
+MOST_CLIENTS: Final = 50
 
-    def forget(self) -> None:
-        self.by_properties = {}
+#: Below the time after which brokers, and services between, close idle connections themselves.
+MOST_IDLE_MS: Final = 180_000
+
+_log = logging.getLogger(__name__)
 
 
-_clients = _SharedClients()
+class SharedClients:
+    """The clients of one process by the digest of their properties."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        at_fork(self, SharedClients._forked)
+        self._forked()
+
+    def _forked(self) -> None:
+        # The connections belong to the parent process: they are neither used nor closed here.
+        self._changed = threading.Condition()
+        #: Also those that are forgotten, as long as somebody uses them.
+        self._known: weakref.WeakValueDictionary[bytes, CoordinatorClient] = weakref.WeakValueDictionary()
+        #: From the one that was not asked for longest to the latest.
+        self._recent: dict[bytes, CoordinatorClient] = {}
+        self._closer: threading.Thread | None = None
+        #: Some clients are to be closed before they are idle.
+        self._is_crowded = False
+
+    def get(self, properties: Mapping[str, str]) -> CoordinatorClient:
+        """The client for a producer's *properties*; max.block.ms is its time-out."""
+        key = digest_of(properties)
+        found = self._find(key)
+        if found is None:
+            timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)
+            made = CoordinatorClient(properties, timeout_ms=timeout_ms, clock=self._clock)
+            found = self._find(key, made)
+            assert found is not None
+            if found is not made:
+                # Another thread was faster.
+                made.close()
+        return found
+
+    @leaves("_changed")
+    def _find(self, key: bytes, made: CoordinatorClient | None = None) -> CoordinatorClient | None:
+        """The client of *key*, now the latest; *made* if there was none."""
+        with self._changed:
+            client = self._known.get(key, made)
+            if client is None:
+                return None
+            self._known[key] = client
+            self._recent.pop(key, None)
+            self._recent[key] = client
+            if self._closer is None:
+                self._closer = start_thread("kafkalite-idle-clients", self._close_idle)
+            if len(self._recent) > MOST_CLIENTS:
+                del self._recent[next(iter(self._recent))]
+            if len(self._recent) > MOST_CONNECTED:
+                self._is_crowded = True
+                self._changed.notify()
+            return client
+
+    def _close_idle(self) -> None:
+        """The closing thread, which lasts as long as the process: a client may be used at any time again."""
+        while True:
+            self._rest()
+            with self._changed:
+                if not self._is_crowded:
+                    self._clock.wait(self._changed, MOST_IDLE_MS)
+
+    def _rest(self) -> None:
+        with self._changed:
+            self._is_crowded = False
+            latest = list(self._recent.values())[-MOST_CONNECTED:]
+            known = list(self._known.values())
+        for client in known:
+            try:
+                client.rest(MOST_IDLE_MS if client in latest else 0)
+            except Exception:
+                _log.exception("could not close the connections of an unused client")
+
+
+_clients: Final = SharedClients()
 
 
 def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
     """The client of this process for a producer's *properties*; max.block.ms is its time-out."""
-    key = digest_of(properties)
-    client = _clients.by_properties.get(key)
-    if client is None:
-        timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)
-        client = _clients.by_properties[key] = CoordinatorClient(properties, timeout_ms=timeout_ms)
-    return client
+    return _clients.get(properties)

@@ -42,7 +42,7 @@ from kafka_sink.protocol.messages.list_offsets import (
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, on_another_thread
 from tests.fakes.metadata_answers import answer, partition, topic
 from tests.fakes.selectable import FakeSelectable
 
@@ -217,6 +217,40 @@ def test_closing_closes_the_network(client: BlockingClient, network: FakeSelecta
     with client:
         assert client.connection_failures() == ()
     assert network.is_closed
+
+
+@pytest.mark.behaviour("NetworkClient", "A client that nobody uses has no connections until it is used again")
+def test_client_at_rest_connects_again_when_it_is_used(
+    client: BlockingClient, network: FakeSelectable, cluster: ClusterFake
+) -> None:
+    ask(client, TWO)
+    network.clock.advance(499)
+    client.rest(500)
+    assert not network.is_closed
+    network.clock.advance(1)
+    client.rest(500)
+    assert network.is_closed and not network.connections
+    ask(client, TWO)
+    assert network.connections and cluster.asked[-1][0] == "2"
+
+
+def test_a_request_under_way_is_not_cut_off_by_a_rest(
+    client: BlockingClient, network: FakeSelectable, cluster: ClusterFake
+) -> None:
+    def rest_meanwhile(connection: str, body: Struct) -> Struct:
+        on_another_thread(lambda: client.rest(0))
+        assert not network.is_closed
+        return ListOffsetsResponse()
+
+    cluster.handlers[ListOffsetsRequest] = rest_meanwhile
+    assert client.request(ONE, ApiKey.LIST_OFFSETS, lambda version: ListOffsetsRequest()) == ListOffsetsResponse()
+
+
+def test_a_closed_client_stays_closed_after_a_rest(client: BlockingClient) -> None:
+    client.close()
+    client.rest(0)
+    with pytest.raises(RuntimeError, match="closed"):
+        ask(client)
 
 
 # -- many requests at once

@@ -16,7 +16,7 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.producer.pipeline import Pipeline
 from kafka_sink.spark.task import kept_producers
-from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, KeptProducers
+from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, MOST_PRODUCERS, KeptProducers
 from kafka_sink.spark.task.property_digest import digest_with_files as key_of
 from tests.fakes.brokers import FakeBrokers
 from tests.fakes.clock import FakeClock
@@ -197,6 +197,14 @@ def test_idle_producers_are_closed(clock: FakeClock, closing: list[Callable[[], 
     assert first.is_closed and second.is_closed
     # Woken for nothing, then until the first and until the second have been idle for long enough.
     assert time.waits == [MOST_IDLE_MS - 10, MOST_IDLE_MS - 10, 10]
+
+
+@pytest.mark.behaviour("Tasks", "No more than ten producers wait for their next task")
+def test_the_oldest_of_too_many_producers_is_closed(clock: FakeClock, kept: KeptProducers) -> None:
+    left = [Connected(clock) for _ in range(MOST_PRODUCERS + 2)]
+    for number, each in enumerate(left):
+        kept.keep(key_of({**HERE, "client.id": str(number)}), each.producer)
+    assert [each.is_closed for each in left] == [True, True, *[False] * MOST_PRODUCERS]
 
 
 def test_a_close_that_fails_keeps_nothing_else_open(
