@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
@@ -26,6 +27,10 @@ class Points:
     def during(self, call: Callable[[], object]) -> object:
         """What *call* returns; the call has no more points than there were once it does so without a strike."""
         before = sys.gettrace()
+        # Python 3.12 makes events of bytecodes only if a frame has asked for them before.
+        own = inspect.currentframe()
+        assert own is not None
+        own.f_trace_opcodes = bool(self._opcodes)
         sys.settrace(self._entered)
         try:
             return call()

@@ -6,6 +6,7 @@ and configures sockets and passes them on; it never reads from them.
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 
@@ -63,7 +64,7 @@ class Listener:
         self._wakeup.drain()
 
     def accept(self) -> Socket | None:
-        """The next connection, configured as all connections; None if none is pending.
+        """The next connection, configured as all connections; None if none is pending, or if it is gone.
 
         :raises OSError: if accept() fails (for example, too many open files); the connection stays pending.
         """
@@ -76,8 +77,11 @@ class Listener:
             at_fork(accepted, socket.socket.close)
         try:
             prepare_socket(accepted, self._send_buffer_bytes, OS_DEFAULT_BUFFER)
-        except OSError:
+        except OSError as error:
             accepted.close()
+            # macOS says so of a connection that its client has reset already.
+            if error.errno == errno.EINVAL:
+                return None
             raise
         return accepted
 

@@ -288,7 +288,7 @@ def _read_pem(location: str, option: str) -> str:
 def _memory_file(text: str) -> Iterator[str]:
     """A temporary path with *text* as content, because OpenSSL reads keys only from paths."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
-        descriptor = os.memfd_create("keystore", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("keystore")
         try:
             os.write(descriptor, text.encode())
             yield f"/proc/self/fd/{descriptor}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
@@ -58,7 +59,7 @@ def test_an_interrupt_at_any_bytecode_of_a_wait_is_seen() -> None:
     struck = 0
     while _is_interrupted(struck):
         struck += 1
-    assert struck > 70
+    assert struck > 60
 
 
 def _is_interrupted(at: int) -> bool:
@@ -82,6 +83,10 @@ def _is_interrupted(at: int) -> bool:
     before = sys.gettrace()
     try:
         with condition:
+            # Python 3.12 makes events of bytecodes only if a frame has asked for them before.
+            own = inspect.currentframe()
+            assert own is not None
+            own.f_trace_opcodes = True
             sys.settrace(trace)
             try:
                 SYSTEM_CLOCK.wait(condition, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Iterator
 
@@ -40,6 +42,27 @@ def test_accepted_socket_is_nonblocking_with_configured_buffers(listener: Listen
             assert remote_address(accepted).port == client.getsockname()[1]
             assert local_address(accepted).port == listener.port
     assert listener.accept() is None
+
+
+@pytest.mark.behaviour("Package", "A write, a login over TLS and the embedded broker need nothing that macOS lacks")
+def test_a_connection_that_was_reset_is_none_on_macos(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS sets no options of it; Linux does."""
+
+    def refuse(code: int) -> None:
+        def setsockopt(*arguments: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(socket.socket, "setsockopt", setsockopt)
+
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        listener.wait(10_000)
+        refuse(errno.EINVAL)
+        assert listener.accept() is None
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        listener.wait(10_000)
+        refuse(errno.ENOBUFS)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
+            listener.accept()
 
 
 def test_a_wakeup_ends_the_wait(listener: Listener) -> None:
