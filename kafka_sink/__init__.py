@@ -63,15 +63,18 @@ _HOMES = {
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("kafkalite")`` with *spark*; only needed if the package was added with ``--py-files`` or a
-    path.
+    """Make ``df.write.format("kafkalite")`` and ``df.writeStream.format("kafkalite")`` work with *spark*, in every
+    thread of this process and after any interrupt.
+
+    Spark finds the format by itself in the thread that has created the session, if the interpreter that PYSPARK_PYTHON
+    named when Spark was started has the package. In every other case this call is needed; it never does harm.
 
     :raises RequirementError: on Spark 3.5, which has no Python data sources; the text says what to call instead.
     """
     from kafka_sink.spark.data_source import KafkaliteDataSource
-    from kafka_sink.spark.versions import register_data_source
+    from kafka_sink.spark.format_lookup import register_format
 
-    register_data_source(spark, KafkaliteDataSource)
+    register_format(spark, KafkaliteDataSource)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopic
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import registered_schema
+from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
@@ -57,7 +58,8 @@ def check(spark: SparkSession, options: Mapping[str, OptionValue], *, topics: Se
         target = _target(parsed, topics)
     except ConfigError as error:
         return CheckReport([Finding("options", "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
-    return CheckReport([*check_all(target, _DRIVER), *_from_executor(spark, parsed, target)])
+    found = replace(look_up(spark), place=_DRIVER)
+    return CheckReport([*check_all(target, _DRIVER), found, *_from_executor(spark, parsed, target)])
 
 
 def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:

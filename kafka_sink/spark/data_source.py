@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
@@ -23,17 +23,14 @@ class KafkaliteDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return "kafkalite"
+        return FORMAT
 
     def schema(self) -> StructType:
         """Called by Spark for a read, which is not supported.
 
         :raises ConfigError: always.
         """
-        raise ConfigError(
-            'format("kafkalite") can only write; to read a topic use Spark\'s format("kafka"), or the command '
-            "kafkalite consume"
-        )
+        raise ConfigError(ONLY_WRITES)
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.

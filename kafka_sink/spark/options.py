@@ -26,6 +26,13 @@ from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFI
 
 _log = logging.getLogger(__name__)
 
+#: The name of the format.
+FORMAT = "kafkalite"
+#: What a read is answered.
+ONLY_WRITES = (
+    f'format("{FORMAT}") can only write; to read a topic use Spark\'s format("kafka"), or the command kafkalite consume'
+)
+
 #: A Spark task sends whole columns and flushes at its end, so batches may be larger and wait longer than by default.
 #: Transactions may be open for as long as Kafka allows by default. The operating system chooses the TCP send buffer:
 #: Kafka's 128 KiB reduce the throughput by up to a quarter, and by more with long round trips.

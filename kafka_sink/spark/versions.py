@@ -14,7 +14,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.requirements import RequirementError, parse_version, require
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 require("pyspark", pyspark.__version__)
 
@@ -54,20 +54,14 @@ __all__ = [
     "DataSourceArrowWriter",
     "DataSourceStreamArrowWriter",
     "WriterCommitMessage",
-    "register_data_source",
+    "is_connect",
     "require_local_checkpoint",
 ]
 
 
-def register_data_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register *source*, also if this Spark has already found it by itself, which Spark 4.0 refuses."""
-    from pyspark.errors import PySparkException
-
-    try:
-        spark.dataSource.register(source)
-    except PySparkException as error:
-        if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
-            raise
+def is_connect(of_spark: object) -> bool:
+    """Whether a session or a DataFrame belongs to Spark Connect."""
+    return type(of_spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def require_local_checkpoint(df: DataFrame) -> None:
@@ -75,7 +69,7 @@ def require_local_checkpoint(df: DataFrame) -> None:
 
     :raises ConfigError: if *df* belongs to Spark Connect of Spark 3.5, which has no ``localCheckpoint``.
     """
-    if SPARK < (4, 0) and type(df).__module__.startswith("pyspark.sql.connect."):
+    if SPARK < (4, 0) and is_connect(df):
         raise ConfigError(
             f"atomic=True over Spark Connect needs Spark 4.0 or later, but this is PySpark {pyspark.__version__}: set "
             "atomic=False, which writes once too, with one transaction per task"

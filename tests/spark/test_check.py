@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafka_sink import check
 from kafka_sink.preflight.findings import CheckReport, Status
+from kafka_sink.spark.format_lookup import STEP
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.ports import free_ports
 
@@ -33,6 +34,7 @@ def test_both_places(spark: SparkSession, cluster: Any, new_topic: Callable[...,
         mine = [each for each in report.findings if each.place.startswith(place)]
         assert [each.step for each in mine][:4] == ["options", "name", "port", "cluster"]
         assert "broker" in [each.step for each in mine]
+    assert [each.place for each in report.findings if each.step == STEP] == ["driver"]
     assert ("group of the progress" in [each.step for each in report.findings]) is bool(extra)
     assert topic in report._repr_html_()
 

@@ -23,6 +23,8 @@ import pickle, sys
 from pyspark.sql import SparkSession
 import kafka_sink
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.preflight.findings import Status
+from kafka_sink.spark.format_lookup import look_up
 from tests.support.spark_version import HAS_DATA_SOURCES
 
 remote, servers, folder, at_least_once, once, by_foreach_batch, by_save, by_stream = sys.argv[1:]
@@ -56,6 +58,8 @@ run("foreach-batch", stream.writeStream.foreachBatch(write_batch))
 seen = []
 report = folder + "/report.jsonl"
 listener = kafka_sink.progress_listener(report, callback=seen.append)
+found = look_up(spark)
+assert found.status is Status.OK, found
 if HAS_DATA_SOURCES:
     rows.write.format("kafkalite").mode("append").options(**to, topic=by_save).save()
     spark.streams.addListener(listener)

@@ -131,7 +131,9 @@ def test_version_is_its_leading_numbers() -> None:
 
 
 class SessionThatRefuses:
-    """Stands for a session and its registry of data sources."""
+    """Stands for a session of Spark Connect and its registry of data sources."""
+
+    __module__ = "pyspark.sql.connect.session"
 
     def __init__(self, condition: str) -> None:
         self.dataSource = self

@@ -1,0 +1,172 @@
+"""``format("kafkalite")`` in a session of Spark: registered, found in every thread, and why Spark does not find it.
+
+Called in the user's own Python process, from any thread. A write looks a Python format up in the session that is active
+in the calling thread of the JVM. Which formats a session begins with is found once for the life of the JVM, by the
+interpreter that the JVM's environment names. So a format is missing in a thread without a session, and where that
+interpreter has no kafkalite; both can be mended from Python.
+
+Source: Spark 4's ``DataSource.lookupDataSource``, ``DataSourceManager`` and ``PythonUtils.defaultPythonExec``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkException
+
+from kafka_sink.preflight.findings import Finding, Status
+from kafka_sink.spark.options import FORMAT, ONLY_WRITES
+from kafka_sink.spark.versions import SPARK, is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafka_sink.spark.versions import DataSource
+
+STEP: Final = "Spark finds the format"
+REGISTER: Final = "kafka_sink.register(spark)"
+
+#: What Spark runs if nobody names an interpreter.
+_DEFAULT_PYTHON: Final = "python3"
+
+
+# --- registering ------------------------------------------------------------------------------------------------------
+
+
+def register_format(spark: SparkSession, source: type[DataSource]) -> None:
+    """Make *source* a format of *spark* that is found in every thread of this process, also after the connection of a
+    thread with the JVM was replaced, as an interrupt does.
+
+    Spark 4.0 refuses a format that it has found already by itself: that is no error here.
+    """
+    if not is_connect(spark):
+        _name_interpreter(spark)
+    try:
+        spark.dataSource.register(source)
+    except PySparkException as error:
+        if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
+            raise
+    if not is_connect(spark):
+        _activate(spark)
+        _activate_where_named()
+
+
+def _name_interpreter(spark: SparkSession) -> None:
+    """Let the workers of a context for which nobody has named an interpreter run one that has kafkalite."""
+    context = spark.sparkContext
+    if context.pythonExec != _DEFAULT_PYTHON:
+        return
+    named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    # Other machines may not have this interpreter.
+    if named is None and str(context.master).startswith("local"):
+        named = sys.executable
+    context.pythonExec = named or _DEFAULT_PYTHON
+
+
+def _activate(spark: Any) -> None:
+    """Make *spark* the active session of the JVM's thread that serves this one."""
+    spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _activate_where_named() -> None:
+    """From now on, whoever names the format in a writer makes the session of the DataFrame the active one first.
+
+    There is no other moment: PySpark gives each thread, and each thread after an interrupt, a new thread of the JVM,
+    without a session and without telling anybody.
+    """
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    for writer in (DataFrameWriter, DataStreamWriter):
+        if not hasattr(writer.format, "__wrapped__"):
+            writer.format = _activating(writer.format)  # type: ignore[assignment,method-assign]
+
+
+def _activating(named: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    @functools.wraps(named)
+    def format(self: Any, source: str) -> Any:
+        if source.lower() == FORMAT:
+            _activate(self._spark)
+        return named(self, source)
+
+    return format
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def look_up(spark: SparkSession) -> Finding:
+    """Whether ``df.write.format`` and ``df.writeStream.format`` find the format in this thread; if not, why, and the
+    line to write. Spark does what it does for a write, up to the process that makes the data source."""
+    if SPARK < (4, 0):
+        return _found("Spark 3.5 has no formats in Python: kafka_sink.write and foreach_batch need none")
+    try:
+        if not is_connect(spark):
+            _look_up_as_a_write(spark)
+        # The access to the schema is what makes Spark Connect ask its server.
+        _ = spark.read.format(FORMAT).load().schema
+    except Exception as error:
+        # Spark's errors are of several kinds: py4j's own if PySpark knows no better.
+        text = str(error)
+        if ONLY_WRITES in text:
+            return _found("found, and its Python process runs")
+        if "[DATA_SOURCE_NOT_FOUND]" in text:
+            return _failed(*(_on_the_server() if is_connect(spark) else _in_this_jvm(spark)))
+        return _failed(_last_error(text), _USABLE_PYTHON)
+    return _failed(f"another format has the name {FORMAT}", f"call {REGISTER}, which replaces it")
+
+
+_USABLE_PYTHON: Final = (
+    "PYSPARK_PYTHON must name an interpreter that has pyspark and kafkalite where Spark is started, and no module "
+    "pyspark_… of another package may fail there"
+)
+
+
+def _look_up_as_a_write(spark: Any) -> None:
+    """A read would look in the session of the reader; a write looks in that of the thread."""
+    spark.range(0).write.format(FORMAT)
+    lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource
+    lookup(FORMAT, spark._jsparkSession.sessionState().conf())
+
+
+def _in_this_jvm(spark: Any) -> tuple[str, str]:
+    """The cause, and what to do."""
+    active = spark._jvm.org.apache.spark.sql.SparkSession.getActiveSession()
+    if active.isEmpty():
+        cause = "no session is active in this thread, as in a thread of one's own and after an interrupt"
+        return cause, f"call {REGISTER} once, before the write"
+    if not active.get().equals(spark._jsparkSession):
+        return "another session is active in this thread", f"call {REGISTER} with the session of the DataFrame"
+    of_jvm = spark._jvm.java.lang.System.getenv
+    python = of_jvm("PYSPARK_DRIVER_PYTHON") or of_jvm("PYSPARK_PYTHON") or _DEFAULT_PYTHON
+    return (
+        f"Spark has looked for formats with the interpreter {python}, which has no kafkalite or cannot be run",
+        f"call {REGISTER} before the write, or export PYSPARK_PYTHON={sys.executable} before Spark is started "
+        "(spark.pyspark.python is not used for this)",
+    )
+
+
+def _on_the_server() -> tuple[str, str]:
+    return (
+        "the server has looked for formats with an interpreter that does not have kafkalite",
+        f"call {REGISTER} before the write; kafkalite must be installed in the server's interpreter (PYSPARK_PYTHON "
+        "when it is started)",
+    )
+
+
+def _last_error(text: str) -> str:
+    """The line of Spark's error that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error: " in line), lines[0] if lines else text)
+
+
+def _found(what: str) -> Finding:
+    return Finding(STEP, FORMAT, Status.OK, what)
+
+
+def _failed(cause: str, what_to_do: str) -> Finding:
+    return Finding(STEP, FORMAT, Status.FAILED, cause, what_to_do)
