@@ -33,7 +33,14 @@ from kafka_sink.client.requests.transactional_requests import (
 )
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
+from kafka_sink.common.errors import (
+    ApiError,
+    DisconnectError,
+    ErrorCode,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
 from kafka_sink.common.model import (
     TRANSACTION_VERSION_FEATURE,
     ConsumerGroupMetadata,
@@ -158,12 +165,13 @@ class CoordinatorClient(CoordinatorRequests):
         return self._nodes
 
     def broker_setting(self, name: str) -> Exchange[str | None]:
-        """The value of a broker setting; None if the broker does not return it, for example without authorization."""
+        """The value of a broker setting; None if the broker does not return it, for example without authorization or
+        because it does not offer DescribeConfigs."""
         cluster = yield from self._cluster([])
         node = cluster.nodes[0]
         spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
         (answer,) = yield Round([(node, spec)], self.timeout_ms)
-        if isinstance(answer, DisconnectError):
+        if isinstance(answer, DisconnectError | UnsupportedVersionError):
             return None
         if isinstance(answer, ApiError):
             raise answer

@@ -17,6 +17,7 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.model import ExactlyOnceError, FencedError, Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan, require_writer
+from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +44,11 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
         with steps.remembered.turn:
             return _plan_batch(steps, writer, with_rows=with_rows)
     except UnsupportedVersionError as error:
+        # The error's own advice, to upgrade, helps nobody whose brokers are a service.
+        missing, _, _ = str(error).partition("; ")
         raise ExactlyOnceError(
-            f"these brokers do not support exactly-once writes: {error}; Apache Kafka 3.6 or newer is required"
+            f"these brokers do not support exactly-once writes: {missing}. {WRITE_AT_LEAST_ONCE}; or use brokers of "
+            "Apache Kafka 3.6 or newer, or a service that offers its transactions"
         ) from error
     except BrokersUnreachableError as error:
         raise BrokersUnreachableError(

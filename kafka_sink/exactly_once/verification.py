@@ -60,6 +60,12 @@ _VALID_MS: Final = 300_000
 
 _PAUSE_MS: Final = 200
 
+#: What is left to those whose brokers cannot do it.
+WRITE_AT_LEAST_ONCE: Final = (
+    "Write at least once instead: a stream without deliveryGuarantee=exactly-once and transactionalIdPrefix, a batch "
+    "without txnAppId and app_id"
+)
+
 
 class Verification(Enum):
     """Whether a broker verifies transactions."""
@@ -205,7 +211,7 @@ def _refuse(findings: dict[Node, Verification | LostAnswer]) -> None:
     old = [node for node, finding in findings.items() if finding is Verification.TOO_OLD]
     off = [node for node, finding in findings.items() if finding is Verification.SWITCHED_OFF]
     if old:
-        remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer"
+        remedy = f"{_names(old)} cannot; upgrade to Apache Kafka 3.6 or newer, or to a service of that version"
     elif off:
         remedy = (
             f"{SETTING} is false on {_names(off)}; set it to true (kafka-configs can change it while brokers run: "
@@ -215,8 +221,7 @@ def _refuse(findings: dict[Node, Verification | LostAnswer]) -> None:
         return
     raise ExactlyOnceError(
         "exactly-once writes need brokers that verify transactions (KIP-890), because rows could otherwise be "
-        f"duplicated or hidden from readers: {remedy}. Or write at least once: a stream without "
-        "deliveryGuarantee=exactly-once, a batch with df.write and without txnAppId"
+        f"duplicated or hidden from readers: {remedy}. {WRITE_AT_LEAST_ONCE}"
     )
 
 

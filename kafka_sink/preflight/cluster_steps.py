@@ -67,7 +67,9 @@ _EXACTLY_ONCE: Final = (
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
 )
-_UPGRADE: Final = "upgrade the brokers to Apache Kafka 3.6 or newer, or write at least once"
+_UPGRADE: Final = (
+    "write at least once; or upgrade to Apache Kafka 3.6 or newer, or to a service that offers its transactions"
+)
 
 #: From the next version on, describing a group that does not exist is an error.
 _DESCRIBE_GROUPS_MAX_VERSION: Final = 5
@@ -103,14 +105,17 @@ def _versions_of(node: Node, answer: Struct | ApiError, needed: Sequence[ApiKey]
     assert isinstance(answer, ApiVersionsResponse)
     theirs = NodeApiVersions.of(answer)
     chosen: list[str] = []
-    missing: list[str] = []
+    missing: list[tuple[ApiKey, str]] = []
     for api_key in needed:
         try:
             chosen.append(f"{api_key.name} {theirs.latest_usable_version(api_key)}")
         except UnsupportedVersionError as error:
-            missing.append(str(error))
+            missing.append((api_key, str(error)))
     if missing:
-        found, _, advice = missing[0].rpartition("; ")
+        first, text = missing[0]
+        found, _, advice = text.rpartition("; ")
+        if first in _EXACTLY_ONCE:
+            advice = _UPGRADE
         more = f" ({len(missing) - 1} more APIs are missing)" if len(missing) > 1 else ""
         return Finding(VERSIONS, subject, Status.FAILED, found + more, advice)
     return Finding(VERSIONS, subject, Status.OK, ", ".join(chosen))

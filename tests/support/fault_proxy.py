@@ -11,13 +11,14 @@ import collections
 import contextlib
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, decode_request_header, decode_response, encode_response
+from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.messages.produce import ProduceResponse
@@ -91,6 +92,8 @@ class FaultProxy(AsyncioProxy):
         self._random = random.Random(7)
         self.requests: collections.Counter[ApiKey] = collections.Counter()
         self.faults = 0
+        #: The APIs that it tells of, instead of the brokers' own, each with its first and last version.
+        self.offered: Mapping[ApiKey, tuple[int, int]] | None = None
 
     async def _start(self) -> None:
         for address in self._upstream:
@@ -249,7 +252,16 @@ class _Connection:
         return True
 
     async def _rewrite(self, pending: _Pending, frame: bytes) -> bytes:
-        """Put the proxy's addresses in the place of the brokers' own."""
+        """Put the proxy's addresses in the place of the brokers' own, and what it offers in that of theirs."""
+        if pending.api_key is ApiKey.API_VERSIONS and self._proxy.offered is not None:
+            correlation_id, versions = decode_response(pending.api_key, pending.version, frame)
+            assert isinstance(versions, ApiVersionsResponse)
+            versions.api_keys = [
+                ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+                for key, (oldest, newest) in self._proxy.offered.items()
+            ]
+            versions.supported_features, versions.finalized_features = [], []
+            return b"".join(encode_response(pending.api_key, pending.version, correlation_id, versions))
         if pending.api_key not in (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FIND_COORDINATOR):
             return frame
         correlation_id, body = decode_response(pending.api_key, pending.version, frame)

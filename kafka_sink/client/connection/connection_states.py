@@ -107,6 +107,10 @@ class ClusterConnectionStates:
         """Whether the connection is being set up."""
         return self.state(node_id) in _PREPARING
 
+    def is_checking_api_versions(self, node_id: str) -> bool:
+        """Whether the connection is established, and ApiVersions was sent and not answered."""
+        return self.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
+
     @property
     def is_any_connecting(self) -> bool:
         return bool(self._connecting)

@@ -375,14 +375,33 @@ class NetworkClient:
         node_id = entry.request.destination
         code = ErrorCode.of(body.error_code)
         if code is ErrorCode.NONE:
+            self._version_questions.answered(node_id, body)
             self.api_versions.update(node_id, NodeApiVersions.of(body))
             self._states.ready(node_id)
         elif not self._version_questions.add_again(node_id, entry.version, body):
             self._drop(node_id, f"the broker refused the ApiVersions request: {code.name}", responses, now_ms)
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for node_id, disconnect in self._selectable.disconnected.items():
-            self._process_disconnection(node_id, disconnect, responses, now_ms)
+        for node_id, disconnect in list(self._selectable.disconnected.items()):
+            if self._is_closed_at_version(node_id, disconnect):
+                self._ask_older_version(node_id, now_ms)
+            else:
+                self._process_disconnection(node_id, disconnect, responses, now_ms)
+
+    def _is_closed_at_version(self, node_id: str, disconnect: Disconnect) -> bool:
+        """Whether the peer has closed the connection at a version of ApiVersions, and an older one can be asked."""
+        is_asked = self._states.is_checking_api_versions(node_id) and self._in_flight.count(node_id) > 0
+        if not is_asked or disconnect.cause not in (CLOSED, RESET):
+            return False
+        return self._version_questions.closed(node_id, self._in_flight.last_sent(node_id).version)
+
+    def _ask_older_version(self, node_id: str, now_ms: int) -> None:
+        """Connect again at once: for whoever waits for the connection it is still being made."""
+        node = self._peers.node(node_id)
+        self._log.debug("%s has closed the connection at ApiVersions: asking an older version", node)
+        self._in_flight.clear_all(node_id)
+        self._states.disconnected(node_id, now_ms)
+        self.initiate_connect(node, now_ms)
 
     def _handle_connections(self) -> None:
         for node_id in self._selectable.connected:

@@ -32,6 +32,10 @@ class Peers:
         node = self._nodes.get(node_id)
         return f"node {node_id}" if node is None else str(node)
 
+    def node(self, node_id: str) -> Node:
+        """The node that was connected to last under this id."""
+        return self._nodes[node_id]
+
     def connecting(self, node: Node) -> None:
         self._nodes[node.connection_id] = node
 

@@ -536,7 +536,61 @@ def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> No
     assert world.client.connection_failures() == ()
 
 
-@pytest.mark.parametrize("cause", ["closed by the other side", "connection reset by the other side"])
+#: What a peer is asked that closes at the newest version.
+OLDER_VERSIONS_AFTER_CLOSE = (3, 0)
+CAUSES_OF_PEERS = ["closed by the other side", "connection reset by the other side"]
+
+
+def lose_at_api_versions(world: World, cause: str) -> None:
+    """The peer closes the connection on which ApiVersions was just asked."""
+    world.poll()
+    world.poll()
+    assert world.network.requests("1")[0][0].api_key is ApiKey.API_VERSIONS
+    world.network.lose("1", cause)
+    world.poll()
+
+
+@pytest.mark.behaviour("ApiVersions", "A peer that closes at a version is asked an older one, and nothing is reported")
+@pytest.mark.parametrize("cause", CAUSES_OF_PEERS)
+@pytest.mark.parametrize("closes", [1, 2])
+def test_peer_that_closes_at_a_version_is_asked_an_older_one(
+    world: World, caplog: pytest.LogCaptureFixture, cause: str, closes: int
+) -> None:
+    expected = OLDER_VERSIONS_AFTER_CLOSE[closes - 1]
+    world.client.ready(ONE, world.now)
+    world.poll()
+    for _ in range(closes):
+        lose_at_api_versions(world, cause)
+    world.poll()
+    world.poll()
+    assert world.network.requests("1")[0][0].api_version == expected
+    world.network.reply("1", all_versions({ApiKey.API_VERSIONS: (0, expected)}))
+    world.poll()
+    assert world.client.is_ready(ONE, world.now)
+    assert world.client.connection_failures() == ()
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    # The others of its cluster are not asked what it does not list.
+    world.client.ready(TWO, world.now)
+    world.poll()
+    world.poll()
+    assert world.network.requests("2")[0][0].api_version == expected
+
+
+def test_connection_lost_by_chance_at_api_versions_lowers_nothing(world: World) -> None:
+    world.client.ready(ONE, world.now)
+    world.poll()
+    lose_at_api_versions(world, CAUSES_OF_PEERS[1])
+    world.poll()
+    world.poll()
+    world.network.reply("1", all_versions())
+    world.poll()
+    world.client.ready(TWO, world.now)
+    world.poll()
+    world.poll()
+    assert world.network.requests("2")[0][0].api_version == APIS[ApiKey.API_VERSIONS].versions.max
+
+
+@pytest.mark.parametrize("cause", CAUSES_OF_PEERS)
 def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cause: str) -> None:
     hint = " before it answered any request; check that security.protocol=PLAINTEXT is the protocol of that listener"
     world.make_ready()
@@ -546,8 +600,10 @@ def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cau
     world.clock.advance(2_000)
     world.client.ready(ONE, world.now)
     world.poll()
-    world.network.lose("1", cause)
-    world.poll()
+    for _ in OLDER_VERSIONS_AFTER_CLOSE:
+        lose_at_api_versions(world, cause)
+        assert not world.client.connection_failed(ONE)
+    lose_at_api_versions(world, cause)
     assert [failure.cause for failure in world.client.connection_failures()] == [cause + hint]
 
 
