@@ -18,8 +18,15 @@ from typing import Any, Final
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import PlannedOffsets
-from kafka_sink.spark.streaming.checkpoint_files import ArrowFiles, HadoopFiles, LocalFiles, is_remote, local_folder
-from kafka_sink.spark.streaming.offset_log import CheckpointFiles, OffsetLogError, planned_offsets
+from kafka_sink.spark.streaming.checkpoint_files import (
+    ArrowFiles,
+    HadoopFiles,
+    LocalFiles,
+    is_remote,
+    local_folder,
+    may_end_its_process,
+)
+from kafka_sink.spark.streaming.offset_log import CheckpointFiles, read_offsets
 
 #: The maximum time that a batch waits for a remote store, ms, and the time for which the store is then not accessed
 #: again, because each of its requests may take minutes to fail.
@@ -64,7 +71,13 @@ class OffsetsReading:
         elif not is_remote(location):
             self._end(PlannedOffsets(unknown="only Spark can read a checkpoint in this kind of store"))
         elif _resting.get(location, 0) > SYSTEM_CLOCK.monotonic_ms():
-            self._end(PlannedOffsets(unknown=f"a recent attempt to read the checkpoint took more than {LIMIT_MS} ms"))
+            self._end(
+                PlannedOffsets(
+                    unknown=f"a recent attempt to read the checkpoint failed, or took more than {LIMIT_MS} ms"
+                )
+            )
+        elif may_end_its_process(location):
+            start_thread("kafkalite-checkpoint", lambda: self._read_in_own_process(location))
         else:
             start_thread("kafkalite-checkpoint", lambda: self._read(lambda: ArrowFiles(location)))
 
@@ -72,11 +85,23 @@ class OffsetsReading:
         """The planned offsets; without digest if they are not available in time."""
         if self._ended.wait(LIMIT_MS / 1000):
             return self._found
-        _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
+        self._rest()
         return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
 
     def _read(self, open_files: Callable[[], CheckpointFiles]) -> None:
-        self._end(_read(open_files, self._version))
+        self._end(read_offsets(open_files, self._version))
+
+    def _read_in_own_process(self, location: str) -> None:
+        # Only streams with a checkpoint in such a store need it.
+        from kafka_sink.spark.streaming.checkpoint_process import read_in_own_process
+
+        found = read_in_own_process(location, self._version, LIMIT_MS / 1000)
+        if not found.digest:
+            self._rest()
+        self._end(found)
+
+    def _rest(self) -> None:
+        _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
 
     def _end(self, found: PlannedOffsets) -> None:
         self._found = found
@@ -94,15 +119,4 @@ def offsets_of_running(session: Any, query: str, version: int) -> PlannedOffsets
         folder = local_folder(location)
         return HadoopFiles(location, session) if folder is None else LocalFiles(folder)
 
-    return _read(open_files, version)
-
-
-def _read(open_files: Callable[[], CheckpointFiles], version: int | None) -> PlannedOffsets:
-    try:
-        return planned_offsets(open_files(), version)
-    except OffsetLogError as error:
-        return PlannedOffsets(unknown=f"the checkpoint does not contain the offsets: {error}")
-    except Exception as error:
-        # The batch can be written without the offsets after any error. The texts of other libraries may contain
-        # credentials.
-        return PlannedOffsets(unknown=f"the checkpoint cannot be read from here ({type(error).__name__})")
+    return read_offsets(open_files, version)

@@ -97,6 +97,11 @@ def local_folder(location: str) -> str | None:
     return parts.path if parts.scheme else location
 
 
+def may_end_its_process(location: str) -> bool:
+    """Whether pyarrow's client for *location* ends the process in which it has no credentials."""
+    return _SCHEMES.get(urlsplit(location).scheme) in ("abfs", "abfss")
+
+
 def is_remote(location: str) -> bool:
     """Whether pyarrow has a file system for *location*."""
     return urlsplit(location).scheme in _SCHEMES

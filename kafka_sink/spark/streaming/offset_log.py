@@ -13,7 +13,7 @@ source), and ``FileStreamSourceLog``, the log that the offsets of a file source 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
@@ -120,3 +120,15 @@ def _logged_files(files: CheckpointFiles, source: str, number: int) -> list[Any]
     if not is_whole and not any(entry["batchId"] < number for entry in entries):
         raise OffsetLogError(f"its file log {path} has more than {MOST_BYTES} bytes for one batch")
     return sorted([entry["path"], entry["timestamp"]] for entry in entries if entry["batchId"] == number)
+
+
+def read_offsets(open_files: Callable[[], CheckpointFiles], version: int | None) -> PlannedOffsets:
+    """As :func:`planned_offsets`, without digest after any error."""
+    try:
+        return planned_offsets(open_files(), version)
+    except OffsetLogError as error:
+        return PlannedOffsets(unknown=f"the checkpoint does not contain the offsets: {error}")
+    except Exception as error:
+        # The batch can be written without the offsets after any error. The texts of other libraries may contain
+        # credentials.
+        return PlannedOffsets(unknown=f"the checkpoint cannot be read from here ({type(error).__name__})")

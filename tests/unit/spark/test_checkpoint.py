@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kafka_sink.spark.streaming import checkpoint
+from kafka_sink.exactly_once.model import PlannedOffsets
+from kafka_sink.spark.streaming import checkpoint, checkpoint_process
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.checkpoint_files import LocalFiles
 
@@ -81,7 +83,10 @@ def test_unresponsive_store_costs_one_wait_and_is_left_alone(monkeypatch: pytest
     store = Answers()
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
     monkeypatch.setattr(checkpoint, "LIMIT_MS", 20)
-    for said in ("could not be read within 20 ms", "a recent attempt to read the checkpoint took more than 20 ms"):
+    for said in (
+        "could not be read within 20 ms",
+        "a recent attempt to read the checkpoint failed, or took more than 20 ms",
+    ):
         assert OffsetsReading("s3a://unresponsive/x").result().unknown.endswith(said)
     store.may_answer.set()
     assert store.asked == 1
@@ -93,6 +98,54 @@ def test_an_error_of_a_store_does_not_tell_its_secrets(monkeypatch: pytest.Monke
     monkeypatch.setattr(checkpoint, "ArrowFiles", store)
     unknown = OffsetsReading("s3://key:secret@bucket/x").result().unknown
     assert unknown == "the checkpoint cannot be read from here (OSError)"
+
+
+#: Azure's client, where it has no credentials: it has looked for a command, and ends the process.
+ENDS = "import os, subprocess; subprocess.run('az --version', shell=True); os.abort()"
+#: A store on this machine stands for Azure's.
+READS = f"""
+from pyarrow import fs
+from kafka_sink.spark.streaming import checkpoint_files
+checkpoint_files._opened = lambda location: (fs.LocalFileSystem(), location.removeprefix("abfss:/"))
+{checkpoint_process.PROGRAM}
+"""
+
+
+@pytest.mark.behaviour(
+    "Exactly once: the same batch number with other rows", "A store's client that ends its process ends no other one"
+)
+def test_checkpoint_in_azures_store_is_read_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    az, asked = tmp_path / "az", tmp_path / "asked"
+    az.write_text(f"#!/bin/sh\n: > {asked}\n")
+    az.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "offsets").mkdir()
+    for number in (2, 3):
+        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"a":{number}}}')
+    location = f"abfss:/{tmp_path}"
+    assert checkpoint_process.read_in_own_process(location, 3, 60, program=ENDS).unknown.startswith(
+        "only Spark can read"
+    )
+    assert not asked.exists()
+    expected = OffsetsReading(str(tmp_path), 3).result()
+    assert expected.digest
+    assert checkpoint_process.read_in_own_process(location, 3, 60, program=READS) == expected
+
+
+def test_store_of_azure_is_left_alone_after_its_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int | None]] = []
+
+    def ended(location: str, version: int | None, timeout_s: float) -> PlannedOffsets:
+        asked.append((location, version))
+        return PlannedOffsets(unknown="only Spark can read it")
+
+    monkeypatch.setattr(checkpoint_process, "read_in_own_process", ended)
+    location = "abfss://c@account.dfs.core.windows.net/x"
+    assert OffsetsReading(location, 3).result().unknown == "only Spark can read it"
+    assert "a recent attempt to read the checkpoint failed" in OffsetsReading(location, 4).result().unknown
+    assert asked == [(location, 3)]
 
 
 class _Store(BaseHTTPRequestHandler):
