@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import urllib.request
@@ -116,8 +115,7 @@ def kafka_python() -> Outcomes:
     if not folder.exists():
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=kafka-python"]
         subprocess.run([*command, "-d", str(WORK), "kafka-python==3.0.12"], check=True)
-        with tarfile.open(WORK / "kafka_python-3.0.12.tar.gz") as files:
-            files.extractall(WORK, filter="data")
+        shutil.unpack_archive(WORK / "kafka_python-3.0.12.tar.gz", WORK)
     (folder / "test" / "__init__.py").touch()
     (folder / "test" / "service.py").write_text(
         "class ExternalService:\n    def __init__(self, host, port): self.host, self.port = host, port\n"
