@@ -39,11 +39,16 @@ class Comparable:
     def of_payload(self, payload: bytes | None) -> bytes | None:
         """*payload* of a record.
 
-        :raises SerializationError: if it is not in the format.
+        :raises SerializationError: if it is not in the format, or has a whole number of more than 4,300 digits.
         """
         if payload is None or self.form is None:
             return payload
-        return canonical(json.loads(self._shown(payload)))
+        text = self._shown(payload)
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise SerializationError(f"the {self._column} cannot be compared: {error}") from None
+        return canonical(value)
 
     def of_cell(self, cell: Any) -> bytes | None:
         """*cell* of a file: a payload as bytes (JSON also as text), or the value itself.

@@ -58,6 +58,11 @@ def test_value_nested_too_deeply_is_refused() -> None:
         canonical(value)
 
 
+def test_number_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(SerializationError, match=r"the value cannot be compared: .*4300 digits"):
+        EXACT.of_payload(b"9" * 4_301)
+
+
 def test_cells_of_files_are_compared_like_payloads() -> None:
     cell = {"at": NOON, "price": Decimal("1.50"), "raw": b"\xff", "note": None}
     payload = b'\0\0\0\0\x01{"price": "1.50", "raw": {"base64": "/w=="}, "at": "2026-01-31T12:00:00.5+00:00"}'
