@@ -20,6 +20,7 @@ from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
     ExactlyOnceError,
+    OutdatedProgressError,
     PlannedOffsets,
     Progress,
     UnwritableRowsError,
@@ -80,7 +81,13 @@ class AtomicSink:
                         f"batch {version} was not committed after {attempts} attempts; the last error: {error}"
                     ) from error
                 continue
-            self.commit(plan, version, writer, owners)
+            try:
+                self.commit(plan, version, writer, owners)
+            except OutdatedProgressError:
+                plan = replace(plan_batch(self._steps, writer, with_rows=True), offsets=offsets)
+                if plan.must_write(version, writer, numbers):
+                    raise
+                return Outcome(0, plan.doubt(version))
             return Outcome(attempt)
         raise ValueError(f"attempts must be at least 1, not {attempts}")
 
@@ -97,6 +104,7 @@ class AtomicSink:
 
         :raises ExactlyOnceError: if several tasks wrote to one partition; the transaction was aborted.
         :raises FencedError: if a newer driver has taken over; the batch was not committed.
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
         :raises UndecidedError: if the brokers aborted the transaction.
         """
         counts = Counter(partition for owned in owners for partition in owned)

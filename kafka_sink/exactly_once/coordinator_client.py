@@ -293,8 +293,11 @@ class CoordinatorClient(CoordinatorRequests):
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> Exchange[None]:
-        """Add *offsets* of *group* to *transaction*; they take effect when it is committed.
+        before: TopicPartition,
+    ) -> Exchange[OffsetAndMetadata | None]:
+        """Add *offsets* of *group* to *transaction*; they take effect when it is committed. Return the offset of
+        *before* that is committed until then, as the coordinator that has accepted *offsets* knows it (None: there is
+        none). Unlike an offset that is only fetched, it is never that of a coordinator that was replaced.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer producer has the id; other codes
             unchanged.
@@ -302,7 +305,12 @@ class CoordinatorClient(CoordinatorRequests):
         name, producer = transaction.transactional_id, transaction.producer
         if transaction_version is TransactionVersion.V1:
             yield from self.ask(AddOffsetsToTxn(name, producer, group))
-        yield from self.ask(TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets))
+        found = yield from self.ask_behind(
+            TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets),
+            # A look that waits for transactions would wait for this one.
+            OffsetFetch(group, {before.topic: [before.partition]}, waits_for_transactions=False),
+        )
+        return found.get(before)
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True

@@ -24,6 +24,7 @@ from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
+    OutdatedProgressError,
     Progress,
     TornBatchError,
     Transaction,
@@ -225,10 +226,17 @@ class DriverSteps:
     def propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
         """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
 
+        From then on it is certain that *plan*'s progress is the latest decision. The coordinator that accepted the
+        write is the current one, all decisions before the driver's fence have ended there, and since then nobody else
+        can have decided, or this driver's transaction cannot be committed.
+
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction is open.
         :raises FencedError: if a newer driver has taken over.
         """
         try:
-            yield from self.store.write(plan.driver, plan.transaction_version, progress, plan.partition_count)
+            yield from self.store.write(
+                plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress
+            )
         except ApiError as error:
             if error.code in _FENCED:
                 raise FencedError(
@@ -257,31 +265,55 @@ class DriverSteps:
     def decide(self, plan: Plan, progress: Progress) -> None:
         """Commit *progress* as the sink's latest decision, in the transaction of *plan*'s driver.
 
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
         :raises FencedError: if a newer driver has taken over; the batch was not decided.
         :raises UndecidedError: if the brokers aborted the driver's transaction.
         """
-        self.client.run(self.propose(plan, progress))
+        self._propose_or_abort(plan, progress)
         self.end_decision(plan, progress)
 
-    def finish(
-        self, progress: Progress, driver: Transaction, described: Mapping[str, TransactionDescription]
-    ) -> Ending:
-        """Commit the decided transactions, except those *described* as committed. From then on their rows are visible.
+    def prove(self, plan: Plan) -> None:
+        """Return if *plan*'s progress is the latest decision and no newer driver had taken over when this was called;
+        the driver's id has to be fenced again. Progress is written for that, and aborted.
+
+        Needed before anything is done that only the latest decision permits, other than a decision of this driver:
+        OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced.
+
+        :raises OutdatedProgressError: if it is not.
+        :raises FencedError: if a newer driver has taken over.
+        """
+        self._propose_or_abort(plan, Progress(0, "nobody", plan.transaction_version, self.now_s()))
+        self.abort([plan.driver], plan.transaction_version)
+
+    def _propose_or_abort(self, plan: Plan, progress: Progress) -> None:
+        try:
+            self.client.run(self.propose(plan, progress))
+        except OutdatedProgressError:
+            self.abort([plan.driver], plan.transaction_version)
+            raise
+
+    def finish(self, plan: Plan, described: Mapping[str, TransactionDescription]) -> Ending:
+        """Commit the transactions that *plan*'s progress decided, except those *described* as committed. From then on
+        their rows are visible. If some cannot be committed, the driver's id has to be fenced again.
 
         :raises TornBatchError: if the brokers had aborted some of them.
+        :raises OutdatedProgressError: if some appear aborted, but the progress is not the latest decision.
         :raises FencedError: if some appear aborted, but a newer driver has taken over and may have continued.
         """
+        progress = plan.progress
+        if progress is None:
+            return Ending.COMMITTED
         unended = _unended(progress, described)
         outcomes = self.client.run(self.client.end(unended, progress.transaction_version, commit=True))
-        return self.ending(progress, driver, outcomes)
+        return self.ending(plan, progress, outcomes)
 
-    def ending(self, progress: Progress, driver: Transaction, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
-        """The outcome of the decided batch from *outcomes*, the codes of its commits; transactions missing there were
-        committed before. Raises as :meth:`finish`."""
+    def ending(self, plan: Plan, progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> Ending:
+        """The outcome of *progress*, *plan*'s latest decision, from *outcomes*, the codes of its commits; transactions
+        missing there were committed before. Raises as :meth:`finish`."""
         undone = [transaction for transaction, code in outcomes.items() if code is not ErrorCode.NONE]
         if not undone:
             return Ending.COMMITTED
-        self._check_current(driver)
+        self.prove(plan)
         forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
         if len(forgotten) == len(undone):
             return Ending.FORGOTTEN
@@ -289,17 +321,6 @@ class DriverSteps:
             return Ending.ABORTED
         committed = [transaction for transaction in progress.transactions if transaction not in undone]
         raise TornBatchError(progress.version, undone, committed)
-
-    def _check_current(self, driver: Transaction) -> None:
-        described = self.client.run(self.client.describe([driver.transactional_id]))
-        known = described.get(driver.transactional_id)
-        if known is None or known.transaction.producer_id != driver.producer_id:
-            is_current = False
-        else:
-            # From EndTxn version 5 on, the next epoch also belongs to this driver.
-            is_current = known.transaction.epoch - driver.epoch in (0, 1)
-        if not is_current:
-            raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
 
     def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
         """Abort *transactions*; none of their rows will ever be visible. Those that have ended already stay as they

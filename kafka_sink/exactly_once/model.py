@@ -120,6 +120,11 @@ class UndecidedError(ExactlyOnceError):
     """The batch was not committed and none of its rows will ever be visible. It may be run again."""
 
 
+class OutdatedProgressError(UndecidedError):
+    """The batch was planned after a decision that is not the latest one: a group coordinator told it that had been
+    replaced. Nothing was decided."""
+
+
 class UnwritableRowsError(ExactlyOnceError):
     """A row cannot be written as it is. Nothing was committed, and a retry would fail in the same way."""
 

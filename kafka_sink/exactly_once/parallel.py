@@ -14,12 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
-from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction, UndecidedError
+from kafka_sink.exactly_once.model import (
+    BatchNumbering,
+    OpenTransaction,
+    OutdatedProgressError,
+    Progress,
+    Transaction,
+    UndecidedError,
+)
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 
@@ -48,16 +56,24 @@ class ParallelSink:
         return plan_batch(self._steps, writer)
 
     def commit(
-        self, plan: Plan, version: int, writer: str, written: Sequence[OpenTransaction], *, records_empty: bool = False
-    ) -> None:
+        self,
+        plan: Plan,
+        version: int,
+        writer: str,
+        written: Sequence[OpenTransaction],
+        *,
+        numbers: BatchNumbering = BatchNumbering.OF_A_QUERY,
+        records_empty: bool = False,
+    ) -> Plan | None:
         """Commit *version*. On return all of *written* are committed, and the progress makes every retry skip the
-        version.
+        version. If another driver had committed it before, of which *plan* was not told, *written* are aborted, and
+        what is returned is the plan that was told.
 
         If nothing was written, the progress is recorded only from time to time; with *records_empty* it is always
         recorded.
 
-        :raises UndecidedError: if a transaction is not as its task left it; all were aborted, and the batch may be run
-            again.
+        :raises UndecidedError: if a transaction is not as its task left it, or *plan*'s progress is not the latest
+            decision and *version* not committed; all were aborted, and the batch may be run again.
         :raises FencedError: if a newer driver has taken over; this driver committed and aborted nothing.
         :raises TornBatchError: if the batch was decided, and the brokers then aborted some transactions.
         :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finds the outcome and finishes
@@ -70,11 +86,19 @@ class ParallelSink:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
                 self._steps.decide(plan, progress)
-            return
+            return None
         problem = self._too_late(plan)
         if problem is None:
-            # The progress takes effect only when the driver's transaction is committed, which happens after this check.
-            problem, _ = self._client.together(self._problem(written), self._steps.propose(plan, progress))
+            try:
+                # The progress takes effect only when the driver's transaction is committed, which happens after this
+                # check.
+                problem, _ = self._client.together(self._problem(written), self._steps.propose(plan, progress))
+            except OutdatedProgressError:
+                self._steps.abort([*transactions, plan.driver], plan.transaction_version)
+                current = replace(self.plan(writer), offsets=plan.offsets)
+                if current.must_write(version, writer, numbers):
+                    raise
+                return current
         if problem is not None:
             self._steps.abort([*transactions, plan.driver], plan.transaction_version)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
@@ -82,14 +106,15 @@ class ParallelSink:
         outcomes, losers = self._client.together(
             self._client.end(transactions, plan.transaction_version, commit=True), self._losers(transactions)
         )
-        if self._steps.ending(progress, plan.driver, outcomes) is not Ending.COMMITTED:
+        if self._steps.ending(plan.after(progress), progress, outcomes) is not Ending.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had already aborted all of its transactions: none of "
                 "its rows are in Kafka; run it again"
             )
         self._steps.warn_of_long(plan)
         if losers:
-            self._abort_losers(plan, losers)
+            self._abort_losers(plan.after(progress), losers)
+        return None
 
     def give_up(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
         """Abort the batch of *plan* at once, so that readers need not wait for *written*. If this fails, the next plan
@@ -109,14 +134,11 @@ class ParallelSink:
             return []
 
     def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
-        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it."""
-        name = plan.driver.transactional_id
+        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it. *plan* is
+        the one after the batch."""
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            described = self._client.run(self._client.describe([name])).get(name)
-            if described is None or not described.is_commit_of(plan.driver, plan.transaction_version):
-                _log.warning(_LEFT_OPEN, "a newer driver has taken over")
-                return
+            self._steps.prove(plan)
             self._steps.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)

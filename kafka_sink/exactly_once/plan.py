@@ -48,6 +48,11 @@ class Plan:
         """The time-out of the tasks' transactions, as brokers describe it."""
         return NO_TIMEOUT_MS if self.two_phase else self.timeout_ms
 
+    def after(self, decided: Progress) -> Plan:
+        """The plan of this driver once it has decided *decided*, with the epoch that it has from then on."""
+        epoch = self.driver.epoch + (self.transaction_version is TransactionVersion.V2)
+        return replace(self, driver=replace(self.driver, epoch=epoch), progress=decided)
+
     def without_transactions(self) -> Plan:
         """The plan without the list of previously decided transactions, as it is sent to each task."""
         if self.progress is None:

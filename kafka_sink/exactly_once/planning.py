@@ -8,6 +8,7 @@ the middle of it and resumes does no harm.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,13 @@ from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
-from kafka_sink.exactly_once.model import ExactlyOnceError, FencedError, Progress, Transaction
+from kafka_sink.exactly_once.model import (
+    ExactlyOnceError,
+    FencedError,
+    OutdatedProgressError,
+    Progress,
+    Transaction,
+)
 from kafka_sink.exactly_once.plan import Plan, require_writer
 from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
@@ -23,6 +30,10 @@ _log = logging.getLogger(__name__)
 
 #: A week: Kafka's default for offsets.retention.minutes.
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
+
+#: The most plans of a batch whose progress is not the latest decision. The coordinator that said so is current, so
+#: that the second plan is enough unless that one is replaced, too.
+_PLANS: Final = 3
 
 
 def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool = False) -> Plan:
@@ -42,6 +53,9 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
     """
     try:
         with steps.remembered.turn:
+            for _ in range(_PLANS - 1):
+                with suppress(OutdatedProgressError):
+                    return _plan_batch(steps, writer, with_rows=with_rows)
             return _plan_batch(steps, writer, with_rows=with_rows)
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
@@ -115,14 +129,19 @@ def _plan_after_fence(
     )
     progress = steps.client.run(steps.store.read())
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
-    ending = Ending.COMMITTED if progress is None else steps.finish(progress, driver, ended)
+    ending = steps.finish(plan, ended)
+    decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
+    undecided = [transaction for transaction in look.left_open if transaction not in decided]
     if progress is None:
         _warn_of_short_retention(steps)
-        _rehearse(steps, plan)
+    if ending is Ending.COMMITTED and (progress is None or undecided):
+        # For a new sink, this also finds missing permissions before any rows are written.
+        steps.prove(plan)
+    if ending is not Ending.COMMITTED or progress is None or undecided:
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    elif ending is Ending.ABORTED:
+    if progress is not None and ending is Ending.ABORTED:
         progress = Progress(progress.version, progress.writer, transaction_version, steps.now_s())
-        steps.decide(plan, progress)
+        steps.decide(replace(plan, driver=driver), progress)
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
     if steps.two_phase and not steps.remembered.has_two_phase:
         steps.try_two_phase()
@@ -130,8 +149,7 @@ def _plan_after_fence(
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
     if driver != plan.driver:
         _require_unchanged(steps, progress)
-    decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
-    steps.abort([transaction for transaction in look.left_open if transaction not in decided], transaction_version)
+    steps.abort(undecided, transaction_version)
     steps.settle_writers(look.partitions, transaction_version)
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
     return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
@@ -154,14 +172,6 @@ def _warn_of_short_retention(steps: DriverSteps) -> None:
             minutes,
             _DEFAULT_RETENTION_MINUTES,
         )
-
-
-def _rehearse(steps: DriverSteps, plan: Plan) -> None:
-    """Write progress and abort it, so that missing permissions of a new sink are found before any rows are
-    written."""
-    nothing = Progress(0, "nobody", plan.transaction_version, steps.now_s())
-    steps.client.run(steps.store.write(plan.driver, plan.transaction_version, nothing, plan.partition_count))
-    steps.abort([plan.driver], plan.transaction_version)
 
 
 _REMEDIES: Final = {

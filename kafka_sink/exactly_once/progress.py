@@ -18,7 +18,7 @@ from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
-from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
+from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import sink_id
 
 #: Kafka's offset.metadata.max.bytes, which counts characters.
@@ -140,10 +140,13 @@ class ProgressStore:
         transaction_version: TransactionVersion,
         progress: Progress,
         partition_count: int,
+        before: Progress | None,
     ) -> Exchange[None]:
         """Add *progress* to the driver's *transaction*; it takes effect when the transaction is committed. The topic
         has *partition_count* partitions.
 
+        :param before: the decision that *progress* follows, as it was read.
+        :raises OutdatedProgressError: if the latest decision is another one; the transaction is open.
         :raises UndecidedError: if the list of transactions needs more partitions than the progress topic has.
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer driver has taken over.
         """
@@ -152,7 +155,27 @@ class ProgressStore:
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
         }
-        yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets)
+        first = TopicPartition(self._topic, 0)
+        found = yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
+        if not self._is_as_read(found, before):
+            raise OutdatedProgressError(
+                f"the progress of the sink {self._group!r} was read from a group coordinator that had been replaced: "
+                f"it said {_version_of(before)}, and the latest is {_version_of(found)}"
+            )
+
+    def _is_as_read(self, found: OffsetAndMetadata | None, before: Progress | None) -> bool:
+        """Whether *found*, the committed offset of partition 0, is the beginning of *before*."""
+        if found is None or before is None:
+            return found is None and before is None
+        try:
+            first = _FirstPart.of(found.metadata)
+        except ValueError:
+            return False
+        header = (before.transaction_version, before.writer, before.decided_s, before.offsets)
+        is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets)
+        # Tasks do not get the list of the transactions, nor does a commit that gets its plan from them.
+        text = encode_transactions(self._sink, before.transactions) if before.transactions else first.text
+        return is_same and found.offset == before.next_version and text.startswith(first.text)
 
     def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
         text = encode_transactions(self._sink, progress.transactions)
@@ -174,6 +197,12 @@ class ProgressStore:
     def _header(progress: Progress, parts: int) -> str:
         fields = (progress.transaction_version.value, parts, progress.writer, progress.decided_s, progress.offsets)
         return "".join(f"{field}|" for field in (_FORMAT, *fields))
+
+
+def _version_of(progress: Progress | OffsetAndMetadata | None) -> str:
+    if progress is None:
+        return "none"
+    return f"version {progress.version if isinstance(progress, Progress) else progress.offset - 1}"
 
 
 def _parts_of(first: OffsetAndMetadata | None) -> int:

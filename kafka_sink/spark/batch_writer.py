@@ -74,7 +74,7 @@ class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
 
         :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         """
-        self._write.commit(messages, self._version, records_empty=True)
+        self._write.commit(messages, self._version, BatchNumbering.OF_AN_APPLICATION, records_empty=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """See :meth:`TransactionalWrite.abort`."""

@@ -295,7 +295,9 @@ def _write_in_parallel(
     commits = _run(df, options, task, batch.counted)
     written_ms = SYSTEM_CLOCK.monotonic_ms()
     written = transactions_to_commit(sink, plan, commits, options.rows)
-    sink.commit(plan, version, writer, written, records_empty=True)
+    current = sink.commit(plan, version, writer, written, numbers=batch.numbers, records_empty=True)
+    if current is not None:
+        return _Result([], 0, written_ms, current.doubt(version))
     return _Result(commits, 1, written_ms)
 
 

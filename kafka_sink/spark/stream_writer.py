@@ -92,7 +92,7 @@ class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         """
         refuse_epoch(messages, batchId)
-        self._write.commit(messages, batchId)
+        self._write.commit(messages, batchId, self._numbers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """See :meth:`TransactionalWrite.abort`."""

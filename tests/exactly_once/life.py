@@ -127,15 +127,17 @@ class DyingClient(CoordinatorClient):
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> Exchange[None]:
+        before: TopicPartition,
+    ) -> Exchange[OffsetAndMetadata | None]:
         if not self.is_committing:
-            yield from super().commit_offsets(transaction, transaction_version, group, offsets)
-            return
+            return (yield from super().commit_offsets(transaction, transaction_version, group, offsets, before))
         self._life.reach("before-decision")
         if self._settings.control == "no-record":
-            return
-        yield from super().commit_offsets(transaction, transaction_version, group, offsets)
+            found = yield from self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
+            return found.get(before.partition)
+        committed = yield from super().commit_offsets(transaction, transaction_version, group, offsets, before)
         self._life.reach("between-offsets-and-end")
+        return committed
 
     def end(
         self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
@@ -203,12 +205,14 @@ class PlainOffsetsClient(DyingClient):
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> Exchange[None]:
+        before: TopicPartition,
+    ) -> Exchange[OffsetAndMetadata | None]:
         if not self.is_committing:
-            yield from super().commit_offsets(transaction, transaction_version, group, offsets)
-            return
+            return (yield from super().commit_offsets(transaction, transaction_version, group, offsets, before))
         self._life.reach("before-decision")
+        found = yield from self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
         yield from self.ask(PlainOffsetCommit(group, offsets))
+        return found.get(before.partition)
 
 
 class Life:

@@ -255,7 +255,7 @@ def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) ->
     for version in (1, 2, 3):
         world.write_batch("parallel", version, b"%d" % version)
     with pytest.raises(FencedError):
-        held_up.finish(progress, plan.driver, {})
+        held_up.finish(plan.after(progress), {})
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
 
 

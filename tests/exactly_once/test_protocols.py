@@ -142,9 +142,9 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     rounds.clear()
     world.parallel.commit(plan, 1, QUERY, written)
     proposed = (
-        [["DESCRIBE_TRANSACTIONS", "TXN_OFFSET_COMMIT"]]
+        [["DESCRIBE_TRANSACTIONS", "OFFSET_FETCH", "TXN_OFFSET_COMMIT"]]
         if plan.transaction_version is TransactionVersion.V2
-        else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["TXN_OFFSET_COMMIT"]]
+        else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["OFFSET_FETCH", "TXN_OFFSET_COMMIT"]]
     )
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
 
@@ -235,7 +235,9 @@ def test_what_tasks_left_open_is_ended_only_after_a_fence(world: World) -> None:
     world.client.run(world.client.end([written.transaction], plan.transaction_version, commit=True))
     following = world.parallel.plan(QUERY)
     assert world.ids_known()[left.transaction.transactional_id].state in ABORTED
-    assert following.driver.epoch == plan.driver.epoch + 1 + (plan.transaction_version is TransactionVersion.V2)
+    # Fenced, proven to be the latest, and fenced again.
+    fences, ends = 2, 2 * (plan.transaction_version is TransactionVersion.V2)
+    assert following.driver.epoch == plan.driver.epoch + fences + ends
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "An attempt that lost is aborted, and keeps no reader waiting")
@@ -307,8 +309,9 @@ def test_another_writer_and_missing_progress_are_refused(world: World) -> None:
 )
 def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
     plan = world.parallel.plan()
-    offsets = {TopicPartition(world.topic, 0): OffsetAndMetadata(5, "theirs")}
-    world.client.run(world.client.commit_offsets(plan.driver, plan.transaction_version, world.topic, offsets))
+    first = TopicPartition(world.topic, 0)
+    offsets = {first: OffsetAndMetadata(5, "theirs")}
+    world.client.run(world.client.commit_offsets(plan.driver, plan.transaction_version, world.topic, offsets, first))
     world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=True))
     with pytest.raises(ProgressError, match=r"offset 5 with metadata 'theirs' .* is not the progress of this sink"):
         world.parallel.plan()
@@ -334,7 +337,7 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
     )
     plan = world.parallel.plan()
     written = Progress(4, QUERY, plan.transaction_version, 17, transactions)
-    world.client.run(store.write(plan.driver, plan.transaction_version, written, PARTITIONS))
+    world.client.run(store.write(plan.driver, plan.transaction_version, written, PARTITIONS, None))
     world.client.run(world.client.end([plan.driver], plan.transaction_version, commit=True))
     found = world.client.run(store.read())
     assert found is not None
@@ -350,6 +353,7 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
                 plan.transaction_version,
                 Progress(5, QUERY, plan.transaction_version, 17, many),
                 PARTITIONS,
+                found,
             )
         )
 

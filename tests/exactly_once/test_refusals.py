@@ -288,12 +288,14 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> Exchange[None]:
-        yield from commit_offsets(transaction, transaction_version, group, offsets)
+        before: TopicPartition,
+    ) -> Exchange[OffsetAndMetadata | None]:
+        found = yield from commit_offsets(transaction, transaction_version, group, offsets, before)
         # The answer to this is lost.
         world.client.run(world.client.end([transaction], transaction_version, commit=True))
         monkeypatch.undo()
         assert not world.parallel.plan().must_write(0, QUERY, BatchNumbering.OF_A_QUERY)
+        return found
 
     monkeypatch.setattr(world.client, "commit_offsets", commit_and_be_overtaken)
     with pytest.raises(FencedError, match=r"newer driver has taken over .* knows whether batch 0 was committed"):

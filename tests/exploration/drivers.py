@@ -181,12 +181,13 @@ class Client:
         version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    ) -> Exchange[None]:
+        before: TopicPartition,
+    ) -> Exchange[OffsetAndMetadata | None]:
         yield from ()
         if version is TransactionVersion.V1:
             self._ask("add", transaction, frozenset(), True)
         given = tuple(Offset(place.partition, each.offset, each.metadata) for place, each in offsets.items())
-        self._ask("commit_offsets", transaction, given)
+        return offsets_of(self._ask("commit_offsets", transaction, given)).get(before.partition)
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
@@ -295,4 +296,4 @@ def _write_in_parallel(client: Any, steps: DriverSteps, ids: WriterTransactions,
         client.write(transaction, task, f"{batch}-{task} of {life}")
         ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
         written.append(WrittenTransaction(transaction, frozenset({place})))
-    sink.commit(plan, batch, "query", written)
+    sink.commit(plan, batch, "query", written, numbers=BatchNumbering.OF_AN_APPLICATION)

@@ -1,5 +1,6 @@
 """Explores every interleaving of a small world: two drivers with two tasks each, one of which may die at any point and
-be followed, and brokers that time out transactions, lose their ends, and lose answers.
+be followed, and brokers that time out transactions, lose their ends, lose answers, and answer as coordinators that they
+no longer are.
 
     python -m tests.exploration.explore [--states N] [--faults N] [--switches N] [--batches N]
 
@@ -20,13 +21,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.lost_ends import LostEndError
 from kafka_sink.exactly_once.model import TornBatchError
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
 from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, next_request, run_driver
-from tests.exploration.model import Model
+from tests.exploration.model import COORDINATORS, Model
 
 #: The number of the driver that is sent after everybody has died.
 _LAST = 9
@@ -38,11 +39,12 @@ class ViolationError(AssertionError):
 
 class Faults(NamedTuple):
     """How many faults may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead ones, lost
-    *answers*, transactions that time out, and transactions whose *ends* are lost. *switches* is how often a driver may
-    be overtaken by another one that is alive."""
+    *answers*, transactions that time out, transactions whose *ends* are lost, and *coordinators* that are replaced and
+    do not know it. *switches* is how often a driver may be overtaken by another one that is alive."""
 
     most: int = 2
     switches: int = 1
+    coordinators: int = 1
     deaths: int = 1
     late: int = 1
     answers: int = 1
@@ -62,6 +64,9 @@ class Life:
 
     number: int
     answers: tuple[Any, ...] = ()
+    #: The replaced coordinators that it asks, and the current ones that it has found since these were replaced.
+    asks_old: frozenset[str] = frozenset()
+    has_found: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class World:
     has_timed_out: bool = False
     #: A lost commit was written again, and its transaction timed out meanwhile.
     is_repair_over: bool = False
+    #: A driver was told something by a coordinator that had been replaced.
+    was_replaced: bool = False
     #: There were requests of two drivers: both were alive, or one of a dead driver has arrived late.
     were_two: bool = False
 
@@ -158,6 +165,12 @@ class Explorer:
                 is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
                 after = replace(world, model=model.time_out(name), faults=left, is_repair_over=is_over)
                 yield f"{name} times out", replace(after, has_timed_out=True)
+        if faults.can("coordinators"):
+            for coordinator, old in (("group", model.old_offsets), ("transactions", model.old_ids)):
+                if old is None:
+                    replaced = model.with_replaced(coordinator)
+                    after = replace(world, model=replaced, faults=faults.after("coordinators"))
+                    yield f"the coordinator of the {coordinator} is replaced and does not know it", after
         if world.late is not None:
             following, _ = model.ask(*world.late)
             yield f"late: {world.late}", replace(world, model=following, late=None, were_two=True)
@@ -173,7 +186,7 @@ class Explorer:
         others = tuple(each for each in world.lives if each is not life)
         faults = world.faults
         if isinstance(request, Ended):
-            if request.error is not None and not (world.were_two or world.has_timed_out):
+            if request.error is not None and not (world.were_two or world.has_timed_out or world.was_replaced):
                 raise ViolationError(f"driver {life.number} was alone and failed: {request.error!r}")
             yield f"driver {life.number} ends: {request.error}", replace(world, lives=others)
             return
@@ -181,9 +194,11 @@ class Explorer:
             if not world.model.deciding:
                 yield f"driver {life.number} waits", replace(world, lives=(*others, _told(life, None)))
         else:
-            following, answer = world.model.ask(*request)
-            text = f"driver {life.number}: {request[0]}{request[1:]} -> {answer}"
-            yield text, replace(world, model=following, lives=_sorted(*others, _told(life, answer)))
+            text, following, answer, asking = "", world.model, None, life
+            for text, following, answer, asking in _answers(world.model, life, request):
+                was_replaced = world.was_replaced or bool(asking.asks_old)
+                lives = _sorted(*others, _told(asking, answer))
+                yield text, replace(world, model=following, lives=lives, was_replaced=was_replaced)
             if faults.can("answers") and request[0] not in LOOKS:
                 yield f"{text}, answer lost", replace(world, model=following, faults=faults.after("answers"))
         if faults.can("deaths"):
@@ -205,15 +220,21 @@ class Explorer:
             return
         self._judged.add(key)
         _check_once(world.model)
+        for asks_old in {frozenset[str](), world.model.replaced}:
+            self._judge_last(world, asks_old)
+
+    def _judge_last(self, world: World, asks_old: frozenset[str]) -> None:
+        """Judge what the last driver does. It asks the replaced coordinators *asks_old* until the current ones accept a
+        change."""
         steps: list[str] = []
-        model = world.model
+        model, life = world.model, Life(_LAST, (), asks_old, world.model.replaced - asks_old)
 
         def answer(request: tuple[Any, ...]) -> Any:
-            nonlocal model
+            nonlocal model, life
             answered = None
             if request != PAUSE:
-                model, answered = model.ask(*request)
-                steps.append(f"last driver: {request} -> {answered}")
+                text, model, answered, life = next(_answers(model, life, request))
+                steps.append(text)
             for name in model.deciding:
                 model = model.complete(name)
             _check_once(model)
@@ -223,6 +244,9 @@ class Explorer:
             ended = run_driver(self._settings, _LAST, answer)
             for name in model.deciding:
                 model = model.complete(name)
+            if life.asks_old and _is_time_out(ended.error):
+                # It waits for what the replaced coordinator will never know, and has written nothing wrong.
+                return
             self._check_end(world, model, ended)
         except ViolationError as error:
             raise ViolationError(f"{error}\n" + "\n".join(reversed(steps))) from error
@@ -247,6 +271,29 @@ class Explorer:
         is_parallel = self._settings.protocol == "parallel" and not self._settings.two_phase
         has_timed_out = world.is_repair_over or (world.has_timed_out and is_parallel)
         return isinstance(error, TornBatchError) and has_timed_out
+
+
+def _answers(model: Model, life: Life, request: tuple[Any, ...]) -> Iterator[tuple[str, Model, Any, Life]]:
+    """What may follow from *request* of *life*: what happened, the cluster, the answer, and whom the driver asks from
+    now on. The last is the current coordinator's: no other accepts a change."""
+    text = f"driver {life.number}: {request[0]}{request[1:]}"
+    coordinator = COORDINATORS.get(request[0])
+    if coordinator in model.replaced and coordinator not in life.has_found and request[0] in LOOKS:
+        _, told = model.of_replaced(coordinator).ask(*request)
+        asking = replace(life, asks_old=life.asks_old | {coordinator})
+        yield f"{text} -> {told}, by a replaced coordinator", model, told, asking
+    if coordinator in life.asks_old and request[0] in LOOKS:
+        return
+    following, answer = model.ask(*request)
+    if coordinator in model.replaced:
+        life = replace(life, asks_old=life.asks_old - {coordinator}, has_found=life.has_found | {coordinator})
+    yield f"{text} -> {answer}", following, answer, life
+
+
+def _is_time_out(error: KafkaError | None) -> bool:
+    return isinstance(error, KafkaTimeoutError) or (
+        isinstance(error, ApiError) and error.code is ErrorCode.REQUEST_TIMED_OUT
+    )
 
 
 def _told(life: Life, answer: Any) -> Life:

@@ -3,6 +3,9 @@
 What a request does to a transactional id is decided by the embedded broker's own rules, which answer as Apache Kafka
 does; here they are applied to a value that is never changed, so that states can be compared and kept. Brokers may lose
 the ends of a transaction (KAFKA-20734): its id is complete, and nothing was written.
+
+A coordinator may be replaced without noticing it, because it has lost its connection to the controller. It then goes on
+answering from what it knew, and accepts no change, because no other broker stores it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,13 @@ GROUP: Final = "s"
 PARTITIONS: Final = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 #: The participant of a transaction with offsets of the group.
 OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
+
+#: The coordinator that each request goes to.
+COORDINATORS: Final = {
+    "offsets": "group",
+    "commit_offsets": "group",
+    **dict.fromkeys(("describe", "list", "init", "add", "end"), "transactions"),
+}
 
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
@@ -61,6 +71,9 @@ class Model:
     pending: frozenset[tuple[int, Offset]] = frozenset()
     committed: frozenset[Offset] = frozenset()
     next_producer_id: int = 1
+    #: What a replaced coordinator of transactions knows, and what a replaced coordinator of the group does.
+    old_ids: tuple[tuple[str, TransactionMetadata], ...] | None = None
+    old_offsets: tuple[frozenset[tuple[int, Offset]], frozenset[Offset]] | None = None
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -70,6 +83,21 @@ class Model:
             return getattr(self, f"_{operation}")(*arguments)  # type: ignore[no-any-return]
         except ApiError as error:
             return self, error.code
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """The coordinators that were replaced and do not know it."""
+        olds = {"group": self.old_offsets, "transactions": self.old_ids}
+        return frozenset(coordinator for coordinator, old in olds.items() if old is not None)
+
+    def of_replaced(self, coordinator: str) -> Model:
+        """The cluster as the replaced *coordinator* sees it."""
+        if coordinator == "transactions":
+            assert self.old_ids is not None
+            return replace(self, ids=self.old_ids)
+        assert self.old_offsets is not None
+        pending, committed = self.old_offsets
+        return replace(self, pending=pending, committed=committed)
 
     def _describe(self, names: tuple[str, ...]) -> tuple[Model, tuple[TransactionDescription, ...]]:
         known = dict(self.ids)
@@ -133,7 +161,8 @@ class Model:
         elif rules.missing_partitions(self._known(transaction), transaction.producer, {OFFSETS}):
             return self, ErrorCode.INVALID_TXN_STATE
         kept = {(pid, each) for pid, each in model.pending if pid != transaction.producer_id}
-        return replace(model, pending=frozenset(kept | {(transaction.producer_id, each) for each in offsets})), None
+        pending = frozenset(kept | {(transaction.producer_id, each) for each in offsets})
+        return replace(model, pending=pending), tuple(sorted(self.committed))
 
     def _end(self, transaction: Transaction, commit: bool) -> tuple[Model, Any]:
         known = self._known(transaction)
@@ -185,6 +214,12 @@ class Model:
         participants = dict(self.ids)[name].partitions
         rows = participants - {OFFSETS}
         return sorted({each for each in (participants, rows, participants - rows) if each}, key=sorted)
+
+    def with_replaced(self, coordinator: str) -> Model:
+        """The *coordinator*, that of transactions or of the group, is replaced and does not know it."""
+        if coordinator == "transactions":
+            return replace(self, old_ids=self.ids)
+        return replace(self, old_offsets=(self.pending, self.committed))
 
     def time_out(self, name: str) -> Model:
         """Begin to abort the open transaction of *name*."""

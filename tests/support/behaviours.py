@@ -81,6 +81,7 @@ PARTS: Final = (
     "Exactly once: ids and versions",
     "Exactly once: too late",
     "Exactly once: lost ends",
+    "Exactly once: replaced coordinators",
     "Exactly once: every interleaving",
     "Sink options and commit messages",
     "Tasks",

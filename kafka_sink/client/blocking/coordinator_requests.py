@@ -143,6 +143,40 @@ class CoordinatorRequests:
             yield self._pause(pauses, deadline_ms, f"{request.api_key.name} for {key[1]!r}", why)
             pauses += 1
 
+    def ask_behind(self, change: CoordinatorRequest[Any], look: CoordinatorRequest[A]) -> Exchange[A]:
+        """The value in the answer of *look*, which the coordinator of *change* gives right after it has accepted
+        *change*; both requests have the same coordinator, and are repeated together.
+
+        A coordinator that was replaced, and does not know it, still answers looks from what it knew; but it accepts no
+        change, because no other broker stores it. Both requests are in flight together: brokers handle the requests of
+        a connection one after the other.
+
+        :raises ApiError: if the coordinator refused one of them.
+        """
+        key = _key(change)
+        deadline_ms = self._deadline_ms()
+        attempts: Attempts[Any] = Attempts(change, caller_reaction)
+        looking = Attempts(look, caller_reaction)
+        pauses = 0
+        while True:
+            yield from self.locate([key], deadline_ms)
+            node = self._coordinators[key]
+            sent = [(node, _spec(attempts.request)), (node, _spec(look))]
+            accepted, seen = yield Round(sent, self._left_ms(deadline_ms))
+            outcome = self._outcome(attempts, key, accepted)
+            if isinstance(outcome, Done):
+                # What is seen counts only behind a change: with another look, the change is sent again.
+                attempts = Attempts(change, caller_reaction)
+                found = self._outcome(looking, key, seen)
+                if isinstance(found, Done):
+                    return found.value
+                outcome = found
+            if not outcome.reaction.is_retry:
+                raise outcome.error
+            what = f"{change.api_key.name} for {key[1]!r} ({outcome.detail or outcome.code.name})"
+            yield self._pause(pauses, deadline_ms, what)
+            pauses += 1
+
     def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> Exchange[dict[K, ErrorCode]]:
         """The final code for each of *requests*, which end transactions: all are sent at once and repeated until all
         outcomes are final."""

@@ -102,7 +102,12 @@ class TransactionalWrite:
             return write_in_transaction(batches, self._task, self._plan, version, writer)
 
     def commit(
-        self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool = False
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        version: int,
+        numbers: BatchNumbering,
+        *,
+        records_empty: bool = False,
     ) -> None:
         """Decide the batch and commit every transaction of *messages*.
 
@@ -111,9 +116,16 @@ class TransactionalWrite:
         :raises KafkaError: if a task's message is missing or its row counts differ.
         """
         with self._tuned_process():
-            self._commit(messages, version, records_empty=records_empty)
+            self._commit(messages, version, numbers, records_empty=records_empty)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int, *, records_empty: bool) -> None:
+    def _commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        version: int,
+        numbers: BatchNumbering,
+        *,
+        records_empty: bool,
+    ) -> None:
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
         plans = {commit.plan for commit in commits}
@@ -124,12 +136,14 @@ class TransactionalWrite:
             )
         (plan,) = plans
         if plan is None:
-            warn_of_skipped(self._name, version, commits[0].doubt)
-            publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._reporting)
+            self._skip(commits, version, commits[0].doubt)
             return
         sink = sink_of(self._task, self._exactly_once)
         written = transactions_to_commit(sink, plan, commits, self._task.rows)
-        sink.commit(plan, version, commits[0].writer, written, records_empty=records_empty)
+        current = sink.commit(plan, version, commits[0].writer, written, numbers=numbers, records_empty=records_empty)
+        if current is not None:
+            self._skip((), version, current.doubt(version))
+            return
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         report = report_of(
             commits,
@@ -140,6 +154,10 @@ class TransactionalWrite:
             commit_ms=commit_ms,
         )
         publish(report, self._reporting)
+
+    def _skip(self, commits: Sequence[TaskCommit], version: int, doubt: str) -> None:
+        warn_of_skipped(self._name, version, doubt)
+        publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._reporting)
 
     def _tuned_process(self) -> AbstractContextManager[None]:
         return worker_process.task(tuned=self._task.tune_python_workers)

@@ -43,7 +43,7 @@ class Coordinators(ImmediateClient):
     @immediate
     def commit_offsets(self, transaction: Transaction, *progress: object) -> None:
         assert transaction == DRIVER
-        self.written += progress[-1:]
+        self.written += progress[-2:-1]
 
     @immediate
     def end(
@@ -158,5 +158,7 @@ def ended_again(
     """The transactions that a driver commits that finishes a decision about :data:`TASKS`."""
     coordinators = CommittingCoordinators()
     steps = DriverSteps(coordinators, "s", "t", clock=FakeClock())  # type: ignore[arg-type]
-    assert steps.finish(Progress(1, "query", transaction_version, 0, (TASKS,)), DRIVER, described) is Ending.COMMITTED
+    progress = Progress(1, "query", transaction_version, 0, (TASKS,))
+    plan = Plan("s", "s/t", DRIVER, transaction_version, 20_000, Moment.now(FakeClock()), progress, 1)
+    assert steps.finish(plan, described) is Ending.COMMITTED
     return coordinators.committed

@@ -25,12 +25,15 @@ class Offsets(ImmediateClient):
         self.asked: list[Sequence[int]] = []
 
     @immediate
-    def commit_offsets(self, *arguments: object) -> None:
-        offsets = arguments[-1]
+    def commit_offsets(self, *arguments: object) -> OffsetAndMetadata | None:
+        *_, offsets, before = arguments
         assert isinstance(offsets, Mapping)
+        assert isinstance(before, TopicPartition)
+        found = self.found.get(before.partition)
         self.found |= {
             place.partition: offset for place, offset in offsets.items() if isinstance(place, TopicPartition)
         }
+        return found
 
     @immediate
     def fetch_offsets(
@@ -51,10 +54,10 @@ def of_version(version: int, count: int = 400) -> Progress:
 def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
-    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4), 10))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4), 10, None))
     older = dict(offsets.found)
     assert len(older) == 2
-    returned(store.write(DRIVER, TransactionVersion.V2, of_version(5), 10))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(5), 10, of_version(4)))
     assert returned(store.read()) == of_version(5)
     offsets.found[1] = older[1]
     with pytest.raises(ProgressError, match="not the progress of this sink"):
@@ -71,7 +74,7 @@ def test_of_many_partitions_only_those_with_progress_are_read(transactions: int,
     if not transactions:
         assert returned(store.read()) is None
     else:
-        returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, transactions), 100_000))
+        returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, transactions), 100_000, None))
         assert returned(store.read()) == of_version(4, transactions)
     assert [len(partitions) for partitions in offsets.asked] == asked
 
@@ -79,7 +82,7 @@ def test_of_many_partitions_only_those_with_progress_are_read(transactions: int,
 def test_progress_growing_between_reads_is_read_as_one_version() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
-    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, 5_000), 100_000))
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, 5_000), 100_000, None))
 
     class Meanwhile(Offsets):
         def fetch_offsets(self, *arguments: Any, **options: Any) -> Exchange[dict[int, OffsetAndMetadata]]:
@@ -87,7 +90,9 @@ def test_progress_growing_between_reads_is_read_as_one_version() -> None:
             if len(self.asked) == 1:
                 # A newer driver decides between the first read and the second.
                 newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]
-                yield from newer.write(DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000)
+                yield from newer.write(
+                    DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000, of_version(4, 5_000)
+                )
             return found
 
     meanwhile = Meanwhile()

@@ -83,7 +83,7 @@ def test_progress_keeps_planned_offsets_and_reads_older_format() -> None:
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     transactions = (Transaction("s/t.000000000000.9", 1, 1),)
     written = Progress(5, QUERY, TransactionVersion.V2, 17, transactions, "a" * 16)
-    returned(store.write(DRIVER, TransactionVersion.V2, written, 10))
+    returned(store.write(DRIVER, TransactionVersion.V2, written, 10, None))
     assert returned(store.read()) == written
     _, *fields = offsets.found[0].metadata.split("|")
     assert fields.pop(4) == "a" * 16

@@ -1,0 +1,135 @@
+"""A group coordinator that was replaced, does not know it, and still answers from what it knew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.common.model import OffsetAndMetadata
+from kafka_sink.exactly_once.model import BatchNumbering, OutdatedProgressError, UndecidedError
+from tests.exactly_once.world import PARTITIONS, QUERY, World
+
+pytestmark = pytest.mark.behaviour(
+    "Exactly once: replaced coordinators", "No decision is made on progress that a replaced coordinator told"
+)
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["version 2", "version 1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(nodes=1, config=replace(BrokerConfig(), transaction_version=request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def world(cluster: EmbeddedCluster) -> Iterator[World]:
+    topic = f"sink-{os.urandom(4).hex()}"
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    made = World(cluster.bootstrap_servers, topic)
+    yield made
+    made.client.close()
+
+
+@pytest.fixture
+def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on, the progress that is read stays as it is; the current coordinator is found by a write."""
+
+    def begin() -> None:
+        known = world.client.run(world.client.fetch_offsets(world.topic, world.topic, range(PARTITIONS)))
+        fetch_offsets, commit_offsets = world.client.fetch_offsets, world.client.commit_offsets
+        is_current = False
+
+        def fetch(group: str, topic: str, partitions: Sequence[int], **options: Any) -> Exchange[Any]:
+            if is_current:
+                return (yield from fetch_offsets(group, topic, partitions, **options))
+            return {partition: known[partition] for partition in partitions if partition in known}
+
+        def commit(*arguments: Any) -> Exchange[OffsetAndMetadata | None]:
+            nonlocal is_current
+            found = yield from commit_offsets(*arguments)
+            is_current = True
+            return found
+
+        monkeypatch.setattr(world.client, "fetch_offsets", fetch)
+        monkeypatch.setattr(world.client, "commit_offsets", commit)
+
+    return begin
+
+
+def meanwhile(world: World, protocol: str, version: int, *values: bytes) -> None:
+    """What another driver writes, to whom the current coordinator answers."""
+    other = World(world.bootstrap, world.topic)
+    try:
+        other.write_batch(protocol, version, *values)
+    finally:
+        other.client.close()
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize("committed", [1, 2])
+def test_batch_committed_before_is_written_once(
+    world: World, protocol: str, committed: int, replace_coordinator: Callable[[], None]
+) -> None:
+    """Also the first batch, of which the replaced coordinator says that there is none."""
+    rows = [b"0", b"1"][:committed]
+    for version, row in enumerate(rows[:-1]):
+        world.write_batch(protocol, version, row)
+    replace_coordinator()
+    meanwhile(world, protocol, committed - 1, rows[-1])
+    world.restart()
+    world.write_batch(protocol, committed - 1, rows[-1])
+    assert sorted(map(bytes, world.committed())) == rows  # type: ignore[arg-type]
+    world.write_batch(protocol, committed, b"next")
+    assert sorted(map(bytes, world.committed())) == [*rows, b"next"]  # type: ignore[arg-type]
+
+
+def test_transactions_of_an_unknown_decision_are_not_aborted(
+    world: World, replace_coordinator: Callable[[], None]
+) -> None:
+    """A dead driver has decided them and not committed all; its successor is not told of that decision."""
+    world.write_batch("parallel", 0, b"0")
+    replace_coordinator()
+    other = World(world.bootstrap, world.topic)
+    other.decide_and_die(1, b"1a", b"1b", b"1c")
+    other.client.close()
+    world.restart()
+    plan = world.parallel.plan()
+    assert not plan.must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1a", b"1b", b"1c"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_batch_after_the_unknown_one_is_undecided_and_may_run_again(
+    world: World, protocol: str, replace_coordinator: Callable[[], None]
+) -> None:
+    world.write_batch(protocol, 0, b"0")
+    replace_coordinator()
+    meanwhile(world, protocol, 1, b"1")
+    world.restart()
+    with pytest.raises(OutdatedProgressError, match=r"said version 0, and the latest is version 1") as caught:
+        world.write_batch(protocol, 2, b"2")
+    assert isinstance(caught.value, UndecidedError)
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1"]  # type: ignore[arg-type]
+    world.write_batch(protocol, 2, b"2")
+    assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2"]  # type: ignore[arg-type]
+
+
+def test_decision_that_only_seems_torn_is_not_called_so(world: World, replace_coordinator: Callable[[], None]) -> None:
+    """Its tasks' ids have gone on to another batch, of which the replaced coordinator does not know."""
+    world.write_batch("parallel", 0, b"0", b"0")
+    replace_coordinator()
+    other = World(world.bootstrap, world.topic)
+    other.ids = world.ids
+    for version in (1, 2):
+        other.write_batch("parallel", version, b"%d" % version, b"%d" % version)
+    other.client.close()
+    world.restart()
+    plan = world.parallel.plan()
+    assert plan.progress is not None
+    assert plan.progress.version == 2
