@@ -18,7 +18,6 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
-    FencedError,
     OutdatedProgressError,
     Progress,
     Transaction,
@@ -46,7 +45,7 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
     :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
-    :raises FencedError: if another driver decided a batch between two fences of this one.
+    :raises FencedError: if a newer driver has taken over meanwhile.
     :raises LostEndError: if the brokers have lost the end of a transaction, and nothing proves how it ended.
     :raises ExactlyOnceError: if the cluster or the permissions are insufficient; the text says what is missing.
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
@@ -147,19 +146,10 @@ def _plan_after_fence(
         steps.try_two_phase()
         steps.remembered.has_two_phase = True
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    if driver != plan.driver:
-        _require_unchanged(steps, progress)
     steps.abort(undecided, transaction_version)
     steps.settle_writers(look.partitions, transaction_version)
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
     return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
-
-
-def _require_unchanged(steps: DriverSteps, progress: Progress | None) -> None:
-    """:raises FencedError: if another driver has decided a batch since *progress* was read, which its fence and this
-    driver's next one permit."""
-    if steps.client.run(steps.store.read()) != progress:
-        raise FencedError(f"another driver of the sink {steps.name!r} has decided a batch meanwhile; this one stops")
 
 
 def _warn_of_short_retention(steps: DriverSteps) -> None:

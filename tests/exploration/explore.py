@@ -44,7 +44,7 @@ class Faults(NamedTuple):
 
     most: int = 2
     switches: int = 1
-    coordinators: int = 1
+    coordinators: int = 0
     deaths: int = 1
     late: int = 1
     answers: int = 1
@@ -151,6 +151,16 @@ class Explorer:
             elif world.faults.switches:
                 left = world.faults._replace(switches=world.faults.switches - 1)
                 yield from self._steps_of_driver(replace(world, active=life.number, faults=left), life)
+        yield from self._replaced(world)
+
+    def _replaced(self, world: World) -> Iterator[tuple[str, World]]:
+        if not world.faults.can("coordinators"):
+            return
+        for coordinator in sorted({"group", "transactions"} - world.model.replaced):
+            after = replace(
+                world, model=world.model.with_replaced(coordinator), faults=world.faults.after("coordinators")
+            )
+            yield f"the coordinator of the {coordinator} is replaced and does not know it", after
 
     def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
         model, faults = world.model, world.faults
@@ -165,12 +175,6 @@ class Explorer:
                 is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
                 after = replace(world, model=model.time_out(name), faults=left, is_repair_over=is_over)
                 yield f"{name} times out", replace(after, has_timed_out=True)
-        if faults.can("coordinators"):
-            for coordinator, old in (("group", model.old_offsets), ("transactions", model.old_ids)):
-                if old is None:
-                    replaced = model.with_replaced(coordinator)
-                    after = replace(world, model=replaced, faults=faults.after("coordinators"))
-                    yield f"the coordinator of the {coordinator} is replaced and does not know it", after
         if world.late is not None:
             following, _ = model.ask(*world.late)
             yield f"late: {world.late}", replace(world, model=following, late=None, were_two=True)
@@ -244,8 +248,7 @@ class Explorer:
             ended = run_driver(self._settings, _LAST, answer)
             for name in model.deciding:
                 model = model.complete(name)
-            if life.asks_old and _is_time_out(ended.error):
-                # It waits for what the replaced coordinator will never know, and has written nothing wrong.
+            if life.asks_old and _has_waited(ended.error):
                 return
             self._check_end(world, model, ended)
         except ViolationError as error:
@@ -290,8 +293,9 @@ def _answers(model: Model, life: Life, request: tuple[Any, ...]) -> Iterator[tup
     yield f"{text} -> {answer}", following, answer, life
 
 
-def _is_time_out(error: KafkaError | None) -> bool:
-    return isinstance(error, KafkaTimeoutError) or (
+def _has_waited(error: KafkaError | None) -> bool:
+    """Whether a driver has waited for what a replaced coordinator never learns, and has written nothing."""
+    return isinstance(error, KafkaTimeoutError | LostEndError) or (
         isinstance(error, ApiError) and error.code is ErrorCode.REQUEST_TIMED_OUT
     )
 
@@ -343,7 +347,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=1)
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
-    faults = Faults(asked.faults, asked.switches)
+    faults = Faults(asked.faults, asked.switches, coordinators=1)
     print(f"at most {asked.faults} faults and {asked.switches} switches between living drivers in one run")
     for settings in all_settings(asked.batches):
         print(Explorer(settings, faults, most_states=asked.states).run(), flush=True)

@@ -12,17 +12,19 @@ from unittest import mock
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once import planning
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
-from kafka_sink.exactly_once.model import FencedError
+from kafka_sink.exactly_once.model import OutdatedProgressError
 from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
 from tests.exploration.explore import Explorer, Faults, ViolationError
 from tests.exploration.model import Entry, Model
 
 MOST_STATES: Final = 400_000
+#: Only coordinators are replaced.
+_REPLACED: Final = Faults(1, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
@@ -124,11 +126,6 @@ def _nothing_to_finish(true: Any, *args: Any) -> Ending:
     return Ending.COMMITTED
 
 
-def _goes_on(true: Any, *args: Any) -> None:
-    with suppress(FencedError):
-        true(*args)
-
-
 def _own_epoch_again(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
     yield from ()
     last = steps.remembered.driver
@@ -151,6 +148,15 @@ def _abort_of_all(true: Any, ends: Any, known: TransactionDescription, *args: An
 
 def _commit_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
     return True
+
+
+def _believed(true: Any, *args: Any) -> bool:
+    return True
+
+
+def _proven_anyway(true: Any, *args: Any) -> None:
+    with suppress(OutdatedProgressError):
+        true(*args)
 
 
 MUTATIONS: Final = (
@@ -177,5 +183,14 @@ MUTATIONS: Final = (
     Mutation("nothing begins an epoch", DriverSteps, "following", _own_epoch_again, _ATOMIC_2_TWICE, Faults(1, 0)),
     Mutation("a stranger needs no fence", DriverSteps, "following", _without_own, _ATOMIC_2_TWICE, Faults(1, 0)),
     Mutation("nothing can have happened", DriverSteps, "following", _whatever_happened, _ATOMIC_2_TWICE, Faults(1, 0)),
-    Mutation("a fenced driver goes on", planning, "_require_unchanged", _goes_on, _PARALLEL_1, Faults(0, 1)),
+    Mutation("progress is not read again", ProgressStore, "_is_as_read", _believed, _ATOMIC_2, _REPLACED),
+    Mutation(
+        "nothing is proven before aborts",
+        DriverSteps,
+        "prove",
+        _proven_anyway,
+        _PARALLEL_2,
+        _REPLACED._replace(most=2, deaths=1),
+    ),
+    Mutation("any progress is the latest", ProgressStore, "_is_as_read", _believed, _PARALLEL_1, Faults(0, 1)),
 )

@@ -14,6 +14,13 @@ from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
 from tests.support.amounts import only_long
 
+FAULTS = [
+    Faults(0, 1),
+    Faults(1, 0),
+    Faults(1, 0, coordinators=1),
+    pytest.param(Faults(2, 1, coordinators=1), marks=only_long),
+]
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
@@ -28,10 +35,10 @@ def quiet() -> Iterator[None]:
 )
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("settings", all_settings(1), ids=str)
-@pytest.mark.parametrize("faults", [Faults(0, 1), Faults(1, 0), pytest.param(Faults(2, 1), marks=only_long)], ids=str)
+@pytest.mark.parametrize("faults", FAULTS, ids=str)
 def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES).run()
-    figure(f"{faults.most} faults, {faults.switches} switches", str(report))
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // (1 + 3 * faults.coordinators)).run()
+    figure(f"{faults.most} faults, {faults.switches} switches, {faults.coordinators} replaced", str(report))
 
 
 @pytest.mark.behaviour(
@@ -39,10 +46,11 @@ def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, fi
 )
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("settings", going_on(2), ids=str)
-@pytest.mark.parametrize("faults", [Faults(0, 1), Faults(1, 0), pytest.param(Faults(2, 1), marks=only_long)], ids=str)
+@pytest.mark.parametrize("faults", FAULTS, ids=str)
 def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
     report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 4).run()
-    figure(f"two batches, {faults.most} faults, {faults.switches} switches", str(report))
+    what = f"two batches, {faults.most} faults, {faults.switches} switches, {faults.coordinators} replaced"
+    figure(what, str(report))
 
 
 @pytest.mark.behaviour("Exactly once: every interleaving", "The exploration notices every broken rule")

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import FencedError, OpenTransaction, Progress, Transaction, UndecidedError
@@ -34,6 +34,7 @@ class Coordinators(ImmediateClient):
         self.decision = decision
         self.aborted: list[Transaction] = []
         self.written: list[object] = []
+        self.before: OffsetAndMetadata | None = None
 
     @immediate
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
@@ -41,9 +42,10 @@ class Coordinators(ImmediateClient):
         return {} if self.known is None else {TASKS.transactional_id: self.known}
 
     @immediate
-    def commit_offsets(self, transaction: Transaction, *progress: object) -> None:
+    def commit_offsets(self, transaction: Transaction, *progress: object) -> OffsetAndMetadata | None:
         assert transaction == DRIVER
         self.written += progress[-2:-1]
+        return self.before
 
     @immediate
     def end(
@@ -129,6 +131,7 @@ def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_writ
     clock = FakeClock()
     coordinators = Coordinators(None, ErrorCode.NONE)
     known = Progress(3, "query", TransactionVersion.V2, clock.wall_ms() // 1000 - age_s)
+    coordinators.before = OffsetAndMetadata(3, f"kafkalite2|2|1|query|{known.decided_s}||")
     plan = Plan("s", "s/t", DRIVER, TransactionVersion.V2, 20_000, Moment.now(clock), known, 1)
     sink = ParallelSink(DriverSteps(coordinators, "s", "t", clock=clock))  # type: ignore[arg-type]
     sink.commit(plan, 3, "query", [])
