@@ -151,6 +151,8 @@ class CoordinatorRequests:
         change, because no other broker stores it. Both requests are in flight together: brokers handle the requests of
         a connection one after the other.
 
+        :raises BrokersUnreachableError: if the coordinator could not be reached in time.
+        :raises KafkaTimeoutError: if there is no final outcome in time for another reason.
         :raises ApiError: if the coordinator refused one of them.
         """
         key = _key(change)
@@ -173,8 +175,8 @@ class CoordinatorRequests:
                 outcome = found
             if not outcome.reaction.is_retry:
                 raise outcome.error
-            what = f"{change.api_key.name} for {key[1]!r} ({outcome.detail or outcome.code.name})"
-            yield self._pause(pauses, deadline_ms, what)
+            lost = next((each for each in (accepted, seen) if isinstance(each, ApiError)), None)
+            yield self._pause(pauses, deadline_ms, f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
             pauses += 1
 
     def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> Exchange[dict[K, ErrorCode]]:

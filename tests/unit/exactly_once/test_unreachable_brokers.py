@@ -102,7 +102,9 @@ QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
     "fence open": of(lambda client: client.fence_open(TRANSACTION)),
     "add": of(lambda client: client.add_to_transaction(TRANSACTION, [PLACE], "s")),
     "end": of(lambda client: client.end([TRANSACTION], V2, commit=True)),
-    "commit offsets": of(lambda client: client.commit_offsets(TRANSACTION, V2, "s", {PLACE: OffsetAndMetadata(1)})),
+    "commit offsets": of(
+        lambda client: client.commit_offsets(TRANSACTION, V2, "s", {PLACE: OffsetAndMetadata(1)}, PLACE)
+    ),
     "fetch offsets": of(lambda client: client.fetch_offsets("s", "t", [0])),
     "describe": of(lambda client: client.describe(["s/t.driver"])),
     "end offsets": of(lambda client: client.leaders.end_offsets([PLACE], stable=True)),
