@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.once import warn
 from kafka_sink.common.references import (
     PROVIDERS,
     UnresolvedReferenceError,
@@ -335,7 +336,7 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
     if ignored:
-        _log.warning("options without effect here: %s", ", ".join(ignored))
+        warn(_log, "options without effect here: %s", ", ".join(ignored))
     return config(**values)
 
 
@@ -343,7 +344,8 @@ def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str
     """*value* as the type of *entry*; references are replaced unless that is done for each connection."""
     named = providers_in(value)
     if providers and not named <= set(providers):
-        _log.warning(
+        warn(
+            _log,
             "option %s contains a reference to a provider that is not among %s; it is used as it is",
             shown_as,
             ", ".join(providers),

@@ -18,6 +18,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.once import warn
 from kafka_sink.common.references import PROVIDERS, has_reference
 
 _log = logging.getLogger(__name__)
@@ -407,7 +408,8 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
         if "enable.idempotence" in given or config.transactional_id is not None:
             raise ConfigError(_contradiction(config, name, prefix))
         value = c.as_properties(config)[name]
-        _log.warning(
+        warn(
+            _log,
             "%senable.idempotence is disabled because of %s%s=%s: retries may duplicate or reorder records; set "
             "%senable.idempotence=false to accept this, or change %s%s (%s)",
             prefix,

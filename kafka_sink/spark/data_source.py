@@ -6,20 +6,35 @@ and columns, asks the brokers what its topics refuse, and creates a missing topi
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any, Final
+
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.once import Said, once
 from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
+from kafka_sink.spark.task import worker_logging
+from kafka_sink.spark.task.property_digest import digest_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
+
+#: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
+_said_of_streams: Final[defaultdict[bytes, Said]] = defaultdict(Said)
 
 
 class KafkaliteDataSource(DataSource):
     """The sink of ``df.write`` and ``df.writeStream``: writes value, key, topic, partition, headers and timestamp to
     Kafka."""
+
+    #: Spark has passed this object on to the process that commits micro-batches: another one has planned them.
+    _is_passed_on = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _is_passed_on=True)
 
     @classmethod
     def name(cls) -> str:
@@ -43,13 +58,14 @@ class KafkaliteDataSource(DataSource):
                 'mode("overwrite") is not supported: a topic is a log and cannot be replaced; use mode("append"), '
                 "or delete the topic first"
             )
+        worker_logging.configure()
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
             write = prepared(schema, options, OF_A_BATCH)
-            once = write.exactly_once
-            if once is None or once.version is None:
+            numbered = write.exactly_once
+            if numbered is None or numbered.version is None:
                 return KafkaliteBatchWriter(write)
-            return KafkaliteNumberedBatchWriter(write, once, once.version)
+            return KafkaliteNumberedBatchWriter(write, numbered, numbered.version)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -59,9 +75,13 @@ class KafkaliteDataSource(DataSource):
 
         :raises ConfigError: if an option is unknown or invalid, or a column is missing or has the wrong type.
         """
-        options = parse_options(self.options, is_stream=True)
-        with worker_process.task(tuned=options.tune_python_workers):
-            write = prepared(schema, options, OF_A_STREAM)
-            if write.exactly_once is None:
-                return KafkaliteStreamWriter(write)
-            return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)
+        worker_logging.configure()
+        # The process that commits needs neither warnings nor the limits of topics, as no task begins there.
+        said = Said(all_of_it=True) if self._is_passed_on else _said_of_streams[digest_of(self.options)]
+        with once(said):
+            options = parse_options(self.options, is_stream=True)
+            with worker_process.task(tuned=options.tune_python_workers):
+                write = prepared(schema, options, None if self._is_passed_on else OF_A_STREAM)
+                if write.exactly_once is None:
+                    return KafkaliteStreamWriter(write)
+                return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)

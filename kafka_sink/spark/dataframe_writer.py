@@ -27,6 +27,7 @@ from kafka_sink.common.errors import (
     RowWithoutKeyError,
 )
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.once import Said, once
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
@@ -164,9 +165,15 @@ def foreach_batch(
         it. It allows the sink to refuse a checkpoint that is one batch older than the last commit.
     :raises ConfigError: if an option is invalid; raised before the query begins.
     """
-    parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
+    said = Said()
+    with once(said):
+        parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
+        with once(said):
+            write_once(df, batch_id)
+
+    def write_once(df: DataFrame, batch_id: int) -> None:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
         query = _query_of(df)
         writer = APPLICATION if query is None else f"query {query}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.once import Said, warn
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
 from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
@@ -32,6 +32,9 @@ FORMAT = "kafkalite"
 ONLY_WRITES = (
     f'format("{FORMAT}") can only write; to read a topic use Spark\'s format("kafka"), or the command kafkalite consume'
 )
+
+#: The secrets among the options that this process has warned of.
+_warned_of = Said()
 
 #: A Spark task sends whole columns and flushes at its end, so batches may be larger and wait longer than by default.
 #: Transactions may be open for as long as Kafka allows by default. The operating system chooses the TCP send buffer:
@@ -375,7 +378,7 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     two_phase = _take_two_phase(kafka_values)
     defaults = check_producer_properties(kafka_values)
     if secrets := producer_config.inline_secrets(kafka_values):
-        _warn_of_secrets(tuple(f"{KAFKA_PREFIX}{name}" for name in secrets))
+        _warn_of_secrets(f"{KAFKA_PREFIX}{name}" for name in secrets)
     # The user was warned about these options; the tasks do not need them.
     kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     if registered := registry_secrets(registry_values):
@@ -402,15 +405,18 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     return merged
 
 
-@cache
-def _warn_of_secrets(names: tuple[str, ...]) -> None:
-    """Warn once per process: a stream parses its options for every micro-batch."""
-    _log.warning(
-        "the value of %s is a secret. It travels with Spark's options, also into its event log. Put it into "
-        "a file that the executors can read, and set the option to a reference: "
-        "${file:/path/of/secrets.properties:key}, ${dir:/path/of/a/directory:file} or ${env:NAME} (docs/security.md)",
-        ", ".join(names),
-    )
+def _warn_of_secrets(names: Iterable[str]) -> None:
+    """Warn of each set of *names* once per process."""
+    listed = ", ".join(names)
+    if _warned_of.is_new(listed):
+        warn(
+            _log,
+            "the value of %s is a secret. It travels with Spark's options, also into its event log. Put it into "
+            "a file that the executors can read, and set the option to a reference: "
+            "${file:/path/of/secrets.properties:key}, ${dir:/path/of/a/directory:file} or ${env:NAME} "
+            "(docs/security.md)",
+            listed,
+        )
 
 
 def _what_was_meant(name: str, own: list[str]) -> str:

@@ -64,7 +64,7 @@ def _event(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str
     from openlineage.client.facet_v2 import error_message_run
 
     failed = report.get("decision") == "failed"
-    text = report.get("error") or "the write failed"
+    text = report.get("error") or "the write did not complete"
     facets: dict[str, Any] = {}
     if failed:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python", producer=_PRODUCER)

@@ -55,8 +55,13 @@ class Notebook:
 
     def __init__(self) -> None:
         self._handle: Any = None
+        self._shown = ""
 
     def show(self, text: str) -> None:
+        if text == self._shown:
+            # Some front ends append each update to the output.
+            return
+        self._shown = text
         if self._handle is None:
             # It belongs to the notebook: kafkalite does not require it.
             self._handle = importlib.import_module("IPython.display").display(

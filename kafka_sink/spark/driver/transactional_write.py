@@ -163,10 +163,11 @@ class TransactionalWrite:
         return worker_process.task(tuned=self._task.tune_python_workers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
-        """Log the consequences of a failed batch."""
+        """Log the consequences of a batch that did not complete."""
         _log.warning(
-            "version %d of %s failed: %d of %d tasks had finished. Unless it had already been decided, none of it "
-            "becomes visible; the next batch, or Spark's next attempt at this one, ends the open transactions",
+            "version %d of %s did not complete, because a task failed or it was stopped: %d of %d tasks had finished. "
+            "Unless it had already been decided, none of it becomes visible; the next batch, or Spark's next "
+            "attempt at this one, ends the open transactions",
             version,
             self._name,
             sum(message is not None for message in messages),

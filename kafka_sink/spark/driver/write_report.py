@@ -108,7 +108,7 @@ def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] 
     """Log *report* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
     files *inputs* that were read, if that is configured."""
     text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
-    _log.info("write %s: %s", "failed" if report.get("decision") == FAILED else "committed", text)
+    _log.info("write %s: %s", "not completed" if report.get("decision") == FAILED else "committed", text)
     emit(report, reporting, inputs)
     if (path := reporting.path) is None:
         return
@@ -146,13 +146,15 @@ def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Log which rows of a failed at-least-once write stay in the topics."""
+    """Log which rows of an at-least-once write that did not complete stay in the topics. Spark tells neither why it did
+    not, nor what the tasks that did not finish have written."""
     commits = [message for message in messages if isinstance(message, TaskCommit)]
-    rows = sum(commit.rows_acked for commit in commits)
+    rows, others = sum(commit.rows_acked for commit in commits), len(messages) - len(commits)
     stays = [f"the {rows:,} rows of {len(commits)} finished tasks"] if rows else []
-    if len(commits) < len(messages):
-        stays.append(f"rows of the {len(messages) - len(commits)} other tasks that were acknowledged before")
+    if others:
+        stays.append(f"what {others} unfinished tasks had acknowledged, if anything (the errors of tasks say it)")
     _log.warning(
-        "the write failed; what stays in the topics, and is there twice if the write is repeated: %s",
+        "the write did not complete: a task failed, or it was stopped. What stays in the topics, and is there twice if "
+        "the write is repeated: %s",
         " and ".join(stays) or "nothing",
     )

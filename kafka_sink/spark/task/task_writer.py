@@ -23,6 +23,7 @@ from pyspark import TaskContext
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.once import Said, once
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
@@ -53,6 +54,9 @@ _log = logging.getLogger(__name__)
 
 #: Makes the producer of the previous task (None: there is none) that of this task, or creates one.
 OpenProducer = Callable[[KafkaProducer | None], KafkaProducer]
+
+#: What producers of this worker process have said of their options: a new task may need a new producer.
+_said: Final = Said()
 
 #: The producers of this worker process.
 kept_producers = KeptProducers(SYSTEM_CLOCK)
@@ -179,7 +183,8 @@ class _TaskAttempt:
         if self._producer is not None:
             return self._producer
         open_producer = self._open_producer or partial(_open_plain, self._options.producer_properties)
-        self._producer = open_producer(kept_producers.take(self._producer_key))
+        with once(_said):
+            self._producer = open_producer(kept_producers.take(self._producer_key))
         self._sent_before = self._producer.batch_totals()
         return self._producer
 

@@ -28,6 +28,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
+from kafka_sink.spark.task import worker_logging
+
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
 
@@ -51,7 +53,9 @@ class WorkerProcess:
 
     @contextlib.contextmanager
     def task(self, *, tuned: bool) -> Iterator[None]:
-        """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False does nothing."""
+        """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False changes nothing but
+        the form of log lines."""
+        worker_logging.configure()
         if not tuned:
             yield
             return

@@ -1,0 +1,47 @@
+"""Warnings about what is read again and again, such as the options of a stream: each is said once.
+
+Whoever reads it again does so within :func:`once`. Outside of it, every warning is said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+
+class Said:
+    """What was said before. *all_of_it*: somebody else says it, so that nothing is left to say."""
+
+    def __init__(self, *, all_of_it: bool = False) -> None:
+        self._texts: set[str] = set()
+        self._all_of_it = all_of_it
+
+    def is_new(self, text: str) -> bool:
+        """Whether *text* has to be said now."""
+        if self._all_of_it or text in self._texts:
+            return False
+        self._texts.add(text)
+        return True
+
+
+_said: Final[ContextVar[Said | None]] = ContextVar("said", default=None)
+
+
+@contextmanager
+def once(said: Said) -> Iterator[None]:
+    """Within it, warnings that *said* has are not said again."""
+    token = _said.set(said)
+    try:
+        yield
+    finally:
+        _said.reset(token)
+
+
+def warn(log: logging.Logger, text: str, *values: object) -> None:
+    """Say a warning, unless it was said before; *text* has a placeholder for each of *values*, as in logging."""
+    said = _said.get()
+    if said is None or said.is_new(text % values):
+        log.warning(text, *values)
