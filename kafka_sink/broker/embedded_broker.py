@@ -6,6 +6,7 @@ data is stored once, and the replicas of a partition are the nodes that may lead
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +27,18 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.html_table import html_table
 from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.once import Said
 from kafka_sink.common.threads import at_fork
 
 FIRST_NODE_ID: Final = 1
 _DEFAULT_LISTENER: Final = "PLAINTEXT"
 _LAST_PORT: Final = 65535
+
+_log = logging.getLogger(__name__)
+
+#: Clusters that run without a with statement, by their addresses; held here because their names may be lost.
+_left_running: Final[dict[RunningCluster, str]] = {}
+_told: Final = Said()
 
 
 class EmbeddedCluster:
@@ -87,7 +95,7 @@ class EmbeddedCluster:
         at_fork(self, EmbeddedCluster._forked)
 
     def __enter__(self) -> EmbeddedCluster:
-        self.start()
+        self._start(is_scoped=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -99,6 +107,9 @@ class EmbeddedCluster:
         :raises OSError: if an address cannot be bound, or the data directory is in use or not usable.
         :raises ConfigError: if the data directory holds something else, or the configuration contradicts itself.
         """
+        self._start(is_scoped=False)
+
+    def _start(self, *, is_scoped: bool) -> None:
         with self._lock:
             if self._running is not None:
                 raise RuntimeError("the cluster is already running")
@@ -111,6 +122,10 @@ class EmbeddedCluster:
                 failed, self._running = self._running, None
                 failed.stop()
                 raise
+            started = self._running
+        if not is_scoped:
+            _tell_of_others(self.bootstrap_servers)
+            _left_running[started] = self.bootstrap_servers
 
     def _endpoints(self, node_id: int) -> list[EndPoint]:
         number = node_id - FIRST_NODE_ID
@@ -124,12 +139,15 @@ class EmbeddedCluster:
         with self._lock:
             running, self._running = self._running, None
             was_forked, self._was_forked = self._was_forked, False
+        if running is not None:
+            _left_running.pop(running, None)
         if running is not None and not was_forked:
             running.stop()
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
         self._was_forked = self._running is not None
+        _left_running.clear()
 
     def __repr__(self) -> str:
         if self._running is None:
@@ -253,6 +271,19 @@ class EmbeddedCluster:
     def start_node(self, node_id: int) -> None:
         """Restart a stopped node on its previous port. :raises OSError: if the port is in use by now."""
         self._cluster.restart_node(node_id)
+
+
+def _tell_of_others(started: str) -> None:
+    """Say once that another cluster still runs beside the one at *started*: a cell of a notebook that is run again
+    loses its name, and nobody stops it."""
+    others = ", ".join(_left_running.values())
+    if others and _told.is_new("others"):
+        _log.warning(
+            "another EmbeddedCluster of this process still runs, at %s, besides the new one at %s; to have one at a "
+            "time, call stop() before a cell is run again, or use it in a with statement",
+            others,
+            started,
+        )
 
 
 def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:

@@ -233,6 +233,12 @@ class KafkaProducer:
         self._check_usable()
         return self._pipeline.topics.wait_for(topic).partitions_for_topic(topic)
 
+    def limit_batches(self, topic: str, size_bytes: int) -> None:
+        """Make the batches of *topic* that are opened from now on at most *size_bytes* large, before compression, or as
+        large as a single record. Without it the producer learns from refusals that batch.size is too large for a topic.
+        """
+        self._pipeline.accumulator.limit_batches(topic, size_bytes)
+
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:

@@ -52,8 +52,10 @@ class RowRules:
 
     def placed(self) -> RowRules:
         """For the tasks that get the rows after they were placed."""
-        # Rows that fail the write are left to the tasks that write, which say so.
-        limits = self.limits if self.on_bad_row == FAIL else {}
+        limits = self.limits
+        if self.on_bad_row != FAIL:
+            # The rows were checked: a timestamp at the limit must not fail the write because time has passed.
+            limits = {topic: replace(each, before=None, after=None) for topic, each in limits.items()}
         return replace(self, formats=(), on_bad_row=FAIL, limits=limits, is_placed=True)
 
 

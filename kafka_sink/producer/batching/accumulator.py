@@ -330,7 +330,7 @@ class RecordAccumulator:
 
     def limit_batches(self, topic: str, size_bytes: int) -> int:
         """Make the batches of *topic* that are opened from now on at most *size_bytes* large, before compression, or as
-        large as a single record; returns their size, which may be smaller already. Sender thread."""
+        large as a single record; returns their size, which may be smaller already. Any thread."""
         if size_bytes < self._memory_of(topic).batch_size_bytes:
             self._smaller[topic] = BatchMemory(self._pool, size_bytes)
         return self._memory_of(topic).batch_size_bytes

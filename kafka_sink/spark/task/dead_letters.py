@@ -19,13 +19,12 @@ from pyspark import TaskContext
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import RowError, RowTooLargeError, RowWithoutKeyError
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import JSON, ColumnFormat
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.column_format import JSON
 from kafka_sink.formats.kinds import is_text
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
 from kafka_sink.spark.task.bad_rows import TaskRows
+from kafka_sink.spark.task.json_texts import json_column
 
 PREFIX: Final = "__kafkalite.errors."
 
@@ -35,7 +34,6 @@ HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field
 _TOO_LARGE: Final = "too-large"
 _WITHOUT_KEY: Final = "missing-key"
 _NOT_ENCODABLE: Final = "not-encodable"
-_TEXT: Final = "text"
 #: By the column that is wrong.
 _REASONS: Final[Mapping[str, str]] = {
     "partition": "invalid-partition",
@@ -73,7 +71,7 @@ class DeadLetters:
         """The dead letters of those of *rows* that *error* is about: the columns ``key`` (if *rows* have keys),
         ``value`` and ``headers``.
 
-        Key and value are as in the row; what is neither text nor bytes is JSON, or text if JSON does not have it.
+        Key and value are as in the row; what is neither text nor bytes is JSON.
         """
         batch = rows.batch.take(pa.array(error.rows, pa.int64()))
         shared = [("reason", _reason(error)), ("column", error.column), ("timestamp", self._now()), *self._origin]
@@ -165,11 +163,7 @@ def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
     """The rows of *column* as text or bytes, and the name of the encoding if it is not their own."""
     if _is_bytes(column.type):
         return column, ""
-    try:
-        return format_of(JSON).encoder(ColumnFormat(name, JSON, ""), column.type).encode(column), JSON
-    except (FormatError, RowError):
-        # What JSON does not have, such as intervals.
-        return pa.array([str(each) if each.is_valid else None for each in column], pa.string()), _TEXT
+    return json_column(column, name), JSON
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:

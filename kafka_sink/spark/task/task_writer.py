@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
@@ -186,6 +188,11 @@ class _TaskAttempt:
         with once(_said):
             self._producer = open_producer(kept_producers.take(self._producer_key))
         self._sent_before = self._producer.batch_totals()
+        is_compressed = read_one(ProducerConfig, "compression.type", self._options.producer_properties) != "none"
+        for topic, limits in self._rules.limits.items():
+            # How large a compressed batch may be before compression is learnt from the brokers' answers.
+            if limits.max_message_bytes is not None and not is_compressed:
+                self._producer.limit_batches(topic, limits.max_message_bytes)
         return self._producer
 
     def _explained(self, error: Exception) -> SinkWriteError:

@@ -7,6 +7,8 @@ import ipaddress
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -258,3 +260,22 @@ def test_files_of_the_broker_are_their_owners(exists: bool, tmp_path: Path) -> N
     assert readable == set()
     assert {".log", ".sqlite", ".json"} <= {path.suffix for path in after}
     assert (data.stat().st_mode & 0o077 == 0) != exists
+
+
+def test_a_second_cluster_beside_a_forgotten_one_is_told_once() -> None:
+    program = """
+from kafka_sink import EmbeddedCluster
+with EmbeddedCluster(), EmbeddedCluster():
+    pass
+clusters = [EmbeddedCluster() for _ in range(3)]
+clusters[0].start()
+print(clusters[0].bootstrap_servers)
+for cluster in clusters[1:]:
+    cluster.start()
+for cluster in clusters:
+    cluster.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    (line,) = done.stderr.splitlines()
+    assert f"another EmbeddedCluster of this process still runs, at {done.stdout.strip()}, besides" in line
+    assert "call stop() before a cell is run again" in line

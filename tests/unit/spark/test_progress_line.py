@@ -109,7 +109,7 @@ def test_a_notebook_has_one_output_that_is_replaced(monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(sys.modules, name, module)
     screen = find_screen()
     assert isinstance(screen, Notebook)
-    for text in ("one", "two"):
+    for text in ("one", "two", "two", "two"):
         screen.show(text)
     screen.end("done")
     assert shown == [

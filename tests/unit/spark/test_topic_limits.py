@@ -146,6 +146,18 @@ def test_a_dead_letter_fits_into_its_own_topic(cluster: EmbeddedCluster) -> None
     assert {each[f"{PREFIX}key.size"] for each in headers} == {b"9000"}
 
 
+@pytest.mark.behaviour("Batch split", "Batches are as small as the topic's settings say")
+@pytest.mark.parametrize(("codec", "lines"), [("none", 0), ("lz4", 1)])
+def test_batches_are_as_small_as_the_topic_takes(
+    cluster: EmbeddedCluster, codec: str, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = asked_options(cluster, {"max.message.bytes": "1500"}, dead="", kafka_compression_type=codec)
+    noise = random.Random(2)
+    rows = pa.record_batch({"value": pa.array([noise.randbytes(100) for _ in range(3000)])})
+    assert write_task(iter([rows, rows]), options).rows_acked == 6000
+    assert sum("is split and sent again" in message for message in caplog.messages) == lines
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
