@@ -23,7 +23,7 @@ _TIME_FORMAT: Final = "%y/%m/%d %H:%M:%S"
 _package: Final = logging.getLogger("kafka_sink")
 
 
-class _ToStandardError(logging.Handler):
+class _StandardErrorHandler(logging.Handler):
     """Writes as Python's handler of last resort does, with time, level and logger."""
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class _ToStandardError(logging.Handler):
 
 def configure() -> None:
     """Give the lines of this process time, level and logger; the environment says the least level. Never raises."""
-    if any(isinstance(each, _ToStandardError) for each in _package.handlers):
+    if any(isinstance(each, _StandardErrorHandler) for each in _package.handlers):
         return
-    _package.addHandler(_ToStandardError())
+    _package.addHandler(_StandardErrorHandler())
     level = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
     known = logging.getLevelNamesMapping()
     if level in known:

@@ -26,7 +26,7 @@ from kafka_sink.spark.row_schema import SchemaError
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9"}
 ROWS = StructType().add("value", "string")
 NO_SPARK: Any = None
-FRAME: Any = SimpleNamespace(schema=ROWS)
+FRAME: Any = SimpleNamespace(schema=ROWS, sparkSession=SimpleNamespace())
 
 
 class Topic(enum.StrEnum):
