@@ -105,7 +105,7 @@ def test_transactions_of_an_unknown_decision_are_not_aborted(
 
 
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-def test_batch_after_the_unknown_one_is_undecided_and_may_run_again(
+def test_batch_after_the_unknown_one_may_run_again(
     world: World, protocol: str, replace_coordinator: Callable[[], None]
 ) -> None:
     world.write_batch(protocol, 0, b"0")

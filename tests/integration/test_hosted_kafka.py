@@ -82,7 +82,10 @@ def plan(proxy: HostedProxy) -> object:
         client.close()
 
 
-@pytest.mark.behaviour("Exactly once", "Brokers without transactions are refused by a sentence that says what to do")
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed",
+    "Brokers without transactions are refused by a sentence that says what to do",
+)
 def test_exactly_once_on_event_hubs_is_refused_with_advice(cluster: EmbeddedCluster) -> None:
     with HostedProxy(servers(cluster, "PLAINTEXT")) as proxy:
         assert {each.status for each in findings(proxy, None).values()} <= {Status.OK, Status.WARNING}
@@ -96,7 +99,9 @@ def test_exactly_once_on_event_hubs_is_refused_with_advice(cluster: EmbeddedClus
     assert "upgrade" not in text and "3.3" not in text
 
 
-@pytest.mark.behaviour("Exactly once", "Brokers that do not offer DescribeConfigs are written to once")
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "Brokers that do not offer DescribeConfigs are written to once"
+)
 def test_exactly_once_needs_no_settings(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     with HostedProxy(servers(cluster, "PLAINTEXT"), WITHOUT_SETTINGS) as proxy:
         assert findings(proxy, ExactlyOnceTarget("sink", "t", None, False))["API versions"].status is Status.OK

@@ -576,7 +576,7 @@ def test_peer_that_closes_at_a_version_is_asked_an_older_one(
     assert world.network.requests("2")[0][0].api_version == expected
 
 
-def test_connection_lost_by_chance_at_api_versions_lowers_nothing(world: World) -> None:
+def test_connection_lost_by_chance_lowers_no_api_version(world: World) -> None:
     world.client.ready(ONE, world.now)
     world.poll()
     lose_at_api_versions(world, CAUSES_OF_PEERS[1])

@@ -114,9 +114,7 @@ checkpoint_files._opened = lambda location: (fs.LocalFileSystem(), location.remo
 @pytest.mark.behaviour(
     "Exactly once: the same batch number with other rows", "A store's client that ends its process ends no other one"
 )
-def test_checkpoint_in_azures_store_is_read_in_a_process_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_checkpoint_in_azures_store_is_read_in_own_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     az, asked = tmp_path / "az", tmp_path / "asked"
     az.write_text(f"#!/bin/sh\n: > {asked}\n")
     az.chmod(0o755)
@@ -134,7 +132,7 @@ def test_checkpoint_in_azures_store_is_read_in_a_process_of_its_own(
     assert checkpoint_process.read_in_own_process(location, 3, 60, program=READS) == expected
 
 
-def test_store_of_azure_is_left_alone_after_its_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azures_store_is_left_alone_after_its_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int | None]] = []
 
     def ended(location: str, version: int | None, timeout_s: float) -> PlannedOffsets:
