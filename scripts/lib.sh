@@ -161,8 +161,9 @@ has_pyspark() {
 sys.exit(importlib.util.find_spec("pyspark") is None)'
 }
 
-# ensure_venv [EXTRA…]: create an environment in .venv with this checkout and the named extras of setup.cfg. A second
-# call finds the stamps of the first and installs nothing. Exports the variables with which Spark finds the environment.
+# ensure_venv [EXTRA…]: create an environment in .venv with this checkout, PySpark and the named extras of setup.cfg. A
+# second call finds the stamps of the first and installs nothing. Exports the variables with which Spark finds the
+# environment.
 ensure_venv() {
     local stamp extra missing="" named
     venv_is_sound || make_venv
@@ -175,11 +176,12 @@ ensure_venv() {
     if [ -n "$missing" ]; then
         named=${missing#core}
         named=${named#,}
-        say "installing kafkalite${named:+[$named]} into ${VENV#"$ROOT/"} (the first time, this downloads PySpark: some minutes) …"
+        named="spark${named:+,$named}"
+        say "installing kafkalite[$named] into ${VENV#"$ROOT/"} (the first time, this downloads PySpark: some minutes) …"
         mkdir -p "$WORK"
         # Compiling all modules of all packages takes longer than installing them; Python compiles what it imports.
         (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-compile --no-input --disable-pip-version-check --use-pep517 \
-            -e ".${named:+[$named]}" ${spark_requirements[@]+"${spark_requirements[@]}"}) </dev/null >"$WORK/pip.log" 2>&1 || {
+            -e ".[$named]" ${spark_requirements[@]+"${spark_requirements[@]}"}) </dev/null >"$WORK/pip.log" 2>&1 || {
             tail -n 20 "$WORK/pip.log" >&2
             die "could not install the packages; complete log: $WORK/pip.log"
         }

@@ -1,4 +1,5 @@
-"""The oldest versions of other packages that kafkalite works with, and the error that names one that is too old.
+"""The oldest versions of other packages that kafkalite works with, and the error that names one that is too old or
+missing.
 
 Called once in each process, when the module that needs the package is imported, so it compares and imports nothing.
 """
@@ -6,6 +7,7 @@ Called once in each process, when the module that needs the package is imported,
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
 from kafka_sink.common.errors import KafkaError
@@ -13,11 +15,14 @@ from kafka_sink.common.errors import KafkaError
 #: What each package, by the name to install it, must at least be.
 OLDEST: Final = {"pyspark": "3.5", "pyarrow": "19.0", "numpy": "1.23"}
 
+#: How each package that kafkalite does not bring is installed.
+_EXTRAS: Final = {"pyspark": "spark"}
+
 _LEADING_NUMBERS: Final = re.compile(r"\d+(\.\d+)*")
 
 
 class RequirementError(KafkaError, ImportError):
-    """A package that is needed is too old."""
+    """A package that is needed is too old, or missing."""
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -36,4 +41,16 @@ def require(package: str, found: str) -> None:
         raise RequirementError(
             f"kafkalite needs {package} {oldest} or later, but this Python has {package} {found}: "
             f"pip install '{package}>={oldest}' for the driver and every executor"
+        )
+
+
+def require_installed(package: str, *, is_there: bool) -> None:
+    """Check that *package*, which kafkalite does not bring, *is_there*.
+
+    :raises RequirementError: if it is not; the text says how to install it.
+    """
+    if not is_there:
+        raise RequirementError(
+            f"kafkalite writes from Spark with the package {package}, which this Python ({sys.executable}) does not "
+            f"have: run the program with the Python of your Spark, or pip install 'kafkalite[{_EXTRAS[package]}]'"
         )

@@ -2,3 +2,9 @@
 
 It owns what happens in Spark's processes, on the threads that Spark gives. No other package imports pyspark.
 """
+
+from importlib.util import find_spec
+
+from kafka_sink.common.requirements import require_installed
+
+require_installed("pyspark", is_there=find_spec("pyspark") is not None)

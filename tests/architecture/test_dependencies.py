@@ -68,10 +68,10 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("avro", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
-        ("pyspark_kafkalite", ()),
-        ("scripts", ()),
-        ("spark_jobs", ("demo",)),
+        ("kafka_sink", ("spark", "avro", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
+        ("pyspark_kafkalite", ("spark",)),
+        ("scripts", ("spark",)),
+        ("spark_jobs", ("spark", "demo")),
         ("tests", ("test", "kerberos")),
     ],
 )
@@ -81,7 +81,7 @@ def test_every_imported_package_is_named_in_setup_cfg(folder: str, extras: tuple
 
 
 def test_benchmarks_need_no_package_of_the_tests() -> None:
-    allowed = named("bench")
+    allowed = named("spark", "bench")
     found = [
         (file, package)
         for file, package in imported("tests/bench")
@@ -100,4 +100,4 @@ def test_environment_for_clusters_has_what_setup_cfg_requires() -> None:
     lines = parser["options"]["install_requires"].split() + parser["options.extras_require"]["test"].split()
     packed = re.findall(r'"(\S+[<>=]\S+)"', (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8"))
     assert set(packed) <= set(lines)
-    assert names("\n".join(packed)) == (named() - {"pyspark"}) | {"venv-pack"}
+    assert names("\n".join(packed)) == named() | {"venv-pack"}

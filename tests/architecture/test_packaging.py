@@ -6,6 +6,8 @@ import configparser
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kafka_sink", "pyspark_kafkalite")
 
@@ -27,9 +29,12 @@ def test_every_package_is_found() -> None:
     ]
 
 
-def test_install_requires_what_pyspark_arrow_functions_need() -> None:
+@pytest.mark.behaviour("Package", "pip never lays a PySpark over the one that a hosted Spark brings")
+def test_pyspark_is_an_extra_and_what_its_arrow_functions_need_is_not() -> None:
     required = {re.split(r"[<>=]", line, maxsplit=1)[0] for line in setup_cfg()["options"]["install_requires"].split()}
-    assert {"pyspark", "pyarrow", "pandas"} <= required
+    assert {"pyarrow", "pandas"} <= required
+    assert "pyspark" not in required
+    assert setup_cfg()["options.extras_require"]["spark"].split() == ["pyspark>=3.5,<5"]
 
 
 def test_only_the_tested_system_is_named() -> None:

@@ -122,6 +122,6 @@ def test_wheel_and_sdist_work_in_empty_environments(kind: str, tmp_path: Path) -
     printed = subprocess.run(script, check=True, capture_output=True, text=True, timeout=1200).stdout
     (distribution,) = (line for line in printed.split() if line.endswith(".whl" if kind == "wheel" else ".tar.gz"))
     environment = Environment(tmp_path / "environment", linked=False)
-    environment.install(distribution, "pytest", "mypy")
+    environment.install(f"{distribution}[spark]", "pytest", "mypy")
     try_installed(environment, tmp_path / "theirs")
     check_types(environment, tmp_path / "theirs")

@@ -24,6 +24,13 @@ pyspark.__version__ = "3.5.9"
 sys.modules["pyspark.sql.datasource"] = None
 """
 
+WITHOUT_SPARK = """
+from importlib.machinery import PathFinder
+
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *where: None if name.partition(".")[0] == "pyspark" else found(name, *where)
+"""
+
 SPARK_4_0 = """
 import pyspark.sql.datasource
 pyspark.__version__ = "4.0.5"
@@ -79,6 +86,26 @@ def test_module_that_spark_imports_warns_of_old_versions(too_old: str) -> None:
     assert printed.startswith("False ")
     assert " needs " in printed
     assert " or later, but this is Py" in printed
+
+
+@pytest.mark.behaviour("Versions", "Without PySpark, what needs it says in one sentence how to get it")
+@pytest.mark.parametrize(
+    "needs_it", ["kafka_sink.write", "kafka_sink.register(None)", "kafka_sink.check", "import kafka_sink.spark.peek"]
+)
+def test_missing_pyspark_is_named(needs_it: str) -> None:
+    text = error_of(WITHOUT_SPARK, "import kafka_sink", needs_it)
+    assert text.startswith(
+        "RequirementError: kafkalite writes from Spark with the package pyspark, which this Python ("
+    )
+    assert "pip install 'kafkalite[spark]'" in text
+    assert len(text.splitlines()) == 1
+
+
+def test_producer_broker_and_commands_need_no_pyspark() -> None:
+    names = "kafka_sink.KafkaProducer, kafka_sink.EmbeddedCluster"
+    commands = "main.run(['check', '--help']) == main.run(['broker', '--help']) == 0"
+    printed = run(WITHOUT_SPARK, "import kafka_sink", "from kafka_sink.cli import main", f"print({names}, {commands})")
+    assert printed.endswith("True")
 
 
 @pytest.mark.behaviour("Versions", "A stream of Spark 4.0 receives Arrow batches")
