@@ -40,7 +40,8 @@ def require(package: str, found: str) -> None:
     if parse_version(found) < parse_version(oldest):
         raise RequirementError(
             f"kafkalite needs {package} {oldest} or later, but this Python has {package} {found}: "
-            f"pip install '{package}>={oldest}' for the driver and every executor"
+            f"pip install '{package}>={oldest}' for the driver and every executor; where a hosted Spark pins it, "
+            "choose a runtime that has it (docs/versions.md, Hosted Sparks, which says when to install with --no-deps)"
         )
 
 
