@@ -152,7 +152,7 @@ def test_partition_out_of_range(
 def test_record_too_large(spark: SparkSession, cluster: Any, new_topic: NewTopic) -> None:
     df = spark.range(3).select(f.repeat(f.lit("x"), 2_000_000).alias("value")).coalesce(1)
     text = message_of(df, topic=new_topic(), kafka__bootstrap__servers=cluster.bootstrap_servers)
-    assert "more than kafka.max.request.size (1048576 bytes)" in text
+    assert "more than max.message.bytes of the topic (1048588 bytes)" in text
     assert "row 0 of this task" in text
 
 
@@ -163,7 +163,7 @@ GUILTY = "id = 10003"
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ([f"if({GUILTY}, repeat('x', 2000000), 'v') as value"], "needs up to"),
+        ([f"if({GUILTY}, repeat('x', 2000000), 'v') as value"], "more than max.message.bytes of the topic"),
         (["'v' as value", f"timestamp_millis(if({GUILTY}, -1000, 1000)) as timestamp"], "has the timestamp -1000"),
         (["'v' as value", f"if({GUILTY}, 99, 0) as partition"], "names partition 99"),
         pytest.param(["'v' as value", f"if({GUILTY}, -7, 0) as partition"], "has partition -7", marks=only_long),

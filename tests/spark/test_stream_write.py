@@ -443,7 +443,7 @@ def test_an_atomic_write_whose_task_fails_leaves_nothing(query: Query) -> None:
         f.when(f.col("id") < 99, f.col("id").cast("string")).otherwise(f.lit("x" * 3_000_000)).alias("value")
     )
     with pytest.raises(
-        UnwritableRowsError, match=r"batch 0 was not committed: row 62 of this task .*max\.request\.size"
+        UnwritableRowsError, match=r"batch 0 was not committed: row 62 of this task .*max\.message\.bytes"
     ):
         write(frame, options=query.options, app_id=query.topic, version=0)
     assert query.found() == Counter()
