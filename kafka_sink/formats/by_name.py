@@ -5,6 +5,7 @@ Called on the driver, which checks a column by creating its encoder, and in the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
@@ -25,6 +26,13 @@ class Format(Protocol):
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         """*column* by the schema for rows of the type *kind*.
+
+        :raises FormatError: if a type has no counterpart; the text names the column.
+        """
+
+    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
+        """*column* by the schema that a registry gets for rows of the type *kind*, and by those that it got in earlier
+        versions of this package, which topics may be written by.
 
         :raises FormatError: if a type has no counterpart; the text names the column.
         """

@@ -69,17 +69,38 @@ class RegistrySteps:
         except RegistryError as error:
             return Finding(_SUBJECT, subject.name, Status.FAILED, *split_advice(str(error)))
         found = f"{kind}, the latest schema has the id {latest.schema_id}"
-        if subject.schema is None:
+        if config.use_latest or (subject.schema is None and not subject.is_derived):
             return Finding(_SUBJECT, subject.name, Status.OK, found)
-        if reasons := client.incompatibilities(subject.name, subject.schema, kind):
+        if subject.schema is None:
+            return Finding(
+                _SUBJECT,
+                subject.name,
+                Status.WARNING,
+                f"{found}; it was not compared with the schema that is derived from the column",
+                "name the columns: kafka_sink.check(spark, options, schema=df.schema)",
+            )
+        return self._compared(subject, subject.schema, f"{found}; the {_origin(subject)} schema")
+
+    def _compared(self, subject: SubjectTarget, schema: str, found: str) -> Finding:
+        client, config = known(self._client, _REGISTRY), known(self._config, _REGISTRY)
+        kind = subject.kind or AVRO
+        for each in (schema, *subject.earlier):
+            schema_id = client.find(subject.name, each, kind)
+            if schema_id is not None:
+                return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible: it has the id {schema_id}")
+        if not config.auto_register:
+            what_to_do = "register it, or set auto.register.schemas=true"
+            return Finding(_SUBJECT, subject.name, Status.FAILED, f"{found} is no version of it", what_to_do)
+        if reasons := client.incompatibilities(subject.name, schema, kind):
+            changed = f"{subject.column}.schema" if not subject.is_derived else f"the column {subject.column}"
             return Finding(
                 _SUBJECT,
                 subject.name,
                 Status.FAILED,
-                f"{found}; the given schema is not compatible: {'; '.join(reasons)}",
-                f"change {subject.column}.schema, or the subject's compatibility",
+                f"{found} is not compatible: {'; '.join(reasons)}",
+                f"change {changed}, or the subject's compatibility (docs/changing-a-schema.md)",
             )
-        return Finding(_SUBJECT, subject.name, Status.OK, f"{found}; the given schema is compatible")
+        return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible")
 
 
 def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[Finding]:
@@ -102,6 +123,10 @@ def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[F
             )
         )
     return findings
+
+
+def _origin(subject: SubjectTarget) -> str:
+    return "derived" if subject.is_derived else "given"
 
 
 def is_loopback(host: str) -> bool:

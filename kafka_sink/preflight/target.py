@@ -35,13 +35,18 @@ class NewTopicTarget:
 
 @dataclass(frozen=True)
 class SubjectTarget:
-    """The subject of the schemas of *column* (``key`` or ``value``), of the type *kind* as registries name it; *schema*
-    is a given one."""
+    """The subject of the schemas of *column* (``key`` or ``value``), of the type *kind* as registries name it.
+
+    *schema* is the one that is written by, if it is known; *is_derived* from the column, or given. *earlier* are others
+    that it gives way to if one of them is a version already.
+    """
 
     name: str
     column: str
     kind: str | None = None
     schema: str | None = None
+    is_derived: bool = False
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

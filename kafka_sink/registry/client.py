@@ -28,7 +28,13 @@ from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndp
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.trust.tls_context import TlsContexts
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
-from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError, UnusableSchemaError
+from kafka_sink.registry.errors import (
+    IncompatibleSchemaError,
+    RegistryDeniedError,
+    RegistryError,
+    SchemaNotFoundError,
+    UnusableSchemaError,
+)
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 #: The type of a schema that a registry assumes.
@@ -96,6 +102,17 @@ class RegistryClient:
         :raises RegistryError: if the registry cannot be reached.
         """
         return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema, kind))
+
+    def find(self, subject: str, schema: str, kind: str = AVRO) -> int | None:
+        """The id of *schema*, of the type *kind*, if it is a version of *subject*; None if it is not, or if the
+        credentials do not allow the question.
+
+        :raises RegistryError: if the registry cannot be reached.
+        """
+        try:
+            return self.id_of(subject, schema, kind)
+        except (SchemaNotFoundError, RegistryDeniedError):
+            return None
 
     def latest(self, subject: str, kind: str = AVRO) -> RegisteredSchema:
         """The latest version of *subject*, which must be of the type *kind*.
@@ -262,7 +279,7 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     if answer.status == 404:
         raise SchemaNotFoundError(_refusal(answer))
     if answer.status in (401, 403):
-        raise RegistryError(
+        raise RegistryDeniedError(
             f"{server.shown} refuses the credentials ({_refusal(answer)}); check basic.auth.user.info or "
             "bearer.auth.token, and what they may do"
         )

@@ -116,6 +116,10 @@ class RegistryConfig:
         validator=_ONE_OF_STRATEGIES,
     )
 
+    def strategy(self, column: str) -> str:
+        """The strategy that names the subject of *column* (``key`` or ``value``)."""
+        return self.key_strategy if column == "key" else self.value_strategy
+
     def check(self) -> None:
         """:raises ConfigError: if options contradict each other."""
         if not self.urls:

@@ -9,6 +9,10 @@ class RegistryError(KafkaError):
     """The registry refused a request, answered with something else, or could not be reached."""
 
 
+class RegistryDeniedError(RegistryError):
+    """The registry refused the credentials, or they do not allow the request."""
+
+
 class IncompatibleSchemaError(RegistryError):
     """The registry refused a schema because it is not compatible with an earlier one of its subject."""
 

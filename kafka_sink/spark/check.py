@@ -14,22 +14,26 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
 from kafka_sink.preflight.steps import split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.driver.column_formats import registered_schema
+from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
+from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
+from kafka_sink.spark.row_schema import SchemaError, check_schema
 from kafka_sink.spark.task.worker_process import worker_process
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 _DRIVER = "driver"
 _EXECUTOR = "executor"
@@ -41,7 +45,13 @@ _COLUMNS = tuple(field.name for field in fields(Finding))
 _OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
 
 
-def check(spark: SparkSession, options: Mapping[str, OptionValue], *, topics: Sequence[str] = ()) -> CheckReport:
+def check(
+    spark: SparkSession,
+    options: Mapping[str, OptionValue],
+    *,
+    topics: Sequence[str] = (),
+    schema: StructType | None = None,
+) -> CheckReport:
     """Check that a write with these *options* could succeed, and return the findings as a table.
 
     The driver and one executor each try the bootstrap servers and the address of every broker; the driver also looks up
@@ -52,12 +62,17 @@ def check(spark: SparkSession, options: Mapping[str, OptionValue], *, topics: Se
     :param options: the options of ``format("kafkalite")``; for exactly once with ``txnAppId`` or
         ``transactionalIdPrefix``.
     :param topics: further topics, for a DataFrame with a topic column.
+    :param schema: the columns of the rows, ``df.schema``; without it neither they are checked, nor the schemas that are
+        derived from them.
     """
     try:
         parsed = _parse(options)
-        target = _target(parsed, topics)
+        if schema is not None:
+            check_schema(schema, parsed)
+        target = _target(parsed, topics, schema)
     except ConfigError as error:
-        return CheckReport([Finding("options", "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
+        step = "columns" if isinstance(error, SchemaError | FormatError) else "options"
+        return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
     found = replace(look_up(spark), place=_DRIVER)
     return CheckReport([*check_all(target, _DRIVER), found, *_from_executor(spark, parsed, target)])
 
@@ -70,7 +85,7 @@ def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
     return parse_options(given, is_stream=not _OF_STREAMS.isdisjoint(given))
 
 
-def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
+def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | None) -> CheckTarget:
     once = options.exactly_once
     own = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
     return CheckTarget(
@@ -81,26 +96,27 @@ def _target(options: SinkOptions, topics: Sequence[str]) -> CheckTarget:
         ()
         if options.topic_partitions is None
         else tuple(NewTopicTarget(topic, options.topic_partitions, options.topic_replication_factor) for topic in own),
-        _registry(options),
+        _registry(options, schema),
     )
 
 
-def _registry(options: SinkOptions) -> RegistryTarget | None:
-    """The registry of these options, with the subjects that are known without the columns: those of a topic."""
+def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget | None:
+    """The registry of these options, with the subjects that are known: without the columns those of a topic."""
     config, _ = registry_configs(options.registry_properties)
     if not config.urls:
         return None
-    strategies = {"key": config.key_strategy, "value": config.value_strategy}
-    subjects = [
-        SubjectTarget(
-            subject_name(strategies[each.column], each.column, options.topic, None),
-            each.column,
-            each.name.upper(),
-            None if each.schema is None else registered_schema(each),
-        )
-        for each in options.wanted_formats
-        if options.topic is not None and strategies[each.column] == SubjectNameStrategy.TOPIC
-    ]
+    subjects = []
+    for wanted in options.wanted_formats:
+        forms = [] if schema is None or config.use_latest else forms_to_register(wanted, schema)
+        if forms:
+            named = [subject_of(form, config, options.topic) for form in forms]
+            texts = [text for _, text in named]
+            subject = SubjectTarget(named[0][0], wanted.column, wanted.name.upper(), texts[0])
+            subjects.append(replace(subject, is_derived=wanted.schema is None, earlier=tuple(texts[1:])))
+        elif options.topic is not None and config.strategy(wanted.column) == SubjectNameStrategy.TOPIC:
+            given = None if wanted.schema is None else registered_schema(wanted)
+            name = subject_name(SubjectNameStrategy.TOPIC, wanted.column, options.topic, None)
+            subjects.append(SubjectTarget(name, wanted.column, wanted.name.upper(), given, wanted.schema is None))
     return RegistryTarget(options.registry_properties, tuple(subjects))
 
 

@@ -58,6 +58,14 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
     ):
         (_, each) = findings(own, replace(VALUE, schema=schema))
         assert (each.status, text in each.found) == (status, True), each
+    (_, unknown) = findings(own, replace(VALUE, is_derived=True))
+    assert (unknown.status, "not compared with the schema that is derived" in unknown.found) == (Status.WARNING, True)
+    (_, grown) = findings(own, replace(VALUE, schema=OTHER, is_derived=True))
+    assert (grown.status, grown.what_to_do.partition(",")[0]) == (Status.FAILED, "change the column value")
+    (_, kept) = findings(own, replace(VALUE, schema=OTHER, is_derived=True, earlier=(SCHEMA,)))
+    assert (kept.status, "the derived schema is compatible: it has the id 1" in kept.found) == (Status.OK, True)
+    (_, foreign) = findings({**own, "auto.register.schemas": "false"}, replace(VALUE, schema=OTHER))
+    assert (foreign.status, "the given schema is no version of it" in foreign.found) == (Status.FAILED, True)
     (_, wrong) = findings(own, replace(VALUE, kind="JSON"))
     assert (wrong.status, "is 'AVRO', expected JSON" in wrong.found) == (Status.FAILED, True)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
+import kafka_sink
 from kafka_sink import check
 from kafka_sink.preflight.findings import CheckReport, Status
 from kafka_sink.spark.format_lookup import STEP
@@ -49,6 +51,25 @@ def test_registry_is_asked_by_the_driver_alone(
     assert report.is_ok, report
     found = [(each.place, each.subject) for each in report.findings if each.step in ("schema registry", "subject")]
     assert found == [("driver", registry.url), ("driver", f"{topic}-value")]
+
+
+@pytest.mark.behaviour("kafkalite check", "The schemas that are derived from columns are compared with the registry's")
+def test_derived_schemas_are_compared(spark: SparkSession, cluster: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic()
+    rows = spark.range(1).select(f.struct(f.col("id")).alias("value"))
+    grown = rows.select(f.struct("value.id", f.lit(1).alias("amount")).alias("value"))
+    nullable = rows.select(f.struct("value.id", f.nullif(f.lit(1), f.lit(None)).alias("amount")).alias("value"))
+    with EmbeddedRegistry() as registry:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "value.format": "avro"}
+        options["schema.registry.url"] = registry.url
+        kafka_sink.write(rows, options)
+        reports = [check(spark, options, schema=each) for each in (None, rows.schema, grown.schema, nullable.schema)]
+        kafka_sink.write(nullable, options)
+    found = [each for report in reports for each in report.findings if each.step == "subject"]
+    assert [each.status for each in found] == [Status.WARNING, Status.OK, Status.FAILED, Status.OK]
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE: the field 'amount'" in found[2].found
+    (columns,) = check(spark, options, schema=spark.range(1).schema).findings
+    assert (columns.step, "required column 'value' not found" in columns.found) == ("columns", True)
 
 
 def test_both_places_say_what_is_wrong(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ class AvroFormat:
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, AVRO, derive_schema(kind, column))
+
+    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
+        forms = (ColumnFormat(column, AVRO, derive_schema(kind, column, has_defaults=True)), self.derived(kind, column))
+        return forms if forms[0] != forms[1] else forms[:1]
 
     def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         return ColumnFormat(column, AVRO, schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ class JsonFormat:
         from kafka_sink.formats.json.derived import derive_schema
 
         return ColumnFormat(column, JSON, derive_schema(kind, column))
+
+    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
+        return (self.derived(kind, column),)
 
     def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         from kafka_sink.formats.json.compatibility import check_rows

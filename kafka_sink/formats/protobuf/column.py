@@ -5,6 +5,7 @@ Source: https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ class ProtobufFormat:
 
         derived = derive_schema(kind, column)
         return ColumnFormat(column, PROTOBUF, derived.text, messages=derived.schema)
+
+    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
+        return (self.derived(kind, column),)
 
     def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         from kafka_sink.formats.protobuf.parsing import parse_schema

@@ -6,6 +6,7 @@ that do not fit are refused here. It never reads a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,21 +47,44 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
 
     column, name = wanted.column, wanted.name
     latest = None if registry is None else registry.latest(column, name)
+    forms: Sequence[ColumnFormat]
     if latest is not None:
-        ready = format_of(name).given(latest.schema, kind, column, wanted.message)
-    elif wanted.schema is not None:
-        ready = format_of(name).given(schema_text(wanted), kind, column, wanted.message)
+        forms = [format_of(name).given(latest.schema, kind, column, wanted.message)]
     elif name == JSON and registry is None:
         # JSON needs no schema to be written or read.
-        ready = ColumnFormat(column, name, "")
+        forms = [ColumnFormat(column, name, "")]
     else:
-        ready = format_of(name).derived(kind, column)
+        forms = _forms(wanted, kind, is_registered=registry is not None)
     # Refuses what the tasks could not write.
-    format_of(name).encoder(ready, kind)
+    format_of(name).encoder(forms[0], kind)
     if registry is None:
-        return ready
-    schema_id = registry.id_of(ready) if latest is None else latest.schema_id
+        return forms[0]
+    ready, schema_id = registry.registered(forms) if latest is None else (forms[0], latest.schema_id)
     return replace(ready, prefix=wire_header(schema_id) + _position(ready))
+
+
+def _forms(wanted: WantedFormat, kind: pa.DataType, *, is_registered: bool) -> Sequence[ColumnFormat]:
+    """*wanted* by its given schema, or by those that are derived for rows of the type *kind*."""
+    from kafka_sink.formats.by_name import format_of
+
+    form = format_of(wanted.name)
+    if wanted.schema is not None:
+        return [form.given(schema_text(wanted), kind, wanted.column, wanted.message)]
+    return form.registrable(kind, wanted.column) if is_registered else [form.derived(kind, wanted.column)]
+
+
+def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[ColumnFormat]:
+    """The forms of a column of *schema*, the one first whose schema a registry would get
+    (:meth:`~kafka_sink.formats.by_name.Format.registrable`).
+
+    :raises ConfigError: as :func:`formats_of` does.
+    """
+    from kafka_sink.formats.by_name import format_of
+
+    kind = _arrow_type(schema[wanted.column].dataType, wanted.column)
+    forms = _forms(wanted, kind, is_registered=True)
+    format_of(wanted.name).encoder(forms[0], kind)
+    return forms
 
 
 def _position(form: ColumnFormat) -> bytes:

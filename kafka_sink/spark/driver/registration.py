@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ class Registration:
         """
         if not self.config.use_latest:
             return None
-        subject = subject_name(self._strategy(column), column, self.topic, None)
+        subject = subject_name(self.config.strategy(column), column, self.topic, None)
         if subject not in self._latest:
             try:
                 self._latest[subject] = self.client.latest(subject, form.upper())
@@ -60,17 +60,27 @@ class Registration:
         :raises RegistryError: if the registry refuses it, does not know it, or cannot be reached; the text names the
             column.
         """
-        # Only writes with a registry load the formats here.
-        from kafka_sink.formats.by_name import format_of
-
-        record, schema = format_of(form.name).record_name(form), format_of(form.name).registered_schema(form)
-        subject = subject_name(self._strategy(form.column), form.column, self.topic, record)
+        subject, schema = subject_of(form, self.config, self.topic)
         if (subject, schema) not in self._ids:
             self._ids[subject, schema] = self._ask(form, schema, subject)
         return self._ids[subject, schema]
 
-    def _strategy(self, column: str) -> str:
-        return self.config.key_strategy if column == "key" else self.config.value_strategy
+    def registered(self, forms: Sequence[ColumnFormat]) -> tuple[ColumnFormat, int]:
+        """The form among those of :meth:`Format.registrable` that a column is written in, and the id of its schema: an
+        earlier one where it is a version of the subject, so that a topic gets no new schema; else the first.
+
+        :raises RegistryError: as :meth:`id_of` does.
+        """
+        keys = [subject_of(form, self.config, self.topic) for form in forms]
+        for form, key in zip(forms, keys, strict=True):
+            if key in self._ids:
+                return form, self._ids[key]
+        for form, key in list(zip(forms, keys, strict=True))[1:]:
+            found = self.client.find(*key, form.name.upper())
+            if found is not None:
+                self._ids[key] = found
+                return form, found
+        return forms[0], self.id_of(forms[0])
 
     def _ask(self, form: ColumnFormat, schema: str, subject: str) -> int:
         column, kind = form.column, form.name.upper()
@@ -81,7 +91,7 @@ class Registration:
         except IncompatibleSchemaError as error:
             raise IncompatibleSchemaError(
                 f"column '{_column_of(str(error), form)}': the registry refuses the schema of subject "
-                f"{subject} ({error}); change the column, or the subject's compatibility"
+                f"{subject} ({error}); {_remedy(str(error), column)}"
             ) from None
         except SchemaNotFoundError as error:
             if self.config.auto_register:
@@ -93,6 +103,34 @@ class Registration:
                 f"column '{column}': its schema is no version of subject {subject} ({error}); register it, or set "
                 f"auto.register.schemas=true. The schema is {schema:.500}"
             ) from None
+
+
+def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) -> tuple[str, str]:
+    """The subject of the column's schema, and the schema as a registry gets it.
+
+    :raises ConfigError: if the subject has no name; the text names the option.
+    """
+    # Only writes with a registry load the formats here.
+    from kafka_sink.formats.by_name import format_of
+
+    record, schema = format_of(form.name).record_name(form), format_of(form.name).registered_schema(form)
+    return subject_name(config.strategy(form.column), form.column, topic, record), schema
+
+
+def _remedy(refusal: str, column: str) -> str:
+    """What to do about a registry's *refusal* of the schema of *column*."""
+    if "READER_FIELD_MISSING_DEFAULT_VALUE" in refusal:
+        own = (
+            "a new column has to be nullable, which nullif(column, lit(None)) makes it, or needs a schema with a "
+            f"default for it (option {column}.schema)"
+        )
+    elif "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL" in refusal:
+        own = "keep the column, with nulls in it: lit(None).cast(…)"
+    elif "REQUIRED_ATTRIBUTE_ADDED" in refusal:
+        own = "the column has to be nullable, which nullif(column, lit(None)) makes it"
+    else:
+        own = "change the column"
+    return f"{own}; or change the subject's compatibility, or write to another topic (docs/changing-a-schema.md)"
 
 
 #: By the registry's options and the topic.
