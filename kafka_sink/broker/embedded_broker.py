@@ -68,8 +68,13 @@ class EmbeddedCluster:
         filesystem: FileSystem | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Does not start anything. :raises ConfigError: if the configuration contradicts itself."""
+        """Does not start anything.
+
+        :raises ConfigError: if an argument is no number, or the configuration contradicts itself.
+        """
         config = config or BrokerConfig()
+        _check_number("nodes", nodes)
+        _check_number("port", port)
         if num_partitions is not None:
             config = replace(config, num_partitions=num_partitions)
         if auto_create_topics is not None:
@@ -284,6 +289,11 @@ def _tell_of_others(started: str) -> None:
             others,
             started,
         )
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{name} must be a whole number, got {value!r:.50} ({type(value).__name__})")
 
 
 def _refuse_taken_ports(listeners: Sequence[EndPoint], nodes: int) -> None:

@@ -16,6 +16,9 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructT
 
 from kafka_sink.formats.errors import FormatError
 
+#: Of the path of a column so many characters are shown.
+_SHOWN: Final = 60
+
 # By name, because older versions of Spark do not have all of them.
 _SIMPLE: Final[Mapping[str, pa.DataType]] = {
     "NullType": pa.null(),
@@ -38,24 +41,37 @@ _SIMPLE: Final[Mapping[str, pa.DataType]] = {
 }
 
 
-def arrow_type(kind: DataType, path: str) -> pa.DataType:
-    """The type of column *path* in Arrow.
+#: Arrow reads batches whose types are within one another up to here (``kMaxNestingDepth`` of Arrow's C++ library).
+_MOST_LEVELS: Final = 64
+
+
+def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
+    """The type of column *path* in Arrow; *level* counts the types that it is within.
 
     :raises FormatError: if Spark cannot hand such a column to Python; the text names the field.
     """
+    if level > _MOST_LEVELS:
+        raise FormatError(
+            f"column '{path[:_SHOWN]}…' is nested more than {_MOST_LEVELS} levels deep, a map counting twice, and "
+            "Arrow reads no more; make it flatter, or write it as text: to_json(…)"
+        )
     simple = _SIMPLE.get(type(kind).__name__)
     if simple is not None:
         return simple
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", arrow_type(kind.elementType, f"{path}[]"), kind.containsNull))
+        items = arrow_type(kind.elementType, f"{path}[]", level + 1)
+        return pa.list_(pa.field("element", items, kind.containsNull))
     if isinstance(kind, MapType):
-        values = pa.field("value", arrow_type(kind.valueType, f"{path}{{}}"), kind.valueContainsNull)
-        return pa.map_(pa.field("key", arrow_type(kind.keyType, f"{path}{{key}}"), False), values)
+        values = pa.field("value", arrow_type(kind.valueType, f"{path}{{}}", level + 2), kind.valueContainsNull)
+        return pa.map_(pa.field("key", arrow_type(kind.keyType, f"{path}{{key}}", level + 2), False), values)
     if isinstance(kind, StructType):
         return pa.struct(
-            [pa.field(each.name, arrow_type(each.dataType, f"{path}.{each.name}"), each.nullable) for each in kind]
+            [
+                pa.field(each.name, arrow_type(each.dataType, f"{path}.{each.name}", level + 1), each.nullable)
+                for each in kind
+            ]
         )
     raise FormatError(
         f"column '{path}' is {kind.simpleString()}, for which formats have no counterpart; cast or drop it"

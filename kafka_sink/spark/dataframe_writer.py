@@ -51,6 +51,7 @@ from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
+from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
@@ -358,7 +359,7 @@ def _by_partition(df: DataFrame, options: TaskOptions) -> DataFrame:
     # Without the information that a column has no nulls: a row that is dropped only has nulls.
     payloads = {each.column for each in options.rows.formats}
     fields = [
-        StructField(item.name, BinaryType() if item.name in payloads else item.dataType)
+        StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
         for item in df.schema.fields
         if item.name != "partition"
     ]

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
     VarcharType,
@@ -31,6 +32,17 @@ class SchemaError(ConfigError):
 
 def _is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType | VarcharType | CharType)
+
+
+def of_rows(kind: DataType) -> DataType:
+    """*kind* as functions on rows may return it: text of a fixed or a largest length is text."""
+    if isinstance(kind, CharType | VarcharType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(of_rows(kind.elementType), kind.containsNull)
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, of_rows(each.dataType), each.nullable) for each in kind])
+    return kind
 
 
 def _is_bytes(kind: DataType) -> bool:

@@ -8,6 +8,7 @@ Source: https://docs.python.org/3/library/zoneinfo.html.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -21,6 +22,38 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.records.binary_column import Int64s
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+#: The short names of Java, which Spark takes and Python's database does not have (``java.time.ZoneId.SHORT_IDS`` of
+#: Java 17; EST, MST and HST are there as fixed offsets).
+_SHORT_NAMES: Final[Mapping[str, str]] = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "-05:00",
+    "HST": "-10:00",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "-07:00",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
 _DAY_S: Final = 86_400
 #: The calendar and the rules of zones repeat themselves after 400 years.
 _CYCLE_S: Final = 146_097 * _DAY_S
@@ -47,13 +80,14 @@ def known_zone(name: str, column: str) -> tzinfo:
     """
     if name in ("Z", "UTC"):
         return UTC
-    fixed = _FIXED.fullmatch(name)
+    known = _SHORT_NAMES.get(name, name)
+    fixed = _FIXED.fullmatch(known)
     try:
         if fixed:
             hours, minutes, seconds = (int(part or 0) for part in fixed.groups()[1:])
             offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
             return timezone(-offset if fixed[1] == "-" else offset)
-        return ZoneInfo(name)
+        return ZoneInfo(known)
     except (ValueError, OSError, LookupError):
         raise FormatError(
             f"column '{column}' has times in the session's time zone {name!r}, which Python does not know; set "

@@ -125,6 +125,16 @@ def test_types_without_counterpart_are_refused(kind: pa.DataType, message: str) 
         JsonEncoder(kind, "value")
 
 
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [("PST", b"-08:00"), ("IST", b"+05:30"), ("ACT", b"+09:30"), ("EST", b"-05:00"), ("CST", b"-06:00")],
+)
+def test_short_names_of_time_zones_are_those_of_java(name: str, offset: bytes) -> None:
+    moment = pa.array([0], pa.timestamp("us", name))
+    (text,) = JsonEncoder(moment.type, "value").encode(moment).to_pylist()
+    assert text.strip(b'"').endswith(offset)
+
+
 @pytest.mark.behaviour("JSON", "Rows that JSON cannot hold are refused, all of them at once, with the column")
 def test_rows_without_counterpart_are_all_refused() -> None:
     kind = pa.struct([("x", pa.list_(pa.float64()))])

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import base64
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, LongType, StructType, VarcharType
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import descriptors
+from kafka_sink.spark.arrow_types import arrow_type
 from kafka_sink.spark.driver.column_formats import registered_schema, schema_text
 from kafka_sink.spark.options import WantedFormat
+from kafka_sink.spark.row_schema import of_rows
 
 ORDERS = 'syntax = "proto3"; message Key {} message Order { Key key = 1; }'
 
@@ -39,3 +45,29 @@ def test_file_with_the_message_is_registered_of_a_descriptor_set(tmp_path: Path)
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"option value.schema: the file .*gone.proto cannot be read on the driver"):
         schema_text(protobuf(tmp_path / "gone.proto"))
+
+
+def nested(levels: int) -> DataType:
+    kind: DataType = LongType()
+    for _ in range(levels - 1):
+        kind = StructType().add("a", kind)
+    return kind
+
+
+def test_types_that_arrow_cannot_read_are_refused_before_any_task() -> None:
+    deepest = pa.record_batch([pa.nulls(1, arrow_type(nested(64), "value"))], names=["value"])
+    stream = BytesIO()
+    with pa.ipc.new_stream(stream, deepest.schema) as writer:
+        writer.write_batch(deepest)
+    stream.seek(0)
+    assert pa.ipc.open_stream(stream).read_all().num_rows == 1
+    for levels in (65, 2000):
+        with pytest.raises(FormatError, match=r"column 'value\.a.*…' is nested more than 64 levels deep"):
+            arrow_type(nested(levels), "value")
+
+
+def test_text_of_a_fixed_length_is_text_for_functions_on_rows() -> None:
+    """Spark lets no function return char or varchar."""
+    headers = ArrayType(StructType().add("key", VarcharType(9)).add("value", BinaryType()))
+    found = [of_rows(kind).simpleString() for kind in (CharType(5), headers, LongType())]
+    assert found == ["string", "array<struct<key:string,value:binary>>", "bigint"]
