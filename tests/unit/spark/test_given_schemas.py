@@ -54,7 +54,7 @@ def nested(levels: int) -> DataType:
     return kind
 
 
-def test_types_that_arrow_cannot_read_are_refused_before_any_task() -> None:
+def test_types_that_arrow_cannot_read_are_refused() -> None:
     deepest = pa.record_batch([pa.nulls(1, arrow_type(nested(64), "value"))], names=["value"])
     stream = BytesIO()
     with pa.ipc.new_stream(stream, deepest.schema) as writer:
