@@ -263,7 +263,6 @@ def test_files_of_the_broker_are_their_owners(exists: bool, tmp_path: Path) -> N
     assert (data.stat().st_mode & 0o077 == 0) != exists
 
 
-<<<<<<< HEAD
 def test_a_second_cluster_beside_a_forgotten_one_is_told_once() -> None:
     program = """
 from kafka_sink import EmbeddedCluster
@@ -281,7 +280,8 @@ for cluster in clusters:
     (line,) = done.stderr.splitlines()
     assert f"another EmbeddedCluster of this process still runs, at {done.stdout.strip()}, besides" in line
     assert "call stop() before a cell is run again" in line
-=======
+
+
 @pytest.mark.parametrize("wrong", [{"port": "9092"}, {"nodes": "3"}, {"nodes": True}, {"port": 1.5}])
 def test_arguments_that_are_no_numbers_are_refused(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
@@ -289,4 +289,3 @@ def test_arguments_that_are_no_numbers_are_refused(wrong: dict[str, Any]) -> Non
         ConfigError, match=rf"{name} must be a whole number, got .*{value}.* \({type(value).__name__}\)"
     ):
         EmbeddedCluster(**wrong)
->>>>>>> b2136f0 (Small things that people press: short names of time zones, char and varchar in atomic writes, deep nesting and EmbeddedCluster's arguments are said or taken)
