@@ -10,8 +10,10 @@ transaction.
 from __future__ import annotations
 
 import os
+import weakref
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -55,8 +57,18 @@ class _Over:
     at_ms: int
 
 
+@dataclass(slots=True)
+class _Ids:
+    """The ids of a sink. The last transactions of those that are *over* stay so, as only this process begins
+    transactions with them."""
+
+    used: dict[str, _Used] = field(default_factory=dict)
+    over: list[_Over] = field(default_factory=list)
+
+
 class WriterTransactions:
-    """The transactional ids of this process, for all sinks that it writes to."""
+    """The transactional ids of this process, for all sinks that it writes to. What it knows of an id, it knows from one
+    client: sinks of other clusters may have the same name."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -66,11 +78,8 @@ class WriterTransactions:
     def _forked(self) -> None:
         self._process = os.urandom(PROCESS_BYTES)
         self._numbers = 0
-        #: Sink → id → its last use.
-        self._used: dict[str, dict[str, _Used]] = {}
-        #: Sink → ids whose last transaction is known to be over. They stay so, as only this process begins transactions
-        #: with them.
-        self._over: dict[str, list[_Over]] = {}
+        #: By client and sink.
+        self._ids: weakref.WeakKeyDictionary[CoordinatorClient, defaultdict[str, _Ids]] = weakref.WeakKeyDictionary()
 
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """Begin a transaction for rows of *version*; it does not contain any rows yet.
@@ -78,10 +87,11 @@ class WriterTransactions:
         :raises ApiError: if the coordinator refused.
         :raises KafkaTimeoutError: if the answers of all attempts were lost.
         """
-        used = self._used.setdefault(plan.sink, {})
+        ids = self._ids.setdefault(client, defaultdict(_Ids))[plan.sink]
+        used = ids.used
         lost: DisconnectError | None = None
         for _ in range(_ATTEMPTS):
-            over = self._take_over(client, plan, used)
+            over = self._take_over(client, plan, ids)
             name = self._fresh(plan.sink) if over is None else over.name
             last = used.pop(name, None)
             try:
@@ -100,7 +110,9 @@ class WriterTransactions:
     def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:
         """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the
         id is not used again."""
-        self._used[sink][transaction.transactional_id].ends = ends
+        for sinks in self._ids.values():
+            if sink in sinks and transaction.transactional_id in sinks[sink].used:
+                sinks[sink].used[transaction.transactional_id].ends = ends
 
     def _fresh(self, sink: str) -> str:
         self._numbers += 1
@@ -116,7 +128,7 @@ class WriterTransactions:
         is_recent = self._clock.monotonic_ms() - over.at_ms <= _RECENT_MS
         return described.transaction if is_new and is_recent and described.timeout_ms == plan.tasks_timeout_ms else None
 
-    def _take_over(self, client: CoordinatorClient, plan: Plan, used: dict[str, _Used]) -> _Over | None:
+    def _take_over(self, client: CoordinatorClient, plan: Plan, ids: _Ids) -> _Over | None:
         """An id that was last used for a version before the one whose transactions are in the progress: no driver will
         end that transaction again. It is committed, and nothing of it is open in any partition.
 
@@ -126,7 +138,7 @@ class WriterTransactions:
         if plan.progress is None or not plan.progress.transactions:
             return None
         version = plan.progress.version
-        over = self._over.setdefault(plan.sink, [])
+        used, over = ids.used, ids.over
         if not any(used[each.name].version < version for each in over):
             known = {each.name for each in over}
             settled = [name for name, each in used.items() if each.version < version and name not in known]

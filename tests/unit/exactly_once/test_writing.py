@@ -22,7 +22,7 @@ ENDS = {TopicPartition("t", 0): 7}
 DECIDED = Progress(3, "query", TransactionVersion.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
 
 
-@dataclass
+@dataclass(eq=False)
 class Coordinators(ImmediateClient):
     """Know the last transaction of every id in *state*; give out the first epoch of a new one."""
 
@@ -65,6 +65,21 @@ class Coordinators(ImmediateClient):
     def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
         self.initialized.append(name)
         return Transaction(name, 1, 0)
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "Ids that one cluster knows are not used in another cluster")
+def test_sinks_of_one_name_in_two_clusters_have_ids_of_their_own() -> None:
+    ids, plan = (
+        WriterTransactions(),
+        Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1),
+    )
+    one, two = Coordinators("CompleteCommit"), Coordinators("CompleteCommit")
+    first = [written(ids, each, plan, 1).transactional_id for each in (one, two)]
+    assert len(set(first)) == 2
+    # Each cluster's own is used again there, the last one first.
+    assert [written(ids, each, plan, 3).transactional_id for each in (two, one)] == first[::-1]
+    assert not any(set(names) - {first[0]} for names in one.asked)
+    assert not any(set(names) - {first[1]} for names in two.asked)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A task whose ids are all lost names the broker and the reason")
