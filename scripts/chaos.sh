@@ -5,8 +5,9 @@
 #
 # The ways are writeStream, foreach_batch (atomic and parallel) and numbered batches. Every fault happens by itself, then
 # two at a time, for N minutes (60): brokers, driver, JVM and Python workers are killed and frozen; brokers are restarted
-# in turn; leaders move; the network is cut, slow, or loses answers; the driver stays away for longer than transactions
-# may stay open. With --cluster the tasks run on a standalone Spark cluster of two workers, whose executors and Python
+# in turn; leaders move; a broker is cut off from the other brokers, or from the controllers, in both directions or one,
+# while clients reach all of them; the network is cut, slow, or loses answers; the driver stays away for longer than
+# transactions may stay open. With --cluster the tasks run on a standalone Spark cluster of two workers, whose executors and Python
 # workers are killed and frozen. S repeats the choices of an earlier run, as far as time permits.
 #
 # At the end confluent-kafka reads what is committed, and a table is printed: fault × way, with the number of batches,

@@ -2,7 +2,7 @@
 # A real Apache Kafka for tests, benchmarks and comparisons: KRaft brokers on the loopback interface.
 #
 #   scripts/kafka.sh start [--version V] [--nodes N] [--port P] [--dir DIR] [--listener NAME:PORT[:FRONT] …]
-#                          [property=value …]
+#                          [--controllers PORT:FRONT] [property=value …]
 #   scripts/kafka.sh status [--dir DIR]
 #   scripts/kafka.sh stop [--dir DIR]
 #   scripts/kafka.sh stop-node N [--dir DIR]    stop one of several nodes, with a controlled shutdown
@@ -20,7 +20,8 @@
 # that `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version. start prints `bootstrap.servers=…` when
 # every node accepts requests. Node i listens on P+i-1 (--port 0: on free ports), and for every --listener on PORT+i-1,
 # where it advertises FRONT+i-1, the ports of a proxy, if FRONT is given; the NAME of a listener is its protocol: SSL,
-# SASL_PLAINTEXT or SASL_SSL. DIR (default .work/kafka/cluster) contains
+# SASL_PLAINTEXT or SASL_SSL. With --controllers node i's controller listens on PORT+i-1, and the nodes reach it at
+# FRONT+i-1, the ports of a proxy. DIR (default .work/kafka/cluster) contains
 # data and logs, and a later start reuses them. Every property=value is added to each node's server.properties. The jars
 # are downloaded once, into .work/kafka/libs (libs-V for versions other than the default); KAFKALITE_KAFKA_LIBS names a
 # folder that already contains them. Each jar must have its checksum in scripts/jars.sha256; versions that `versions` does
@@ -169,16 +170,16 @@ for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
         sys.exit(f"error: port {port} cannot be used ({failure}); --port 0 takes free ones.")' "$@"
 }
 
-write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS LISTENERS PROPERTY…
+write_properties() { # NODE NODES PORT CONTROLLER_PORT VOTERS LISTENERS ADVERTISED PROPERTY…
     local node=$1 nodes=$2 port=$3 controller_port=$4 voters=$5 replicas min_isr listener name own front
-    local further="" advertised="" protocols=""
+    local further="" advertised=$7 protocols=""
     for listener in $6; do
         IFS=: read -r name own front <<<"$listener"
         further="$further,$name://127.0.0.1:$((own + node - 1))"
         advertised="$advertised,$name://127.0.0.1:$((${front:-$own} + node - 1))"
         protocols="$protocols,$name:$name"
     done
-    shift 6
+    shift 7
     replicas=$((nodes < 3 ? nodes : 3))
     min_isr=$((nodes < 3 ? 1 : 2))
     cat <<PROPERTIES
@@ -211,8 +212,9 @@ show_failure() {
 }
 
 start() {
-    local nodes=1 port=9092 listeners="" properties=() node ports all controllers voters="" bootstrap="" pids="" cluster_id
-    local listener own taken=()
+    local nodes=1 port=9092 listeners="" properties=() node ports all controllers=() voters="" bootstrap="" pids=""
+    local cluster_id
+    local listener own taken=() controller_front="" advertised
     while [ $# -gt 0 ]; do
         case "$1" in
             --version) VERSION=$2 && shift 2 ;;
@@ -220,6 +222,10 @@ start() {
             --port) port=$2 && shift 2 ;;
             --dir) DIR=$2 && shift 2 ;;
             --listener) listeners="$listeners $2" && shift 2 ;;
+            --controllers)
+                [[ $2 =~ ^[0-9]+:[0-9]+$ ]] || refuse
+                controllers=("${2%:*}") controller_front=${2#*:} && shift 2
+                ;;
             *=*) properties+=("$1") && shift ;;
             *) refuse ;;
         esac
@@ -244,10 +250,12 @@ start() {
     done
     read -r -a all <<<"$(free_ports $((2 * nodes)) "${taken[@]}")"
     ports=("${all[@]:0:nodes}")
-    controllers=("${all[@]:nodes}")
+    if [ -z "$controller_front" ]; then controllers=("${all[@]:nodes}"); fi
     for ((node = 1; node <= nodes; node++)); do
         if [ "$port" != 0 ]; then ports[node - 1]=$((port + node - 1)); fi
-        voters="${voters:+$voters,}$node@127.0.0.1:${controllers[node - 1]}"
+        if [ -n "$controller_front" ]; then controllers[node - 1]=$((controllers[0] + node - 1)); fi
+        own=${controller_front:+$((controller_front + node - 1))}
+        voters="${voters:+$voters,}$node@127.0.0.1:${own:-${controllers[node - 1]}}"
         bootstrap="${bootstrap:+$bootstrap,}127.0.0.1:${ports[node - 1]}"
     done
     if [ ! -s "$DIR/cluster.id" ]; then
@@ -257,8 +265,14 @@ print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace
     cluster_id=$(cat "$DIR/cluster.id")
     for ((node = 1; node <= nodes; node++)); do
         mkdir -p "$DIR/node-$node"
+        advertised=""
+        # From 3.9 on a leader tells its own address (KIP-853); before, a broker must not advertise its controller.
+        case "$controller_front,$(full_version "$VERSION")" in
+            ,* | *,3.[0-8].*) ;;
+            *) advertised=",CONTROLLER://127.0.0.1:$((controller_front + node - 1))" ;;
+        esac
         write_properties "$node" "$nodes" "${ports[node - 1]}" "${controllers[node - 1]}" "$voters" "$listeners" \
-            ${properties[@]+"${properties[@]}"} >"$DIR/node-$node/server.properties"
+            "$advertised" ${properties[@]+"${properties[@]}"} >"$DIR/node-$node/server.properties"
         kafka_java warn kafka.tools.StorageTool format --ignore-formatted -t "$cluster_id" \
             -c "$DIR/node-$node/server.properties" >>"$DIR/node-$node/server.log" 2>&1 </dev/null || {
             show_failure

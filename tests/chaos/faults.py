@@ -12,6 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.nodes import Channel
 from tests.chaos.servers import Servers
 from tests.chaos.spark import Program, frozen, killed, some_of
 from tests.compat.kafka_cluster import NODES
@@ -99,6 +100,10 @@ def _all_brokers_frozen(world: World) -> Iterator[None]:
         for node in world.servers.whole:
             stack.enter_context(world.servers.frozen(node))
         yield
+
+
+def _apart(channel: Channel, *, one_way: bool) -> Callable[[World], AbstractContextManager[None]]:
+    return lambda world: world.servers.apart(world.node(), channel, one_way=one_way)
 
 
 # --- Spark -----------------------------------------------------------------------------------------------------------
@@ -199,6 +204,10 @@ MOVE: Final = Fault("leaders moved", Target.KAFKA, _leaders_moved)
 _KAFKA: Final = (
     Fault("broker killed", Target.KAFKA, _broker_killed),
     Fault("broker frozen", Target.KAFKA, _broker_frozen),
+    Fault("broker cut off from controllers", Target.KAFKA, _apart(Channel.CONTROLLERS, one_way=False)),
+    Fault("broker unheard by controllers", Target.KAFKA, _apart(Channel.CONTROLLERS, one_way=True)),
+    Fault("broker cut off from brokers", Target.KAFKA, _apart(Channel.BROKERS, one_way=False)),
+    Fault("broker unheard by brokers", Target.KAFKA, _apart(Channel.BROKERS, one_way=True)),
     Fault("all brokers frozen", Target.KAFKA, _all_brokers_frozen),
     Fault("brokers restarted in turn", Target.KAFKA, _brokers_restarted),
     MOVE,

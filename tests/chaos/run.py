@@ -130,6 +130,7 @@ def _run(asked: argparse.Namespace, folder: Path) -> tuple[list[Cell], list[str]
             chaos.run(asked.minutes)
         except KeyboardInterrupt:
             print("asked to end before its time", flush=True)
+        print(f"between nodes: {servers.between.toll}", flush=True)
         if chaos.cells:
             judge(servers.looks, name, chaos.cells)
         stops = [f"{each.way}: {each.summary}" for each in program.failures if not each.is_without_jvm]

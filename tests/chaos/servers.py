@@ -1,4 +1,5 @@
-"""A Kafka of three nodes behind the network of :mod:`tests.chaos.network`."""
+"""A Kafka of three nodes behind the network of :mod:`tests.chaos.network`, and with that of :mod:`tests.chaos.nodes`
+between them."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.network import Network
+from tests.chaos.nodes import Channel, NodeNetwork, Place
 from tests.compat.kafka_cluster import NODES, PROPERTIES, KafkaCluster
 from tests.support.ports import free_ports
 from tests.support.real_kafka import running_kafka
@@ -33,19 +35,25 @@ _PROPERTIES = (
     "offsets.topic.num.partitions=3",
     "transaction.state.log.num.partitions=3",
 )
+#: What the nodes use among themselves.
+_NODES = Security("NODES", "PLAINTEXT")
+
 _TWO_PHASE = ("transaction.two.phase.commit.enable=true", "unstable.api.versions.enable=true")
 
 
 @dataclass
 class Servers:
-    """The nodes of *cluster*, and the *network* before them. *properties* are those of its clients."""
+    """The nodes of *cluster*, the *network* before them, and the one *between* them. *properties* are those of its
+    clients."""
 
     cluster: KafkaCluster
     network: Network
+    between: NodeNetwork
     properties: Mapping[str, str]
     has_two_phase: bool
     _frozen: set[int] = field(default_factory=set)
     _killed: set[int] = field(default_factory=set)
+    _apart: set[int] = field(default_factory=set)
 
     @property
     def looks(self) -> str:
@@ -55,7 +63,7 @@ class Servers:
     @property
     def whole(self) -> list[int]:
         """The nodes that no fault concerns."""
-        return [node for node in NODES if node not in self._frozen | self._killed]
+        return [node for node in NODES if node not in self._frozen | self._killed | self._apart]
 
     @contextlib.contextmanager
     def killed(self, node: int) -> Iterator[None]:
@@ -80,17 +88,44 @@ class Servers:
             os.kill(pid, signal.SIGCONT)
             self._frozen.discard(node)
 
+    @contextlib.contextmanager
+    def apart(self, node: int, channel: Channel, *, one_way: bool) -> Iterator[None]:
+        """Within, the other nodes do not hear *node* on *channel*, nor it them unless *one_way*; clients reach it."""
+        self._apart.add(node)
+        cut = self.between.unheard if one_way else self.between.cut
+        try:
+            with cut(node, channel):
+                yield
+        finally:
+            self._apart.discard(node)
+
 
 @contextlib.contextmanager
 def running_servers(directory: Path, security: Security, *, two_phase: bool, seed: int) -> Iterator[Servers]:
     """*two_phase*: the brokers offer two-phase commit."""
     keys = make_keys(directory)
-    behind, front = free_ports(len(NODES)), free_ports(len(NODES))
-    arguments = [*kafka_arguments(keys, {security: behind}, {security: front}), *_PROPERTIES]
+    count = len(NODES)
+    behind, front, brokers, brokers_front, controllers, controllers_front = (free_ports(count) for _ in range(6))
+    fronts = {security: front, _NODES: brokers_front}
+    arguments = [*kafka_arguments(keys, {security: behind, _NODES: brokers}, fronts), *_PROPERTIES]
+    arguments += [
+        "--controllers",
+        f"{controllers}:{controllers_front}",
+        f"inter.broker.listener.name={_NODES.listener}",
+    ]
     arguments += _TWO_PHASE if two_phase else ()
-    ports = {front + number: behind + number for number in range(len(NODES))}
+    ports = {front + number: behind + number for number in range(count)}
+    inside = {
+        first_front + number: Place(channel, node, first + number)
+        for channel, first, first_front in (
+            (Channel.BROKERS, brokers, brokers_front),
+            (Channel.CONTROLLERS, controllers, controllers_front),
+        )
+        for number, node in enumerate(NODES)
+    }
     with (
         Network(ports, seed) as network,
+        NodeNetwork(inside) as between,
         running_kafka(directory, "--nodes", str(len(NODES)), *arguments) as kafka,
     ):
         server = kafka_server(keys, kafka.bootstrap_servers, {security: front})
@@ -98,4 +133,4 @@ def running_servers(directory: Path, security: Security, *, two_phase: bool, see
         if security.mechanism:
             create_scram_user(kafka.bootstrap_servers, properties)
         cluster = KafkaCluster(kafka.bootstrap_servers, directory, server)
-        yield Servers(cluster, network, properties, two_phase)
+        yield Servers(cluster, network, between, properties, two_phase)
