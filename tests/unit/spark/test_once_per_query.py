@@ -1,0 +1,57 @@
+"""A stream parses its options for every micro-batch, in two processes, and its warnings are said once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from kafka_sink.common import config as c
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.spark import data_source
+from kafka_sink.spark.data_source import KafkaliteDataSource
+from kafka_sink.spark.driver import before_write
+
+ROWS = StructType().add("value", "string")
+NO_EFFECT = f"kafka.{next(iter(c.no_effect(ProducerConfig)))}"
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t", NO_EFFECT: "true"}
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The topics whose settings were asked for."""
+    found: list[object] = []
+
+    def limits_of(_: object, topics: object, **__: Any) -> dict[str, object]:
+        found.append(topics)
+        return {}
+
+    monkeypatch.setattr(before_write, "limits_of", limits_of)
+    monkeypatch.setattr(data_source, "_said_of_streams", type(data_source._said_of_streams)(data_source.Said))
+    return found
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("options without effect" in message for message in caplog.messages)
+
+
+@pytest.mark.behaviour("Streams and foreachBatch", "A warning about options is said once per query, not per micro-batch")
+def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[object]) -> None:
+    for _ in range(3):
+        planned = KafkaliteDataSource(dict(OPTIONS))
+        planned.streamWriter(ROWS, overwrite=False)
+        passed_on = pickle.loads(pickle.dumps(planned))
+        passed_on.streamWriter(ROWS, overwrite=False)
+    assert warnings(caplog) == 1
+    assert asked == [["t"]] * 3, "only the process that plans asks"
+    KafkaliteDataSource({**OPTIONS, "topic": "other"}).streamWriter(ROWS, overwrite=False)
+    assert warnings(caplog) == 2
+
+
+def test_each_batch_write_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        KafkaliteDataSource(copy.copy(OPTIONS)).writer(ROWS, overwrite=False)
+    assert warnings(caplog) == 2
