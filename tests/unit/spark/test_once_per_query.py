@@ -38,7 +38,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> int:
     return sum("options without effect" in message for message in caplog.messages)
 
 
-@pytest.mark.behaviour("Streams and foreachBatch", "A warning about options is said once per query, not per micro-batch")
+@pytest.mark.behaviour("Streams and foreachBatch", "A warning about options is said once per query, not per batch")
 def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[object]) -> None:
     for _ in range(3):
         planned = KafkaliteDataSource(dict(OPTIONS))
