@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark import data_source
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver import before_write
 
@@ -30,7 +29,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return {}
 
     monkeypatch.setattr(before_write, "limits_of", limits_of)
-    monkeypatch.setattr(data_source, "_said_of_streams", type(data_source._said_of_streams)(data_source.Said))
     return found
 
 
@@ -47,7 +45,7 @@ def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[o
         passed_on.streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 1
     assert asked == [["t"]] * 3, "only the process that plans asks"
-    KafkaliteDataSource({**OPTIONS, "topic": "other"}).streamWriter(ROWS, overwrite=False)
+    KafkaliteDataSource({**OPTIONS, "topic": "another"}).streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 2
 
 
