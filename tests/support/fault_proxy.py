@@ -93,7 +93,7 @@ class FaultProxy(AsyncioProxy):
         self.requests: collections.Counter[ApiKey] = collections.Counter()
         self.faults = 0
         #: The APIs that it tells of, instead of the brokers' own, each with its first and last version.
-        self.offered: Mapping[ApiKey, tuple[int, int]] | None = None
+        self.told_versions: Mapping[ApiKey, tuple[int, int]] | None = None
 
     async def _start(self) -> None:
         for address in self._upstream:
@@ -253,12 +253,12 @@ class _Connection:
 
     async def _rewrite(self, pending: _Pending, frame: bytes) -> bytes:
         """Put the proxy's addresses in the place of the brokers' own, and what it offers in that of theirs."""
-        if pending.api_key is ApiKey.API_VERSIONS and self._proxy.offered is not None:
+        if pending.api_key is ApiKey.API_VERSIONS and self._proxy.told_versions is not None:
             correlation_id, versions = decode_response(pending.api_key, pending.version, frame)
             assert isinstance(versions, ApiVersionsResponse)
             versions.api_keys = [
                 ApiVersion(api_key=key, min_version=oldest, max_version=newest)
-                for key, (oldest, newest) in self._proxy.offered.items()
+                for key, (oldest, newest) in self._proxy.told_versions.items()
             ]
             versions.supported_features, versions.finalized_features = [], []
             return b"".join(encode_response(pending.api_key, pending.version, correlation_id, versions))

@@ -41,10 +41,10 @@ class HostedProxy(FaultProxy):
 
     def __init__(self, bootstrap_servers: str, offered: Mapping[ApiKey, tuple[int, int]] = EVENT_HUBS) -> None:
         super().__init__(bootstrap_servers)
-        self.offered = offered
+        self.told_versions = offered
 
     def judge(self, header: RequestHeader, frame: bytes, body_at: int) -> Any:
-        oldest, newest = (self.offered or {}).get(ApiKey(header.api_key), (0, -1))
+        oldest, newest = (self.told_versions or {}).get(ApiKey(header.api_key), (0, -1))
         if not oldest <= header.api_version <= newest or len(frame) > _MOST_BYTES:
             return Fault.RESET_BEFORE
         return super().judge(header, frame, body_at)
