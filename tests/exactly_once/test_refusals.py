@@ -330,8 +330,11 @@ def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
 
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         attempts.append(plan)
-        rows = pa.record_batch({"value": ["late", "early"], "timestamp": [None, ahead]})
-        write_in_drivers_transaction(iter([rows]), options, plan, 0, QUERY)
+        # Two Arrow batches in one batch of Kafka, in which the first row is not to blame.
+        partition = pa.array([0], pa.int32())
+        first = pa.record_batch({"value": ["on time"], "partition": partition})
+        second = pa.record_batch({"value": ["ahead"], "partition": partition, "timestamp": [ahead]})
+        write_in_drivers_transaction(iter([first, second]), options, plan, 0, QUERY)
         return [[TopicPartition(world.topic, 0)]]
 
     with pytest.raises(UnwritableRowsError, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):

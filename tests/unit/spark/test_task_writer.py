@@ -14,6 +14,10 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import BatchRefusedError, ErrorCode, error_for
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.driver.before_write import task_options
@@ -205,3 +209,12 @@ def test_a_task_loads_only_what_every_task_uses() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n", done.stdout
+
+
+def test_the_error_of_a_batch_is_that_of_the_record_to_blame() -> None:
+    blamed = error_for(ErrorCode.INVALID_RECORD, "record 4 of 6 has no key")
+    tracker = DeliveryTracker(SYSTEM_CLOCK)
+    place = TopicPartition(TOPIC, 0)
+    for error in (BatchRefusedError(blamed), blamed):
+        tracker.handing_over()(Delivery(place, NO_OFFSET, 3, 0, NO_TIMESTAMP, error))
+    assert tracker.first_error is blamed
