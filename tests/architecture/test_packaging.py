@@ -30,7 +30,7 @@ def test_every_package_is_found() -> None:
 
 
 @pytest.mark.behaviour("Package", "pip never lays a PySpark over the one that a hosted Spark brings")
-def test_pyspark_is_an_extra_and_what_its_arrow_functions_need_is_not() -> None:
+def test_pyspark_is_an_extra_but_its_arrow_needs_are_not() -> None:
     required = {re.split(r"[<>=]", line, maxsplit=1)[0] for line in setup_cfg()["options"]["install_requires"].split()}
     assert {"pyarrow", "pandas"} <= required
     assert "pyspark" not in required
