@@ -169,6 +169,31 @@ _RETRIABLE = _INVALID_METADATA | frozenset(
 )
 
 
+#: Until somebody changes rows, options, permissions or the cluster, every repetition is answered in the same way.
+_PERMANENT = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.SECURITY_DISABLED,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+    }
+)
+
+
 class KafkaError(Exception):
     """Base class of the exceptions of this project."""
 
@@ -395,6 +420,13 @@ _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
         TransactionAbortableError,
     )
 }
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether every repetition would fail with *error*, until rows, options, permissions or the cluster change."""
+    if isinstance(error, ApiError) and error.code in _PERMANENT:
+        return True
+    return isinstance(error, (ConfigError, SerializationError, RowError, AuthenticationError))
 
 
 def error_for(code: int, message: str | None = None) -> ApiError:

@@ -18,19 +18,22 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
+    AttemptError,
     BatchNumbering,
     ExactlyOnceError,
+    FencedError,
     OutdatedProgressError,
     PlannedOffsets,
     Progress,
-    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 
 _log = logging.getLogger(__name__)
 
-#: Writes the rows: takes the plan and returns, for each task, the partitions that the task wrote to.
+#: Writes the rows: takes the plan and returns, for each task, the partitions that the task wrote to. It raises
+#: AttemptError if another attempt may succeed, FencedError if its transaction is no longer its own, and whatever else
+#: ends the batch.
 WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
 
 
@@ -62,24 +65,22 @@ class AtomicSink:
 
         :param offsets: identifies the rows of *version*, if they are known.
         :raises FencedError: if another driver has taken over the sink.
-        :raises UnwritableRowsError: if *write_rows* raises it, which means that a retry would not help; there is no
-            further attempt.
+        :raises UnwritableRowsError: if *write_rows* raises it.
         :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
+
+        Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
+        interrupt, is raised at once, with the transaction aborted.
         """
+        failures: list[str] = []
         for attempt in range(1, attempts + 1):
             plan = replace(plan_batch(self._steps, writer, with_rows=True), offsets=offsets)
             if not plan.must_write(version, writer, numbers):
                 return Outcome(0, plan.doubt(version))
             try:
-                owners = write_rows(plan)
-            except Exception as error:
-                self._give_up(plan)
-                if isinstance(error, UnwritableRowsError):
-                    raise UnwritableRowsError(f"batch {version} was not committed: {error}") from error
-                if attempt == attempts:
-                    raise ExactlyOnceError(
-                        f"batch {version} was not committed after {attempts} attempts; the last error: {error}"
-                    ) from error
+                owners = self._owners(plan, version, write_rows)
+            except AttemptError as error:
+                failures.append(str(error))
+                _log.info("attempt %d of %d at batch %d failed: %s", attempt, attempts, version, error)
                 continue
             try:
                 self.commit(plan, version, writer, owners)
@@ -88,15 +89,65 @@ class AtomicSink:
                 if plan.must_write(version, writer, numbers):
                     raise
                 return Outcome(0, plan.doubt(version))
+            except KafkaError:
+                raise
+            except BaseException:
+                # What was decided before stays decided.
+                self._give_up(plan)
+                raise
             return Outcome(attempt)
-        raise ValueError(f"attempts must be at least 1, not {attempts}")
+        if not failures:
+            raise ValueError(f"attempts must be at least 1, not {attempts}")
+        first = "" if failures[0] == failures[-1] else f"; the first error: {failures[0]}"
+        raise ExactlyOnceError(
+            f"batch {version} was not committed after {attempts} attempts; the last error: {failures[-1]}{first}"
+        )
+
+    def _owners(self, plan: Plan, version: int, write_rows: WriteRows) -> Sequence[Iterable[TopicPartition]]:
+        """What *write_rows* returns; if it fails, the transaction of *plan* is aborted."""
+        try:
+            return write_rows(plan)
+        except FencedError as error:
+            if self._is_fenced(plan):
+                raise FencedError(
+                    f"batch {version} was not committed: a newer driver has taken over the sink {plan.name!r} "
+                    f"({error}); this one stops"
+                ) from error
+            self._give_up(plan)
+            raise AttemptError(str(error)) from error
+        except AttemptError:
+            self._give_up(plan)
+            raise
+        except ExactlyOnceError as error:
+            self._give_up(plan)
+            raise type(error)(f"batch {version} was not committed: {error}") from error
+        except BaseException:
+            self._give_up(plan)
+            raise
+
+    def _is_fenced(self, plan: Plan) -> bool:
+        """Whether a newer driver is why tasks cannot write in *plan*'s transaction. Brokers answer a task in the same
+        way after they have aborted the transaction at its time-out."""
+        name = plan.driver.transactional_id
+        try:
+            described = self._steps.client.run(self._steps.client.describe([name])).get(name)
+        except KafkaError as error:
+            # The next plan finds out.
+            _log.info("it is not known whether a newer driver has taken over: %s", error)
+            return False
+        is_changed = described is not None and described.transaction != plan.driver
+        return is_changed and plan.planned.elapsed_ms(self._steps.clock) < plan.timeout_ms
 
     def _give_up(self, plan: Plan) -> None:
         """Abort at once, so that readers need not wait. If this fails, the next plan aborts the transaction."""
         try:
             self._steps.abort([plan.driver], plan.transaction_version)
         except KafkaError as error:
-            _log.warning("the transaction of a failed attempt stays open until the next attempt: %s", error)
+            _log.warning(
+                "the transaction of a failed attempt stays open until the next attempt, or until its time-out "
+                "(transaction.timeout.ms): %s",
+                error,
+            )
 
     def commit(self, plan: Plan, version: int, writer: str, owners: Sequence[Iterable[TopicPartition]]) -> None:
         """Commit *version*, which tasks have written to the partitions of *owners* in the transaction of *plan*'s

@@ -22,6 +22,7 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
 from kafka_sink.exactly_once.model import (
+    FENCED,
     ExactlyOnceError,
     FencedError,
     OutdatedProgressError,
@@ -41,11 +42,6 @@ _log = logging.getLogger(__name__)
 LONGEST_TIMEOUT_MS: Final = 900_000
 #: No practical broker configuration has a lower limit.
 _SHORTEST_TIMEOUT_MS: Final = 1000
-
-#: Codes that mean that the driver no longer owns its transaction.
-_FENCED: Final = frozenset(
-    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-)
 
 
 class Ending(Enum):
@@ -238,7 +234,7 @@ class DriverSteps:
                 plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress
             )
         except ApiError as error:
-            if error.code in _FENCED:
+            if error.code in FENCED:
                 raise FencedError(
                     f"batch {progress.version} was not committed: a newer driver has taken over the sink "
                     f"{self.name!r} ({error}); this one stops"
@@ -249,7 +245,7 @@ class DriverSteps:
         """Commit the driver's transaction with the proposed progress; this is the decision. From then on the batch is
         in Kafka as a whole: if this driver dies, the next one commits its transactions. Raises as :meth:`decide`."""
         (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
-        if code in _FENCED:
+        if code in FENCED:
             # An answer may have been lost, and a newer driver may have taken over before the retry.
             raise FencedError(
                 f"a newer driver has taken over the sink {self.name!r} ({code.name}) and knows whether batch "

@@ -11,8 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
+
+#: Codes that mean that a producer no longer owns its transaction.
+FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
 
 
 class BatchNumbering(Enum):
@@ -123,6 +128,10 @@ class UndecidedError(ExactlyOnceError):
 class OutdatedProgressError(UndecidedError):
     """The batch was planned after a decision that is not the latest one: a group coordinator told it that had been
     replaced. Nothing was decided."""
+
+
+class AttemptError(ExactlyOnceError):
+    """An attempt at a batch failed, and none of its rows will ever be visible; another attempt may succeed."""
 
 
 class UnwritableRowsError(ExactlyOnceError):

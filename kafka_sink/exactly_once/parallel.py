@@ -116,13 +116,22 @@ class ParallelSink:
             self._abort_losers(plan.after(progress), losers)
         return None
 
-    def give_up(self, plan: Plan, written: Sequence[OpenTransaction]) -> None:
-        """Abort the batch of *plan* at once, so that readers need not wait for *written*. If this fails, the next plan
-        aborts them."""
+    def give_up(self, plan: Plan) -> None:
+        """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
+        have ended. If this fails, the next plan aborts it."""
+        name = plan.driver.transactional_id
         try:
-            self._steps.abort([*(each.transaction for each in written), plan.driver], plan.transaction_version)
+            opened = self._client.run(self._steps.left_open())
+            # After the transactions were listed: a driver that takes over from now on has begun none of them.
+            described = self._client.run(self._client.describe([name])).get(name)
+            if described is not None and described.transaction == plan.driver:
+                self._steps.abort([*opened, plan.driver], plan.transaction_version)
         except KafkaError as error:
-            _log.warning("the transactions of a batch that was given up stay open until the next one: %s", error)
+            _log.warning(
+                "the transactions of a batch that was given up stay open until the next one, or until their time-out "
+                "(transaction.timeout.ms): %s",
+                error,
+            )
 
     def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time

@@ -17,7 +17,9 @@ from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCod
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.model import (
+    FENCED,
     ExactlyOnceError,
+    FencedError,
     OutdatedProgressError,
     Progress,
     Transaction,
@@ -69,6 +71,11 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
             "brokers advertise (advertised.listeners)"
         ) from error
     except ApiError as error:
+        if error.code in FENCED:
+            raise FencedError(
+                f"a newer driver has taken over the sink {steps.name!r} ({error}); this one stops, and has written "
+                "nothing"
+            ) from error
         remedy = _REMEDIES.get(error.code)
         if remedy is None:
             raise

@@ -24,6 +24,7 @@ from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
 from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.format_lookup import look_up
+from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
@@ -138,7 +139,7 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
     try:
         # Columns of text and no pickle: with Spark Connect they come from another machine.
         schema = ", ".join(f"{name} string" for name in _COLUMNS)
-        rows = spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect()
+        rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect)
     except PySparkException as error:
         return [_no_task(error)]
     return [Finding(**{**row.asDict(), "status": Status(row.status)}) for row in rows]

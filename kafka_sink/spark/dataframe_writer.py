@@ -7,38 +7,38 @@ it can move rows between tasks, retry, and return a report.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import (
-    ConfigError,
-    KafkaError,
-    RowError,
-    RowPartitionError,
-    RowSerializationError,
-    RowTooLargeError,
-    RowWithoutKeyError,
-)
+from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, PlannedOffsets, UnwritableRowsError
+from kafka_sink.exactly_once.model import (
+    NO_OFFSETS,
+    AttemptError,
+    BatchNumbering,
+    ExactlyOnceError,
+    FencedError,
+    PlannedOffsets,
+    UnwritableRowsError,
+)
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
+from kafka_sink.spark.driver.job_failures import error_of_task, of_attempt
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
+from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
+from kafka_sink.spark.driver.write_course import WriteCourse
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -73,21 +73,7 @@ _SAID_OF_FAILURE: Final = 500
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 
-#: The last line of a task's traceback.
-_SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
-_ABOUT_ROWS: Final = frozenset(
-    {
-        kind.__name__
-        for kind in (
-            RowError,
-            RowSerializationError,
-            RowWithoutKeyError,
-            RowTooLargeError,
-            RowPartitionError,
-            TooManyBadRowsError,
-        )
-    }
-)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -145,7 +131,8 @@ def write(
     parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
     with progress_line(df, is_wanted=progress) as counted:
         write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
-        return _write(df, write, _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted), atomic=atomic)
+        batch = _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted or _counter(df))
+        return _write(df, write, batch, atomic=atomic)
 
 
 def foreach_batch(
@@ -184,7 +171,7 @@ def foreach_batch(
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
         try:
             write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
-            _write(df, write, _Batch(writer, write.numbers_of_a_query, offsets), atomic=atomic)
+            _write(df, write, _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True), atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
@@ -215,30 +202,57 @@ def _query_of(df: DataFrame) -> str | None:
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
+def _counter(df: DataFrame) -> Accumulator[int] | None:
+    """What tasks add their rows to; None with Spark Connect, which has no accumulators."""
+    context = getattr(df.sparkSession, "_sc", None)
+    return None if context is None else context.accumulator(0)
+
+
 @dataclass(frozen=True)
 class _Batch:
-    """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*."""
+    """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*.
+    *is_of_query*: a query writes it, whose stop ends the jobs of this thread."""
 
     writer: str
     numbers: BatchNumbering
     offsets: PlannedOffsets = NO_OFFSETS
     counted: Accumulator[int] | None = None
+    is_of_query: bool = False
+
+    def run(self, df: DataFrame, action: Callable[[], T]) -> T:
+        """The result of *action*, which runs Spark jobs for *df*. If it is interrupted or fails, they have ended.
+
+        :raises UnwritableRowsError: if a task says that a row cannot be written.
+        :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
+        """
+        try:
+            return action() if self.is_of_query else run_stoppable(df.sparkSession, action)
+        except Exception as error:
+            said = error_of_task(error)
+            if said is None:
+                raise
+            raise said from None
 
 
 def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomic: bool) -> WriteReport:
     task, reporting, once = prepared_write.task, prepared_write.reporting, prepared_write.exactly_once
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": once.version}
+    course = WriteCourse(task.rows.topic, None if once is None else once.version, batch.counted)
     try:
         if once is None or once.version is None:
             result = _write_at_least_once(df, task, batch)
         elif atomic:
-            result = _write_atomically(df, task, once, once.version, batch)
+            result = _write_atomically(df, task, once, once.version, batch, course)
         else:
-            result = _write_in_parallel(df, task, once, once.version, batch)
-    except Exception as error:
-        publish_failure((), reporting, f"{type(error).__name__}: {error}"[:_SAID_OF_FAILURE], **named)
-        raise
+            result = _write_in_parallel(df, task, once, once.version, batch, course)
+    except BaseException as error:
+        told = course.ended_by(error)
+        publish_failure((), reporting, f"{type(told).__name__}: {told}"[:_SAID_OF_FAILURE], **named)
+        if told is error or batch.is_of_query:
+            # Spark tells the stop of a query from a failure by the exception.
+            raise
+        raise told from None
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
     decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
     if decision == "skipped":
@@ -281,13 +295,13 @@ def _write_at_least_once(df: DataFrame, options: TaskOptions, batch: _Batch) -> 
 
         return write_task(batches, options)
 
-    commits = _run(df, options, task, batch.counted)
+    commits = _run(df, options, task, batch)
     check_bad_rows(commits, options.rows)
     return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
 
 def _write_in_parallel(
-    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch, course: WriteCourse
 ) -> _Result:
     writer = batch.writer
     sink = sink_of(options, exactly_once)
@@ -300,8 +314,13 @@ def _write_in_parallel(
 
         return write_in_transaction(batches, options, plan, version, writer)
 
-    commits = _run(df, options, task, batch.counted)
+    try:
+        commits = _run(df, options, task, batch)
+    except BaseException:
+        sink.give_up(plan)
+        raise
     written_ms = SYSTEM_CLOCK.monotonic_ms()
+    course.is_deciding = True
     written = transactions_to_commit(sink, plan, commits, options.rows)
     current = sink.commit(plan, version, writer, written, numbers=batch.numbers, records_empty=True)
     if current is not None:
@@ -310,7 +329,7 @@ def _write_in_parallel(
 
 
 def _write_atomically(
-    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch
+    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch, course: WriteCourse
 ) -> _Result:
     if exactly_once.two_phase:
         raise ConfigError(
@@ -329,28 +348,32 @@ def _write_atomically(
     def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
         nonlocal last, written_ms
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | UnwritableRowsError:
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | ExactlyOnceError:
             from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
                 return write_in_drivers_transaction(batches, of_writing, plan, version, writer)
-            except UnwritableRowsError as error:
+            except ExactlyOnceError as error:
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
 
-        last = _run(_by_partition(df, options), options, task, batch.counted)
+        try:
+            last = _run(_by_partition(df, options, batch), options, task, batch)
+        except Exception as error:
+            raise of_attempt(error) from error
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         try:
             check_bad_rows(last, options.rows)
         except TooManyBadRowsError as error:
             raise UnwritableRowsError(str(error)) from error
+        course.is_deciding = True
         return [frozenset(commit.ranges) for commit in last]
 
     outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
     return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.doubt)
 
 
-def _by_partition(df: DataFrame, options: TaskOptions) -> DataFrame:
+def _by_partition(df: DataFrame, options: TaskOptions, batch: _Batch) -> DataFrame:
     """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
     checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and brokers
     treat such records as duplicates."""
@@ -374,22 +397,22 @@ def _by_partition(df: DataFrame, options: TaskOptions) -> DataFrame:
     topic = options.rows.topic
     keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
     tasks = shuffle_tasks(df, topic, options.producer_properties)
-    with tasks_errors():
-        grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
-        return grouped.localCheckpoint(eager=True)
+    grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
+    return batch.run(df, lambda: grouped.localCheckpoint(eager=True))
 
 
 def _run(
     df: DataFrame,
     options: TaskOptions,
-    task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | UnwritableRowsError],
-    counted: Accumulator[int] | None,
+    task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | ExactlyOnceError],
+    batch: _Batch,
 ) -> list[TaskCommit]:
-    """Run *task* on every partition of *df*, and add the rows of each to *counted*.
+    """Run *task* on every partition of *df*, and add the rows of each to the batch's counter.
 
-    :raises UnwritableRowsError: if a task has returned it.
+    :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
     :raises KafkaError: if a task's outcome is missing or its row counts differ.
     """
+    counted = batch.counted
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
@@ -401,30 +424,16 @@ def _run(
             counted.add(outcome.rows_acked)
         yield pyarrow.record_batch([pyarrow.array([encoded], pyarrow.string())], names=["outcome"])
 
-    with tasks_errors():
-        rows = df.mapInArrow(run, _OUTCOME_SCHEMA).collect()
-    commits: list[TaskCommit] = []
-    for row in rows:
-        outcome = decode_outcome(row.outcome)
-        if isinstance(outcome, UnwritableRowsError):
-            raise outcome
-        commits.append(outcome)
-    return check_messages(commits)
+    rows = batch.run(df, df.mapInArrow(run, _OUTCOME_SCHEMA).collect)
+    outcomes = [decode_outcome(row.outcome) for row in rows]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
+    if failures:
+        raise min(failures, key=_kind_of_failure)
+    return check_messages([outcome for outcome in outcomes if isinstance(outcome, TaskCommit)])
 
 
-@contextmanager
-def tasks_errors() -> Iterator[None]:
-    """Raise the error message of a sink task without the Python and Java stack traces around it; other errors are
-    raised unchanged."""
-    try:
-        yield
-    except PySparkException as error:
-        said = _SAID.findall(str(error))
-        if not said:
-            raise
-        kind, text = said[-1]
-        if kind in _ABOUT_ROWS:
-            raise UnwritableRowsError(text) from None
-        from kafka_sink.spark.task.task_writer import SinkWriteError
-
-        raise SinkWriteError(text) from None
+def _kind_of_failure(error: ExactlyOnceError) -> int:
+    """Less than that of other tasks if it says more of why they all failed."""
+    if isinstance(error, AttemptError):
+        return 2
+    return 1 if isinstance(error, FencedError) else 0

@@ -12,18 +12,28 @@ from typing import Any, Final
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
+from kafka_sink.exactly_once.model import (
+    AttemptError,
+    ExactlyOnceError,
+    FencedError,
+    OpenTransaction,
+    Transaction,
+    UnwritableRowsError,
+)
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 
 #: The fields of :class:`TaskCommit` that are single numbers.
 _COUNTS: Final = tuple(item.name for item in fields(TaskCommit) if item.type == "int")
 
+#: What a task returns instead of raising it, which Spark would answer with more attempts at the task.
+_ERRORS: Final = {kind.__name__: kind for kind in (ExactlyOnceError, UnwritableRowsError, FencedError, AttemptError)}
 
-def encode_outcome(outcome: TaskCommit | UnwritableRowsError) -> str:
+
+def encode_outcome(outcome: TaskCommit | ExactlyOnceError) -> str:
     """The outcome of a task as JSON, without the plan, which the driver has."""
-    if isinstance(outcome, UnwritableRowsError):
-        return json.dumps({"unwritable": str(outcome)})
+    if isinstance(outcome, ExactlyOnceError):
+        return json.dumps({"error": type(outcome).__name__, "text": str(outcome)})
     written = outcome.written if isinstance(outcome, TransactionalCommit) else None
     ranges = outcome.ranges.items()
     return json.dumps(
@@ -44,7 +54,7 @@ def encode_outcome(outcome: TaskCommit | UnwritableRowsError) -> str:
     )
 
 
-def decode_outcome(text: str) -> TaskCommit | UnwritableRowsError:
+def decode_outcome(text: str) -> TaskCommit | ExactlyOnceError:
     """The outcome that :func:`encode_outcome` wrote.
 
     :raises KafkaError: if *text* is something else.
@@ -58,9 +68,9 @@ def decode_outcome(text: str) -> TaskCommit | UnwritableRowsError:
         ) from error
 
 
-def _decode(found: Any) -> TaskCommit | UnwritableRowsError:
-    if "unwritable" in found:
-        return UnwritableRowsError(str(found["unwritable"]))
+def _decode(found: Any) -> TaskCommit | ExactlyOnceError:
+    if "error" in found:
+        return _ERRORS[found["error"]](str(found["text"]))
     counts = dict(zip(_COUNTS, map(int, found["counts"]), strict=True))
     ranges = {
         TopicPartition(str(topic), int(partition)): PartitionRange(int(rows), int(first), int(last))

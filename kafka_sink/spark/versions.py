@@ -6,6 +6,7 @@ has none of them and Spark 4.0 has no Arrow writer for streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
@@ -54,6 +55,7 @@ __all__ = [
     "DataSourceArrowWriter",
     "DataSourceStreamArrowWriter",
     "WriterCommitMessage",
+    "inheriting",
     "is_connect",
     "require_local_checkpoint",
 ]
@@ -62,6 +64,17 @@ __all__ = [
 def is_connect(of_spark: object) -> bool:
     """Whether a session or a DataFrame belongs to Spark Connect."""
     return type(of_spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def inheriting(spark: SparkSession, run: Callable[[], None]) -> Callable[[], None]:
+    """*run* with the local properties of the calling thread, such as its job group, or with its tags of Spark Connect,
+    for another thread. Spark 3.5 takes a session with Spark Connect only."""
+    from pyspark import inheritable_thread_target
+
+    # PySpark has types for only one of its two forms.
+    inheritable: Callable[..., Any] = inheritable_thread_target
+    target: Callable[[], None] = inheritable(spark)(run) if is_connect(spark) or SPARK >= (4, 0) else inheritable(run)
+    return target
 
 
 def require_local_checkpoint(df: DataFrame) -> None:

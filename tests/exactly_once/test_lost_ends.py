@@ -18,6 +18,7 @@ from kafka_sink.exactly_once.lost_ends import LostEndError
 from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Progress
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.planning import plan_batch
 from tests.exactly_once.world import QUERY, World
 from tests.support.losing_markers import lost_ends
 from tests.support.waiting import until
@@ -66,16 +67,9 @@ def write_void_rows(world: World, protocol: str, version: int) -> Plan:
         plan = world.parallel.plan()
         world.write_task(plan, version, b"void")
         return plan
-    plans: list[Plan] = []
-
-    def die(plan: Plan) -> list[list[TopicPartition]]:
-        plans.append(plan)
-        world.send(plan.driver, plan.transaction_version, b"void")
-        raise _Death
-
-    with pytest.raises(_Death):
-        world.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, die, attempts=1)
-    return plans[0]
+    plan = plan_batch(world.steps, QUERY, with_rows=True)
+    world.send(plan.driver, plan.transaction_version, b"void")
+    return plan
 
 
 def values(world: World) -> list[bytes]:

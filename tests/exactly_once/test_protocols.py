@@ -18,9 +18,11 @@ from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Look
 from kafka_sink.exactly_once.model import (
+    AttemptError,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
@@ -35,6 +37,7 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.protocol.api_key import ApiKey
@@ -380,7 +383,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
         tries += 1
         world.send(plan.driver, plan.transaction_version, b"row")
         if tries <= 2:
-            raise RuntimeError("a task failed")
+            raise AttemptError("a task failed")
         return [[TopicPartition(world.topic, 0)]]
 
     with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last error: a task failed"):
@@ -401,6 +404,115 @@ def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None
     with pytest.raises(UnwritableRowsError, match="batch 0 was not committed: row 7 is too large"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
     assert len(plans) == 1
+
+
+def newer_steps(world: World) -> DriverSteps:
+    """Those of another process of the sink's driver."""
+    return DriverSteps(CoordinatorClient(world.properties), world.topic, world.topic)
+
+
+def last_state(world: World) -> str:
+    """The state of the driver's transaction."""
+    driver = driver_id(sink_id(world.topic, world.topic))
+    return world.client.run(world.client.describe([driver]))[driver].state
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "An interrupt aborts its transaction at once and is not tried again")
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("of the user's function"), ExactlyOnceError("x")])
+def test_whatever_ends_an_atomic_batch_is_raised_at_once(world: World, error: BaseException) -> None:
+    plans = []
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        plans.append(plan)
+        world.send(plan.driver, plan.transaction_version, b"row")
+        raise error
+
+    with pytest.raises(type(error)):
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
+    assert len(plans) == 1
+    assert last_state(world) in ABORTED
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "An interrupt aborts its transaction at once and is not tried again")
+def test_interrupt_before_the_decision_aborts_the_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.transaction_version, b"row")
+        return [[TopicPartition(world.topic, 0)]]
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(world.steps, "end_decision", interrupted)
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
+    assert last_state(world) in ABORTED
+    assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1).attempts == 1
+    assert world.committed() == [b"row"]
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "The last error of several attempts names the first")
+def test_last_error_of_several_attempts_names_the_first(world: World) -> None:
+    errors = iter(["the leader is gone", "no answer", "no answer"])
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        raise AttemptError(next(errors))
+
+    with pytest.raises(ExactlyOnceError, match="after 3 attempts; the last error: no answer; the first error: the lea"):
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=3)
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "A fenced writer stops and leaves the winner alone")
+def test_fenced_writer_stops_and_leaves_the_winner_alone(world: World) -> None:
+    winners: list[Plan] = []
+    newer = newer_steps(world)
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        world.send(plan.driver, plan.transaction_version, b"loser")
+        winners.append(plan_batch(newer, QUERY, with_rows=True))
+        world.send(winners[-1].driver, plan.transaction_version, b"winner")
+        raise FencedError("PRODUCER_FENCED")
+
+    with pytest.raises(FencedError, match="batch 0 was not committed: a newer driver has taken over the sink"):
+        world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
+    assert len(winners) == 1
+    AtomicSink(newer).commit(winners[0], 0, QUERY, [[TopicPartition(world.topic, 0)]])
+    assert world.committed() == [b"winner"]
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "A fenced writer stops and leaves the winner alone")
+def test_refusal_of_a_transaction_that_is_still_ours_is_tried_again(world: World) -> None:
+    tries = 0
+
+    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        nonlocal tries
+        tries += 1
+        world.send(plan.driver, plan.transaction_version, b"row")
+        if tries == 1:
+            raise FencedError("INVALID_PRODUCER_EPOCH")
+        return [[TopicPartition(world.topic, 0)]]
+
+    assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 2
+    assert world.committed() == [b"row"]
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "A batch that is given up leaves no reader waiting")
+def test_parallel_batch_that_is_given_up_is_aborted_at_once(world: World) -> None:
+    plan = world.parallel.plan(QUERY)
+    task = world.write_task(plan, 0, b"row")
+    world.parallel.give_up(plan)
+    name = task.transaction.transactional_id
+    assert world.client.run(world.client.describe([name]))[name].state in ABORTED
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "A batch that is given up leaves no reader waiting")
+def test_parallel_batch_of_a_newer_driver_is_not_given_up(world: World) -> None:
+    plan = world.parallel.plan(QUERY)
+    newer = ParallelSink(newer_steps(world))
+    newer_plan = newer.plan(QUERY)
+    task = world.write_task(newer_plan, 0, b"row")
+    world.parallel.give_up(plan)
+    newer.commit(newer_plan, 0, QUERY, [task])
+    assert world.committed() == [b"row"]
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "Two tasks with one partition are refused")

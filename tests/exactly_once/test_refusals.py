@@ -17,6 +17,7 @@ from kafka_sink.common.clock import SystemClock
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
+    AttemptError,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
@@ -399,7 +400,7 @@ def test_failed_abort_does_not_hide_why_the_attempt_failed(cluster: EmbeddedClus
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
         world.send(plan.driver, plan.transaction_version, b"row")
         set_fault(cluster.faults, "end_txn:times=1,error=cluster_authorization_failed")
-        raise RuntimeError("a task failed")
+        raise AttemptError("a task failed")
 
     with pytest.raises(ExactlyOnceError, match="after 1 attempts; the last error: a task failed"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)

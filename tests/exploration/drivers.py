@@ -16,11 +16,11 @@ from unittest import mock
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
-from kafka_sink.common.errors import ErrorCode, KafkaError, error_for
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import BatchNumbering, Remembered, Transaction
+from kafka_sink.exactly_once.model import FENCED, AttemptError, BatchNumbering, FencedError, Remembered, Transaction
 from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
@@ -245,16 +245,19 @@ class Client:
 def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple[Any, ...] | Ended:
     """What the driver of *life* asks after *answers*, or how it has ended."""
     left = iter(answers)
+    asked: list[_Asks] = []
 
     def answer(request: tuple[Any, ...]) -> Any:
         for each in left:
             return each
-        raise _Asks(request)
+        # What an interrupted driver asks is not asked here.
+        asked.append(_Asks(request))
+        raise asked[0]
 
     try:
         return run_driver(settings, life, answer)
-    except _Asks as asked:
-        return asked.request
+    except _Asks as first:
+        return first.request
 
 
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
@@ -278,8 +281,12 @@ def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]]
 
 def _write_atomically(client: Any, steps: DriverSteps, life: int, batch: int) -> None:
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
-        for task, _ in enumerate(PARTITIONS):
-            client.write(plan.driver, task, f"{batch}-{task} of {life}")
+        try:
+            for task, _ in enumerate(PARTITIONS):
+                client.write(plan.driver, task, f"{batch}-{task} of {life}")
+        except ApiError as error:
+            # As tasks tell it.
+            raise (FencedError if error.code in FENCED else AttemptError)(str(error)) from error
         return [[place] for place in PARTITIONS]
 
     AtomicSink(steps).write(batch, "query", BatchNumbering.OF_AN_APPLICATION, write_rows, attempts=1)

@@ -176,6 +176,12 @@ PIPELINE_RUNS = _amount(
     3,
     "runs of a Declarative Pipeline that writes exactly once, and with them every way to write over Spark Connect",
 )
+STOPS = _amount(
+    "KAFKALITE_STOPS",
+    1,
+    20,
+    "interrupts of each way to write, of a program; in the long run of a notebook and over Spark Connect, too",
+)
 SPARK_KILLS = _amount(
     "KAFKALITE_SPARK_KILLS",
     0,

@@ -86,6 +86,7 @@ PARTS: Final = (
     "Sink options and commit messages",
     "Tasks",
     "Streams and foreachBatch",
+    "Stop means stop",
     "Versions",
     "Spark Connect",
     "Spark jobs",

@@ -187,7 +187,7 @@ def transactions_to_commit(
     try:
         check_bad_rows(commits, rules)
     except TooManyBadRowsError:
-        sink.give_up(plan, written)
+        sink.give_up(plan)
         raise
     return written
 

@@ -34,6 +34,7 @@ from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions
+from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
@@ -76,7 +77,8 @@ def write_task(
     """
     attempt = _TaskAttempt(options, open_producer)
     try:
-        attempt.write(batches)
+        with abandoned_worker.ended_during_task():
+            attempt.write(batches)
         commit = attempt.commit()
         attempt.keep_producer()
         return commit

@@ -14,13 +14,23 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink.common.errors import (
+    ApiError,
     InvalidRecordError,
     InvalidTimestampError,
     KafkaError,
     RecordTooLargeError,
     RowError,
+    is_permanent,
 )
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
+from kafka_sink.exactly_once.model import (
+    FENCED,
+    AttemptError,
+    ExactlyOnceError,
+    FencedError,
+    OpenTransaction,
+    Transaction,
+    UnwritableRowsError,
+)
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
@@ -72,13 +82,17 @@ def write_in_drivers_transaction(
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
     :raises UnwritableRowsError: if a row cannot be written as it is.
-    :raises SinkWriteError: if a row was not acknowledged, or if this is not the first attempt of the task: rows of an
-        earlier attempt cannot be distinguished from duplicates, so the whole batch must be retried.
+    :raises FencedError: if the transaction is no longer the driver's.
+    :raises AttemptError: if a row was not acknowledged, and may be in another attempt at the batch.
+    :raises ExactlyOnceError: if a row was not acknowledged, and will not be in another attempt either.
+    :raises SinkWriteError: if this is not the first attempt of the task: rows of an earlier attempt cannot be
+        distinguished from duplicates, so the whole batch must be retried.
     """
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         raise SinkWriteError(
-            "this is a second attempt at a task of an atomic write, which can only be retried as a whole"
+            "this is a second attempt at a task of an atomic write, which can only be retried as a whole; the log of "
+            "Spark's driver says how the first one ended"
         )
 
     def open_shared(kept: KafkaProducer | None) -> KafkaProducer:
@@ -88,10 +102,24 @@ def write_in_drivers_transaction(
     try:
         commit = write_task(batches, options, open_shared)
     except SinkWriteError as error:
-        if isinstance(error.__cause__, _UNWRITABLE):
-            raise UnwritableRowsError(str(error)) from error
-        raise
+        raise _meaning(error)(str(error)) from error
     return _transactional(commit, plan, version, writer, None)
+
+
+def _meaning(error: SinkWriteError) -> type[ExactlyOnceError]:
+    """What *error* means for the batch, by the errors that it was raised from."""
+    causes: list[BaseException] = []
+    cause = error.__cause__
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__
+    if any(isinstance(each, _UNWRITABLE) for each in causes):
+        return UnwritableRowsError
+    if any(is_permanent(each) for each in causes):
+        return ExactlyOnceError
+    if any(isinstance(each, ApiError) and each.code in FENCED for each in causes):
+        return FencedError
+    return AttemptError
 
 
 def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: str) -> TransactionalCommit:

@@ -81,12 +81,17 @@ class WorkerProcess:
 
 def connection_to_jvm() -> socket.socket | None:
     """The TCP connection through which Spark sends tasks to this worker; None if there is none."""
+    found = worker_socket()
+    return found if found is not None and found.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
+def worker_socket() -> socket.socket | None:
+    """The connection through which Spark sends tasks to this worker, of any kind; None without Spark's daemon."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == _WORKER_LOOP and frame.f_code.co_filename.endswith(_DAEMON):
             found = frame.f_locals.get("sock")
-            is_tcp = isinstance(found, socket.socket) and found.family in (socket.AF_INET, socket.AF_INET6)
-            return found if is_tcp else None
+            return found if isinstance(found, socket.socket) else None
         frame = frame.f_back
     return None
 

@@ -1,0 +1,141 @@
+"""What the exception of a Spark job means for a write: who ended it, and whether another attempt may succeed.
+
+A job's exception reaches the driver as text: PySpark has no class for most of them, and with Spark Connect nothing else
+crosses the network. Only the beginning is read, where Spark says what happened: its stack trace names other classes.
+
+Source: apache/spark ``SparkCoreErrors.sparkJobCancelled``, ``DAGScheduler.abortStage``, and ``error-conditions.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from kafka_sink.common.errors import (
+    AuthenticationError,
+    ConfigError,
+    ErrorCode,
+    InvalidTopicError,
+    KafkaError,
+    RecordTooLargeError,
+    RowError,
+    RowPartitionError,
+    RowSerializationError,
+    RowTooLargeError,
+    RowWithoutKeyError,
+    SerializationError,
+    SslAuthenticationError,
+    UnsupportedVersionError,
+    error_for,
+    is_permanent,
+)
+from kafka_sink.exactly_once.model import AttemptError, ExactlyOnceError, UnwritableRowsError
+from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
+
+#: The last line of a task's traceback.
+_SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
+_ABOUT_ROWS: Final = frozenset(
+    {
+        kind.__name__
+        for kind in (
+            RowError,
+            RowSerializationError,
+            RowWithoutKeyError,
+            RowTooLargeError,
+            RowPartitionError,
+            TooManyBadRowsError,
+        )
+    }
+)
+#: The other errors of tasks that no attempt cures, and Kafka's codes of others, in what a task says.
+_PERMANENT: Final = _ABOUT_ROWS | {
+    kind.__name__
+    for kind in (
+        AuthenticationError,
+        ConfigError,
+        InvalidTopicError,
+        RecordTooLargeError,
+        SerializationError,
+        SslAuthenticationError,
+        UnsupportedVersionError,
+    )
+}
+_WORDS: Final = re.compile(r"\w+")
+#: Somebody has cancelled the job, its stage, its group, all jobs, or stopped Spark.
+_CANCELLED: Final = re.compile(
+    r"\[SPARK_JOB_CANCELLED\]|\bJob \d+ cancelled\b|\bOPERATION_CANCELL?ED\b|InterruptedException"
+    r"|SparkContext was shut ?down|stopped SparkContext|\[INVALID_HANDLE\.OPERATION_ABANDONED\]"
+)
+#: What the cluster loses, and finds again in another attempt.
+_LOST: Final = re.compile(
+    r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|Checkpoint block \S+ not found|Job aborted due to stage"
+)
+#: A stage that fails again: rows, functions, files and sizes. From 4.0 on Spark raises most of them by their condition.
+_FAILS_AGAIN: Final = re.compile(
+    r"PythonException|\[(?!CHECKPOINT_RDD)[A-Z][A-Z0-9_.]+\]|FileNotFound|is not true!|erializ|UnsupportedOperation"
+    r"|Spark(?:Runtime|Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds|FileNotFound|Upgrade)\w*Exception"
+    r"|java\.lang\.(?:Runtime|IllegalArgument|Arithmetic|NumberFormat|ClassCast|NullPointer)Exception"
+)
+#: So much of what Spark says is shown.
+_SHOWN: Final = 400
+
+
+class CancelledWriteError(KafkaError):
+    """Somebody else has cancelled the Spark job of a write; the text says what stays in the topic."""
+
+
+def summary_of(error: Exception) -> str:
+    """What Spark says about *error*, in one line, without stack traces."""
+    lines = [line.strip() for line in _beginning(error).splitlines()]
+    said = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while")]
+    return " ".join(said)[:_SHOWN]
+
+
+def is_cancelled(error: Exception) -> bool:
+    """Whether somebody else has cancelled the job that ended with *error*."""
+    return not isinstance(error, KafkaError) and _CANCELLED.search(_beginning(error)) is not None
+
+
+def error_of_task(error: Exception) -> KafkaError | None:
+    """What a task of the sink has said, if it was one that failed the job."""
+    said = _SAID.findall(str(error)) if isinstance(error, PySparkException) else None
+    if not said:
+        return None
+    kind, text = said[-1]
+    if kind in _ABOUT_ROWS:
+        return UnwritableRowsError(text)
+    from kafka_sink.spark.task.task_writer import SinkWriteError
+
+    return SinkWriteError(text)
+
+
+def of_attempt(error: Exception) -> Exception:
+    """*error* of an attempt at a batch, or the AttemptError in its place if another attempt may succeed."""
+    if isinstance(error, ExactlyOnceError) or is_cancelled(error):
+        return error
+    if isinstance(error, KafkaError):
+        is_hopeless = is_permanent(error) or _says_permanent(str(error))
+        return error if is_hopeless else AttemptError(str(error))
+    begins = _beginning(error)
+    if _LOST.search(begins) is None or _FAILS_AGAIN.search(begins) is not None:
+        return error
+    return AttemptError(summary_of(error))
+
+
+def _says_permanent(text: str) -> bool:
+    """Whether *text* of a task names an error that no attempt cures."""
+    for word in _WORDS.findall(text):
+        if word in _PERMANENT or (word in ErrorCode.__members__ and is_permanent(error_for(ErrorCode[word]))):
+            return True
+    return False
+
+
+def _beginning(error: Exception) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        # Py4J asks the JVM for the text, which may have ended.
+        text = repr(error)
+    return text.split("\n\tat ", 1)[0].split("JVM stacktrace:", 1)[0]

@@ -1,0 +1,149 @@
+"""Spark jobs that end with their caller.
+
+PySpark leaves a job running when its caller is interrupted: by a notebook's stop button, Ctrl-C, or an exception of a
+signal handler. :func:`run_stoppable` cancels it and returns once its tasks have ended. Used on the driver, or in the
+process of a Spark Connect client, in any thread but that of a streaming query, whose stop ends the jobs of its thread.
+
+The job runs in a thread of its own, because an interrupted thread leaves an answer on its connection to the JVM that
+its next call would take for its own. The job has a tag besides the tags and the group that its caller has set, which
+cancel it as before.
+
+Source: https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.SparkContext.addJobTag.html (Spark 3.5).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
+from kafka_sink.common.threads import start_thread
+from kafka_sink.spark.versions import inheriting
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_SLICE_S: Final = 0.5
+#: How often a job is cancelled that may not have begun when it was cancelled before.
+_AGAIN_S: Final = 0.1
+#: How long a cancelled job and its tasks are waited for: Spark itself kills the Python worker of a task within 4 s.
+_END_MS: Final = 10_000
+#: What a worker has sent when its task ends, brokers append within this time.
+_SETTLE_S: Final = 0.2
+#: A server of Spark Connect does not tell when tasks have ended.
+_SETTLE_CONNECT_S: Final = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+def run_stoppable(spark: SparkSession, action: Callable[[], T]) -> T:
+    """The result of *action*, which runs jobs of *spark*. Whatever interrupts this call is raised when the jobs have
+    ended, and a job that fails or is cancelled by somebody else has ended with all of its tasks."""
+    context = getattr(spark, "_sc", None)
+    jobs: _Jobs = _ConnectJobs(spark) if context is None else _ClassicJobs(context)
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            jobs.begin()
+            result = action()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    start_thread("kafkalite-spark-job", inheriting(spark, run))
+    try:
+        # In slices: an exception that another thread asks for, as _thread.interrupt_main does, wakes no lock.
+        while not wait([done], _SLICE_S).done:
+            pass
+    except BaseException:
+        _cancel(jobs, done)
+        jobs.await_tasks()
+        raise
+    if done.exception() is not None:
+        jobs.await_tasks()
+    return done.result()
+
+
+def _cancel(jobs: _Jobs, done: Future[T]) -> None:
+    begun = Moment.now(SYSTEM_CLOCK)
+    while not done.done() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
+        try:
+            jobs.cancel()
+        except Exception:
+            _log.debug("the job could not be cancelled", exc_info=True)
+        wait([done], _AGAIN_S)
+    if not done.done():
+        _log.warning("the Spark job was cancelled and has not ended within %d ms", _END_MS)
+
+
+def _pause(seconds: float) -> None:
+    never: Future[None] = Future()
+    wait([never], seconds)
+
+
+class _Jobs(Protocol):
+    """The jobs of one call."""
+
+    def begin(self) -> None:
+        """Called in the thread of the jobs, before them."""
+
+    def cancel(self) -> None:
+        """Cancel the jobs that have begun."""
+
+    def await_tasks(self) -> None:
+        """Return once no task of the jobs is running any more, as far as that is known."""
+
+
+class _ClassicJobs:
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._tag = f"kafkalite-{os.urandom(8).hex()}"
+
+    def begin(self) -> None:
+        self._context.addJobTag(self._tag)
+        # Or tasks would notice only after seconds.
+        self._context.setInterruptOnCancel(True)
+
+    def cancel(self) -> None:
+        self._context.cancelJobsWithTag(self._tag)
+
+    def await_tasks(self) -> None:
+        begun = Moment.now(SYSTEM_CLOCK)
+        try:
+            while self._active_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
+                _pause(_AGAIN_S)
+        except Exception:
+            # The context has been stopped, and its tasks with it.
+            _log.debug("the tasks of a job cannot be seen", exc_info=True)
+        _pause(_SETTLE_S)
+
+    def _active_tasks(self) -> int:
+        # PySpark's tracker knows groups only.
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)  # type: ignore[attr-defined,unused-ignore]
+        tracker = self._context.statusTracker()
+        found = [tracker.getJobInfo(job_id) for job_id in jobs]
+        stages = [tracker.getStageInfo(stage) for job in found if job is not None for stage in job.stageIds]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+class _ConnectJobs:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._tag = f"kafkalite-{os.urandom(8).hex()}"
+
+    def begin(self) -> None:
+        self._spark.addTag(self._tag)
+
+    def cancel(self) -> None:
+        self._spark.interruptTag(self._tag)
+
+    def await_tasks(self) -> None:
+        _pause(_SETTLE_CONNECT_S)

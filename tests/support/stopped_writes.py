@@ -1,0 +1,72 @@
+"""Writes that are interrupted: slow enough for it, in each of the ways, and what is in the topic then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from kafka_sink.client.blocking.admin import LATEST, AdminClient
+from tests.support.readback import read_topic
+from tests.support.waiting import until
+
+ROWS: Final = 2000
+#: A write of the rows takes several seconds, and has acknowledged some of them soon.
+SLOWLY: Final = {"maxRecordsPerSecond": "150", "kafka.linger.ms": "5"}
+#: The arguments of kafka_sink.write, without the version.
+WAYS: Final[dict[str, dict[str, Any]]] = {
+    "at-least-once": {},
+    "atomic": {"app_id": "stopped", "atomic": True},
+    "parallel": {"app_id": "stopped", "atomic": False},
+}
+
+#: A program: a session, and for each argument after three (a URL of Spark Connect or "-", servers, rounds) a write to
+#: the topic WAY=TOPIC that says when it was interrupted, waits for a line, and is repeated.
+PROGRAM: Final = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+import kafka_sink
+from tests.support.stopped_writes import ROWS, SLOWLY, WAYS
+
+url, servers, *topics = sys.argv[1:]
+builder = SparkSession.builder
+if url == "-":
+    builder = builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+else:
+    builder = builder.remote(url)
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+to = {"kafka.bootstrap.servers": servers}
+rows = spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value")
+for version, named in enumerate(topics):
+    way, topic = named.split("=")
+    number = {"version": version} if "app_id" in WAYS[way] else {}
+    try:
+        kafka_sink.write(rows, options={**to, **SLOWLY}, topic=topic, **WAYS[way], **number)
+        print("it was not interrupted", flush=True)
+    except KeyboardInterrupt as stopped:
+        print("stopped:", stopped, flush=True)
+    input()
+    print("rows:", kafka_sink.write(rows, options=to, topic=topic, **WAYS[way], **number).rows, flush=True)
+spark.stop()
+"""
+
+
+def end(servers: str, topic: str) -> int:
+    """How many records brokers have appended to *topic*, also those that are not committed."""
+    with AdminClient(servers) as admin:
+        partitions = [each.topic_partition for each in admin.describe_topics([topic])[topic].partitions]
+        return sum(admin.offsets(partitions, LATEST).values())
+
+
+def await_first_rows(servers: str, topic: str) -> None:
+    until(f"rows in {topic}", lambda: end(servers, topic) > 0)
+
+
+def check_written_again(servers: str, topic: str, way: str, when_stopped: int) -> None:
+    """Nothing was added between the end of the interrupted write, when the topic had *when_stopped* records, and the
+    repeated one; exactly once, every row is there once."""
+    values = Counter(message.value for message in read_topic(servers, topic))
+    if way == "at-least-once":
+        assert values.total() == when_stopped + ROWS
+    else:
+        assert values == Counter(str(number).encode() for number in range(ROWS))
