@@ -23,8 +23,8 @@ from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
 from kafka_sink.spark.driver.registration import subject_of
-from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
+from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX

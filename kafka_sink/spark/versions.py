@@ -15,7 +15,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.requirements import RequirementError, parse_version, require
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 require("pyspark", pyspark.__version__)
 

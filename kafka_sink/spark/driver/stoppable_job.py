@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -48,8 +49,13 @@ def run_stoppable(spark: SparkSession, action: Callable[[], T]) -> T:
     context = getattr(spark, "_sc", None)
     jobs: _Jobs = _ConnectJobs(spark) if context is None else _ClassicJobs(context)
     done: Future[T] = Future()
+    has_begun, is_unwanted = threading.Event(), threading.Event()
 
     def run() -> None:
+        # The caller looks at these in the opposite order: a job that it does not wait for does not begin.
+        has_begun.set()
+        if is_unwanted.is_set():
+            return
         try:
             jobs.begin()
             result = action()
@@ -58,14 +64,16 @@ def run_stoppable(spark: SparkSession, action: Callable[[], T]) -> T:
         else:
             done.set_result(result)
 
-    start_thread("kafkalite-spark-job", inheriting(spark, run))
     try:
+        start_thread("kafkalite-spark-job", inheriting(spark, run))
         # In slices: an exception that another thread asks for, as _thread.interrupt_main does, wakes no lock.
         while not wait([done], _SLICE_S).done:
             pass
     except BaseException:
-        _cancel(jobs, done)
-        jobs.await_tasks()
+        is_unwanted.set()
+        if has_begun.is_set():
+            _cancel(jobs, done)
+            jobs.await_tasks()
         raise
     if done.exception() is not None:
         jobs.await_tasks()

@@ -1,0 +1,117 @@
+"""What the exception of a Spark job means for a write."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from kafka_sink.common.errors import ConfigError, KafkaTimeoutError
+from kafka_sink.exactly_once.model import AttemptError, FencedError
+from kafka_sink.spark.driver.job_failures import CancelledWriteError, is_cancelled, of_attempt, summary_of
+from kafka_sink.spark.driver.write_course import WriteCourse
+from kafka_sink.spark.task.task_writer import SinkWriteError
+
+PY4J = "An error occurred while calling o63.collectToPython.\n: "
+STAGE = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 10.0 failed 4 times, most "
+    "recent failure: Lost task 1.3 in stage 10.0 (TID 17) (localhost executor driver): "
+)
+TRACE = "\n\tat org.apache.spark.api.python.PythonException.of\n\tat java.lang.InterruptedException.of"
+
+
+@pytest.mark.behaviour("Stop means stop", "A write that somebody cancels is not tried again")
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{PY4J}org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 1 cancelled part of cancelled job group g",
+        f"{PY4J}org.apache.spark.SparkException: Job 3 cancelled as part of cancellation of all jobs",
+        f"{PY4J}org.apache.spark.SparkException: Job 5 cancelled because Stage 5 was cancelled",
+        f"{PY4J}org.apache.spark.SparkException: Job 19 cancelled because SparkContext was shut down",
+        "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008",
+        "(java.lang.InterruptedException) ",
+    ],
+)
+def test_cancelled_jobs_are_known(said: str) -> None:
+    error = PySparkException(said)
+    assert is_cancelled(error)
+    assert of_attempt(error) is error
+    told = WriteCourse("t", 3, None).ended_by(error)
+    assert isinstance(told, CancelledWriteError)
+    assert str(told).endswith(": no row of version 3 became visible; write it again")
+
+
+@pytest.mark.behaviour("Exactly once: atomic", "What another attempt may cure is tried again")
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{PY4J}{STAGE}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        f"{PY4J}{STAGE}ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: lost",
+        f"{PY4J}org.apache.spark.SparkException: Job aborted due to stage failure: ShuffleMapStage 3 has failed the "
+        "maximum allowable number of times: 4. Most recent failure reason: org.apache.spark.shuffle.FetchFailed",
+        f"{PY4J}org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_1_2",
+    ],
+)
+def test_what_the_cluster_has_lost_is_tried_again(said: str) -> None:
+    error = PySparkException(said + TRACE)
+    assert not is_cancelled(error)
+    assert isinstance(of_attempt(error), AttemptError)
+
+
+@pytest.mark.behaviour("Stop means stop", "What no attempt cures is raised at once, with its first cause")
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{PY4J}{STAGE}org.apache.spark.api.python.PythonException: Traceback (most recent call last):",
+        f"{PY4J}{STAGE}java.lang.RuntimeException: '(id < 2)' is not true!",
+        f"{PY4J}{STAGE}org.apache.spark.SparkFileNotFoundException: File file:/in does not exist",
+        "[USER_RAISED_EXCEPTION] '(id < 2)' is not true! SQLSTATE: P0001",
+        f"{PY4J}org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error",
+        "[UNRESOLVED_COLUMN] A column cannot be resolved",
+        "[NOT_IMPLEMENTED] x is not implemented.",
+        f"{PY4J}org.apache.spark.SparkException: Job aborted due to stage failure: Total size of serialized results",
+    ],
+)
+def test_what_spark_would_say_again_is_raised_as_it_is(said: str) -> None:
+    error = PySparkException(said + TRACE)
+    assert not is_cancelled(error)
+    assert of_attempt(error) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (SinkWriteError("no answer within 120000 ms [task of partition 1; KafkaTimeoutError]"), True),
+        (SinkWriteError("TOPIC_AUTHORIZATION_FAILED: grant WRITE [task of partition 1; ApiError]"), False),
+        (SinkWriteError("a certificate is not trusted [task of partition 1; SslAuthenticationError]"), False),
+        (KafkaTimeoutError("no answer"), True),
+        (ConfigError("two options"), False),
+        (FencedError("a newer driver"), False),
+        (ValueError("of a signal handler"), False),
+    ],
+)
+def test_errors_of_the_sink_are_tried_again_if_they_may_pass(error: Exception, may_pass: bool) -> None:
+    assert isinstance(of_attempt(error), AttemptError) is may_pass
+
+
+def test_summary_is_one_line_of_what_spark_says() -> None:
+    assert summary_of(PySparkException(f"{PY4J}{STAGE}the cause{TRACE}")) == f"{STAGE}the cause"
+
+
+class Counted:
+    value = 1200
+
+
+@pytest.mark.behaviour("Stop means stop", "An error that ends a write says what stays in the topic")
+def test_an_interrupt_stays_what_it_is_and_says_what_stays() -> None:
+    stopped = WriteCourse("t", None, Counted()).ended_by(KeyboardInterrupt())  # type: ignore[arg-type]
+    assert type(stopped) is KeyboardInterrupt
+    assert str(stopped) == (
+        "the write was stopped: 1,200 rows of tasks that had ended and the rows of other tasks that were acknowledged "
+        "before stay in topic t, and a repeated write writes them again"
+    )
+    timed_out = WriteCourse("t", 4, None, is_deciding=True).ended_by(TimeoutError("after 60 s"))
+    assert str(timed_out) == "after 60 s"
+    assert timed_out.__notes__ == [
+        "kafkalite: version 4 was about to be committed and is in Kafka as a whole or not at all; write it again, "
+        "which writes it once"
+    ]
