@@ -480,7 +480,7 @@ def test_fenced_writer_stops_and_leaves_the_winner_alone(world: World) -> None:
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "A fenced writer stops and leaves the winner alone")
-def test_refusal_of_a_transaction_that_is_still_ours_is_tried_again(world: World) -> None:
+def test_refusal_of_a_transaction_still_ours_is_tried_again(world: World) -> None:
     tries = 0
 
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:

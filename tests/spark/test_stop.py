@@ -73,13 +73,12 @@ def test_interrupted_write_ends_at_once(
 
 
 @pytest.mark.behaviour("Stop means stop", "A write that somebody cancels is not tried again")
-@pytest.mark.parametrize(("way", "cancel"), [("at-least-once", "group"), ("atomic", "all"), ("parallel", "stage")])
+@pytest.mark.parametrize(("way", "cancel"), [("at-least-once", "group"), ("atomic", "all"), ("parallel", "tag")])
 def test_cancelled_write_is_not_tried_again(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], way: str, cancel: str
 ) -> None:
     topic, servers, context = new_topic(2), cluster.bootstrap_servers, spark.sparkContext
     to = {"kafka.bootstrap.servers": servers, "topic": topic}
-    stages: Any = context
 
     def act() -> None:
         if cancel == "group":
@@ -87,15 +86,17 @@ def test_cancelled_write_is_not_tried_again(
         elif cancel == "all":
             context.cancelAllJobs()
         else:
-            for stage in context.statusTracker().getActiveStageIds():
-                stages._jsc.sc().cancelStage(stage)
+            context.cancelJobsWithTag(topic)
 
     context.setJobGroup(topic, "of the user")
+    context.addJobTag(topic)
     try:
         with once_rows_appear(servers, topic, act), pytest.raises(CancelledWriteError, match=STAYS[way]):
             kafka_sink.write(rows_of(spark), options={**to, **SLOWLY}, **numbered(way))
         assert context.getLocalProperty("spark.jobGroup.id") == topic
+        assert context.getJobTags() == {topic}
     finally:
+        context.clearJobTags()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type,unused-ignore]
     when_stopped = end(servers, topic)
     assert kafka_sink.write(rows_of(spark), options=to, **numbered(way)).rows == ROWS

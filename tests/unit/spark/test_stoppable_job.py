@@ -35,7 +35,7 @@ class Context:
 
 class Session:
     def __init__(self) -> None:
-        self._sc = Context()
+        self.context = self._sc = Context()
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_interrupt_cancels_until_the_job_has_ended(spark: Session) -> None:
     def job() -> None:
         _thread.interrupt_main()
-        assert spark._sc.cancelled.wait(60)
+        assert spark.context.cancelled.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
         run_stoppable(spark, job)  # type: ignore[arg-type]
-    assert spark._sc.tags == 2 * spark._sc.began
+    assert spark.context.tags == 2 * spark.context.began
 
 
 def test_interrupt_before_the_job_begins_lets_none_begin(spark: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +66,11 @@ def test_interrupt_before_the_job_begins_lets_none_begin(spark: Session, monkeyp
     with pytest.raises(KeyboardInterrupt):
         run_stoppable(spark, lambda: None)  # type: ignore[arg-type]
     runs[0]()
-    assert spark._sc.began == spark._sc.tags == []
+    assert spark.context.began == spark.context.tags == []
 
 
 def test_result_and_error_of_a_job_reach_the_caller(spark: Session) -> None:
     assert run_stoppable(spark, lambda: 7) == 7  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="of the job"):
         run_stoppable(spark, lambda: int("of the job"))  # type: ignore[arg-type]
-    assert spark._sc.tags == []
+    assert spark.context.tags == []
