@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -33,7 +32,7 @@ class AbandonedWorker:
     def __init__(self, end: Callable[[], None] = _end_process) -> None:
         self._end = end
         self._is_writing = False
-        self._watched: socket.socket | None = None
+        self._watched: int | None = None
         at_fork(self, AbandonedWorker._forget)
 
     def _forget(self) -> None:
@@ -43,22 +42,23 @@ class AbandonedWorker:
     def ended_during_task(self) -> Iterator[None]:
         """The process is ended if Spark closes the connection during the block."""
         connection = None if _CLOSED_BY_PEER is None else worker_socket()
-        if connection is not None and connection is not self._watched:
-            self._watched = connection
-            start_thread("kafkalite-task-watch", lambda: self._watch(connection))
+        watched = None if connection is None else connection.fileno()
+        if watched is not None and watched != self._watched:
+            self._watched = watched
+            start_thread("kafkalite-task-watch", lambda: self._watch(watched))
         self._is_writing = True
         try:
             yield
         finally:
             self._is_writing = False
 
-    def _watch(self, connection: socket.socket) -> None:
+    def _watch(self, descriptor: int) -> None:
         assert _CLOSED_BY_PEER is not None
         poller = select.poll()
         # Errors are reported, too.
-        poller.register(connection, _CLOSED_BY_PEER)
+        poller.register(descriptor, _CLOSED_BY_PEER)
         poller.poll()
-        if self._is_writing and connection is self._watched:
+        if self._is_writing and descriptor == self._watched:
             self._end()
 
 
