@@ -37,8 +37,9 @@ _AGAIN_S: Final = 0.1
 _END_MS: Final = 10_000
 #: What a worker has sent when its task ends, brokers append within this time.
 _SETTLE_S: Final = 0.2
-#: A server of Spark Connect does not tell when tasks have ended.
-_SETTLE_CONNECT_S: Final = 0.5
+#: A server of Spark Connect does not tell when tasks have ended. It looks for cancelled ones every 2 s, and kills their
+#: Python workers after spark.python.task.killTimeout, which is 2 s.
+_SETTLE_CONNECT_S: Final = 4.5
 
 _log = logging.getLogger(__name__)
 
