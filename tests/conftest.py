@@ -105,16 +105,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """The command line sets up logging for a process of its own; here it shares one with all other tests."""
+    """The command line and PySpark set up logging for a process of their own; here they share one with all other tests."""
     root = logging.getLogger()
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-    handlers = list(root.handlers)
+    formatters = {handler: handler.formatter for handler in root.handlers}
     yield
     for name, level in levels.items():
         # Setting it empties the caches of all loggers.
         if logging.getLogger(name).level != level:
             logging.getLogger(name).setLevel(level)
-    root.handlers[:] = handlers
+    root.handlers[:] = formatters
+    for handler, formatter in formatters.items():
+        handler.formatter = formatter
 
 
 @pytest.fixture(autouse=True)

@@ -103,8 +103,8 @@ def driver_of_parallel(shape: Shape) -> Mapping[str, float]:
         "ListTransactions": 2 * shape.brokers,
         # How the driver's last transaction ended, whether the last batch is committed, and whether this one can be.
         "DescribeTransactions": 1 + 2 * reached(shape.coordinators, shape.tasks),
-        # The driver goes on after its own last batch.
-        "OffsetFetch": 1,
+        # The driver goes on after its own last batch, and reads the progress again behind the proposal.
+        "OffsetFetch": 2,
         "TxnOffsetCommit": 1,
         "EndTxn": shape.tasks + 1,
     }
@@ -118,8 +118,8 @@ def driver_of_atomic(shape: Shape) -> Mapping[str, float]:
         # How its last transaction ended, and whether anything of it is still open.
         "DescribeTransactions": 1,
         "ListOffsets": 2 * max(shape.leaders, 1),
-        # The driver goes on after its own last batch.
-        "OffsetFetch": 1,
+        # The driver goes on after its own last batch, and reads the progress again behind the proposal.
+        "OffsetFetch": 2,
         "TxnOffsetCommit": 1,
         "EndTxn": 1,
     }

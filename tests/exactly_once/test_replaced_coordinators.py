@@ -37,29 +37,35 @@ def world(cluster: EmbeddedCluster) -> Iterator[World]:
 
 
 @pytest.fixture
-def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From its call on, the progress that is read stays as it is; the current coordinator is found by a write."""
+def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Callable[[], None]]:
+    """From its call on, a replaced coordinator knows the progress as it is. The driver asks that coordinator from the
+    call of the result on, until the current one is found by a write."""
 
-    def begin() -> None:
+    def replaced() -> Callable[[], None]:
         known = world.client.run(world.client.fetch_offsets(world.topic, world.topic, range(PARTITIONS)))
-        fetch_offsets, commit_offsets = world.client.fetch_offsets, world.client.commit_offsets
-        is_current = False
 
-        def fetch(group: str, topic: str, partitions: Sequence[int], **options: Any) -> Exchange[Any]:
-            if is_current:
-                return (yield from fetch_offsets(group, topic, partitions, **options))
-            return {partition: known[partition] for partition in partitions if partition in known}
+        def begin() -> None:
+            fetch_offsets, commit_offsets = world.client.fetch_offsets, world.client.commit_offsets
+            is_current = False
 
-        def commit(*arguments: Any) -> Exchange[OffsetAndMetadata | None]:
-            nonlocal is_current
-            found = yield from commit_offsets(*arguments)
-            is_current = True
-            return found
+            def fetch(group: str, topic: str, partitions: Sequence[int], **options: Any) -> Exchange[Any]:
+                if is_current:
+                    return (yield from fetch_offsets(group, topic, partitions, **options))
+                return {partition: known[partition] for partition in partitions if partition in known}
 
-        monkeypatch.setattr(world.client, "fetch_offsets", fetch)
-        monkeypatch.setattr(world.client, "commit_offsets", commit)
+            def commit(*arguments: Any) -> Exchange[OffsetAndMetadata | None]:
+                nonlocal is_current
+                found = yield from commit_offsets(*arguments)
+                is_current = True
+                return found
 
-    return begin
+            monkeypatch.setattr(world.client, "fetch_offsets", fetch)
+            monkeypatch.setattr(world.client, "commit_offsets", commit)
+            world.restart()
+
+        return begin
+
+    return replaced
 
 
 def meanwhile(world: World, protocol: str, version: int, *values: bytes) -> None:
@@ -74,15 +80,15 @@ def meanwhile(world: World, protocol: str, version: int, *values: bytes) -> None
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 @pytest.mark.parametrize("committed", [1, 2])
 def test_batch_committed_before_is_written_once(
-    world: World, protocol: str, committed: int, replace_coordinator: Callable[[], None]
+    world: World, protocol: str, committed: int, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
     """Also the first batch, of which the replaced coordinator says that there is none."""
     rows = [b"0", b"1"][:committed]
     for version, row in enumerate(rows[:-1]):
         world.write_batch(protocol, version, row)
-    replace_coordinator()
+    ask_it = replace_coordinator()
     meanwhile(world, protocol, committed - 1, rows[-1])
-    world.restart()
+    ask_it()
     world.write_batch(protocol, committed - 1, rows[-1])
     assert sorted(map(bytes, world.committed())) == rows  # type: ignore[arg-type]
     world.write_batch(protocol, committed, b"next")
@@ -90,15 +96,15 @@ def test_batch_committed_before_is_written_once(
 
 
 def test_transactions_of_an_unknown_decision_are_not_aborted(
-    world: World, replace_coordinator: Callable[[], None]
+    world: World, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
     """A dead driver has decided them and not committed all; its successor is not told of that decision."""
     world.write_batch("parallel", 0, b"0")
-    replace_coordinator()
+    ask_it = replace_coordinator()
     other = World(world.bootstrap, world.topic)
     other.decide_and_die(1, b"1a", b"1b", b"1c")
     other.client.close()
-    world.restart()
+    ask_it()
     plan = world.parallel.plan()
     assert not plan.must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
     assert sorted(map(bytes, world.committed())) == [b"0", b"1a", b"1b", b"1c"]  # type: ignore[arg-type]
@@ -106,12 +112,12 @@ def test_transactions_of_an_unknown_decision_are_not_aborted(
 
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 def test_batch_after_the_unknown_one_may_run_again(
-    world: World, protocol: str, replace_coordinator: Callable[[], None]
+    world: World, protocol: str, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:
     world.write_batch(protocol, 0, b"0")
-    replace_coordinator()
+    ask_it = replace_coordinator()
     meanwhile(world, protocol, 1, b"1")
-    world.restart()
+    ask_it()
     with pytest.raises(OutdatedProgressError, match=r"said version 0, and the latest is version 1") as caught:
         world.write_batch(protocol, 2, b"2")
     assert isinstance(caught.value, UndecidedError)
@@ -120,16 +126,15 @@ def test_batch_after_the_unknown_one_may_run_again(
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2"]  # type: ignore[arg-type]
 
 
-def test_decision_that_only_seems_torn_is_not_called_so(world: World, replace_coordinator: Callable[[], None]) -> None:
+def test_decision_that_only_seems_torn_is_not_called_so(
+    world: World, replace_coordinator: Callable[[], Callable[[], None]]
+) -> None:
     """Its tasks' ids have gone on to another batch, of which the replaced coordinator does not know."""
     world.write_batch("parallel", 0, b"0", b"0")
-    replace_coordinator()
-    other = World(world.bootstrap, world.topic)
-    other.ids = world.ids
+    ask_it = replace_coordinator()
     for version in (1, 2):
-        other.write_batch("parallel", version, b"%d" % version, b"%d" % version)
-    other.client.close()
-    world.restart()
+        world.write_batch("parallel", version, b"%d" % version, b"%d" % version)
+    ask_it()
     plan = world.parallel.plan()
     assert plan.progress is not None
     assert plan.progress.version == 2
