@@ -105,7 +105,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """The command line and PySpark set up logging for a process of their own; here they share one with all other tests."""
+    """The command line and PySpark set up logging for a process of their own; here all tests share one."""
     root = logging.getLogger()
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     formatters = {handler: handler.formatter for handler in root.handlers}

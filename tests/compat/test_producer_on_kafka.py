@@ -162,7 +162,7 @@ def test_batches_over_the_topics_limit_are_split_until_they_fit(real_kafka: Real
         futures += [producer.send(ProducerRecord(topic, value, partition=1)) for value in values[2_000:4_000]]
         producer.flush()
         assert [future.get(0).offset for future in futures] == list(range(4_000))
-        with pytest.raises(RecordTooLargeError, match="raise max.message.bytes of the topic"):
+        with pytest.raises(RecordTooLargeError, match=r"raise max\.message\.bytes of the topic"):
             too_large.get(0)
         assert producer.metrics()["batch-split-total"] > 10
     assert sum(delivery.count for delivery in told) == len(values)

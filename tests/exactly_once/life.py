@@ -207,10 +207,11 @@ class PlainOffsetsClient(DyingClient):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
     ) -> Exchange[OffsetAndMetadata | None]:
-        if not self.is_committing:
+        # What is proven, and never committed, stays in a transaction.
+        if not self.is_committing or any("|nobody|" in each.metadata for each in offsets.values()):
             return (yield from super().commit_offsets(transaction, transaction_version, group, offsets, before))
-        self._life.reach("before-decision")
         found = yield from self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
+        self._life.reach("before-decision")
         yield from self.ask(PlainOffsetCommit(group, offsets))
         return found.get(before.partition)
 
