@@ -234,7 +234,7 @@ def test_interceptors_change_records_and_hear_outcomes_first(
     assert first.acknowledged == last.acknowledged == [(RecordMetadata(TOPIC, 2, 0, 77, -1, 12), None)]
     assert seen == [(1, 1)]
     assert (first.configs["client.id"], first.closed, last.closed) == ("me", 1, 1)
-    assert [record.message for record in caplog.records if "Failing" in record.message] == [
+    assert [record.getMessage() for record in caplog.records if "Failing" in record.getMessage()] == [
         "[producer client.id=me] on_send of Failing raised; its record is sent as if the interceptor were absent",
         "[producer client.id=me] on_acknowledgement of Failing raised RuntimeError('on_acknowledgement')",
         "[producer client.id=me] closing Failing failed",
