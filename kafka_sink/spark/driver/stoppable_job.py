@@ -33,13 +33,13 @@ T = TypeVar("T")
 _SLICE_S: Final = 0.5
 #: How often a job is cancelled that may not have begun when it was cancelled before.
 _AGAIN_S: Final = 0.1
-#: How long a cancelled job and its tasks are waited for: Spark itself kills the Python worker of a task within 4 s.
+#: How long a cancelled job is waited for.
 _END_MS: Final = 10_000
+#: How long its tasks are waited for. Spark looks for cancelled tasks in Python every 2 s, and kills their workers after
+#: spark.python.task.killTimeout, which is 2 s.
+_KILLED_MS: Final = 4_500
 #: What a worker has sent when its task ends, brokers append within this time.
 _SETTLE_S: Final = 0.2
-#: A server of Spark Connect does not tell when tasks have ended. It looks for cancelled ones every 2 s, and kills their
-#: Python workers after spark.python.task.killTimeout, which is 2 s.
-_SETTLE_CONNECT_S: Final = 4.5
 
 _log = logging.getLogger(__name__)
 
@@ -118,8 +118,9 @@ class _ClassicJobs:
 
     def begin(self) -> None:
         self._context.addJobTag(self._tag)
-        # Or tasks would notice only after seconds.
-        self._context.setInterruptOnCancel(True)
+        # An interrupted task would end before its Python worker, which goes on with the rows that wait in its
+        # connection. One that is not interrupted ends when Spark has killed its worker.
+        self._context.setInterruptOnCancel(False)
 
     def cancel(self) -> None:
         self._context.cancelJobsWithTag(self._tag)
@@ -127,20 +128,18 @@ class _ClassicJobs:
     def await_tasks(self) -> None:
         begun = Moment.now(SYSTEM_CLOCK)
         try:
-            while self._active_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
+            while self._running_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _KILLED_MS:
                 _pause(_AGAIN_S)
         except Exception:
             # The context has been stopped, and its tasks with it.
             _log.debug("the tasks of a job cannot be seen", exc_info=True)
         _pause(_SETTLE_S)
 
-    def _active_tasks(self) -> int:
-        # PySpark's tracker knows groups only.
-        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)  # type: ignore[attr-defined,unused-ignore]
-        tracker = self._context.statusTracker()
-        found = [tracker.getJobInfo(job_id) for job_id in jobs]
-        stages = [tracker.getStageInfo(stage) for job in found if job is not None for stage in job.stageIds]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+    def _running_tasks(self) -> int:
+        """The tasks of all jobs: Spark does not count those of a cancelled job any more, which are still running."""
+        # PySpark's tracker does not have it.
+        executors = self._context._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[attr-defined,unused-ignore]
+        return sum(each.numRunningTasks() for each in executors)
 
 
 class _ConnectJobs:
@@ -155,4 +154,5 @@ class _ConnectJobs:
         self._spark.interruptTag(self._tag)
 
     def await_tasks(self) -> None:
-        _pause(_SETTLE_CONNECT_S)
+        # A server of Spark Connect does not tell.
+        _pause(_KILLED_MS / 1000)

@@ -1,9 +1,9 @@
 """Ends the Python process of a task that Spark has given up, so that it sends no more rows.
 
-Spark ends a cancelled task in the JVM and closes the connection to its Python worker, which notices that when it next
-reads rows: one batch of Arrow may be seconds of writing. A thread of the process waits for the connection's end
-instead, once per process, at no cost. macOS does not report the end of a connection that has unread bytes: there such a
-process goes on until it reads again.
+Spark ends a cancelled task of a stream in the JVM at once and closes the connection to its Python worker, which notices
+that when it next reads rows: one batch of Arrow may be seconds of writing. A thread of the process waits for the
+connection's end instead, once per process, at no cost. The end comes behind the rows that the JVM has written, so a
+worker with a full connection goes on until it has read them. macOS does not report the end before they are read.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Context:
         self.began.append(tag)
 
     def setInterruptOnCancel(self, interrupts: bool) -> None:
-        assert interrupts
+        assert not interrupts
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.tags.append(tag)
