@@ -33,11 +33,11 @@ T = TypeVar("T")
 _SLICE_S: Final = 0.5
 #: How often a job is cancelled that may not have begun when it was cancelled before.
 _AGAIN_S: Final = 0.1
-#: How long a cancelled job is waited for.
+#: How long a cancelled job, and then its tasks, are waited for. Spark looks for cancelled tasks in Python every 2 s, and
+#: kills their workers after spark.python.task.killTimeout, which is 2 s; a busy machine takes longer.
 _END_MS: Final = 10_000
-#: How long its tasks are waited for. Spark looks for cancelled tasks in Python every 2 s, and kills their workers after
-#: spark.python.task.killTimeout, which is 2 s.
-_KILLED_MS: Final = 4_500
+#: A server of Spark Connect does not tell when it has.
+_KILLED_BY_SERVER_S: Final = 6.0
 #: What a worker has sent when its task ends, brokers append within this time.
 _SETTLE_S: Final = 0.2
 
@@ -128,7 +128,7 @@ class _ClassicJobs:
     def await_tasks(self) -> None:
         begun = Moment.now(SYSTEM_CLOCK)
         try:
-            while self._running_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _KILLED_MS:
+            while self._running_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
                 _pause(_AGAIN_S)
         except Exception:
             # The context has been stopped, and its tasks with it.
@@ -154,5 +154,4 @@ class _ConnectJobs:
         self._spark.interruptTag(self._tag)
 
     def await_tasks(self) -> None:
-        # A server of Spark Connect does not tell.
-        _pause(_KILLED_MS / 1000)
+        _pause(_KILLED_BY_SERVER_S)
