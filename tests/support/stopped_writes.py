@@ -67,6 +67,6 @@ def check_written_again(servers: str, topic: str, way: str, when_stopped: int) -
     repeated one; exactly once, every row is there once."""
     values = Counter(message.value for message in read_topic(servers, topic))
     if way == "at-least-once":
-        assert values.total() == when_stopped + ROWS
+        assert values.total() == when_stopped + ROWS, f"{values.total()} records, {when_stopped} when it was stopped"
     else:
         assert values == Counter(str(number).encode() for number in range(ROWS))

@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.threads import start_thread
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _SLICE_S: Final = 0.5
 #: How often a job is cancelled that may not have begun when it was cancelled before.
 _AGAIN_S: Final = 0.1
-#: How long a cancelled job, and then its tasks, are waited for. Spark looks for cancelled tasks in Python every 2 s, and
+#: How long a cancelled job, and then its tasks, are waited for. Spark looks for cancelled tasks in Python every 2 s and
 #: kills their workers after spark.python.task.killTimeout, which is 2 s; a busy machine takes longer.
 _END_MS: Final = 10_000
 #: A server of Spark Connect does not tell when it has.
@@ -136,10 +136,20 @@ class _ClassicJobs:
         _pause(_SETTLE_S)
 
     def _running_tasks(self) -> int:
-        """The tasks of all jobs: Spark does not count those of a cancelled job any more, which are still running."""
-        # PySpark's tracker does not have it.
-        executors = self._context._jsc.sc().statusTracker().getExecutorInfos()  # type: ignore[attr-defined,unused-ignore]
-        return sum(each.numRunningTasks() for each in executors)
+        """The tasks that have not told the scheduler their end. Spark's status store counts no task of a cancelled job,
+        and has no public way to those that are still running.
+
+        Source: apache/spark ``TaskSchedulerImpl.taskIdToTaskSetManager``.
+        """
+        context: Any = self._context._jsc.sc()  # type: ignore[attr-defined,unused-ignore]
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in context.statusTracker().getJobIdsForTag(self._tag)]
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        # The keys are Java's longs, with which Py4J finds nothing.
+        managers, count = context.taskScheduler().taskIdToTaskSetManager().elements(), 0
+        while managers.hasMoreElements():
+            count += managers.nextElement().taskSet().stageId() in stages
+        return count
 
 
 class _ConnectJobs:
