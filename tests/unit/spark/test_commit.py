@@ -76,7 +76,7 @@ def test_abort_of_a_stopped_query_claims_no_rows(caplog: pytest.LogCaptureFixtur
 def test_abort_after_all_tasks_names_no_other_rows(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         make_writer().abort([make_commit(0, 10, 10)])
-    assert caplog.text.endswith("if the write is repeated: the 10 rows of 1 finished tasks\n")
+    assert caplog.messages[-1].endswith("if the write is repeated: the 10 rows of 1 finished tasks")
 
 
 def test_a_report_that_cannot_be_written_does_not_undo_a_write(
@@ -87,8 +87,8 @@ def test_a_report_that_cannot_be_written_does_not_undo_a_write(
     writer = make_writer(folder / "report.jsonl")
     folder.rmdir()
     writer.commit([make_commit(0, 10, 10)])
-    assert "option reportPath" in caplog.text
-    assert '"rows": 10' in caplog.text
+    assert "option reportPath" in "\n".join(caplog.messages)
+    assert '"rows": 10' in "\n".join(caplog.messages)
 
 
 def test_tracker_keeps_first_error_and_counts_acknowledged_rows() -> None:
