@@ -118,20 +118,9 @@ class ParallelSink:
 
     def give_up(self, plan: Plan) -> None:
         """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks
-        have ended. If this fails, the next plan aborts it."""
-        name = plan.driver.transactional_id
-        try:
-            opened = self._client.run(self._steps.left_open())
-            # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            described = self._client.run(self._client.describe([name])).get(name)
-            if described is not None and described.transaction == plan.driver:
-                self._steps.abort([*opened, plan.driver], plan.transaction_version)
-        except KafkaError as error:
-            _log.warning(
-                "the transactions of a batch that was given up stay open until the next one, or until their time-out "
-                "(transaction.timeout.ms): %s",
-                error,
-            )
+        have ended, and its driver has proposed nothing. If this fails, the next plan aborts it."""
+        if opened := self._client.run(self._losers(())):
+            self._abort_losers(plan, opened)
 
     def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
@@ -143,8 +132,8 @@ class ParallelSink:
             return []
 
     def _abort_losers(self, plan: Plan, losers: Sequence[Transaction]) -> None:
-        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it. *plan* is
-        the one after the batch."""
+        """Abort *losers*, unless a newer driver has taken over: the open transactions may then belong to it. *plan* has
+        the driver's epoch as it is now, and the latest decision."""
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
             self._steps.prove(plan)
