@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,15 +24,6 @@ pytestmark = pytest.mark.behaviour(
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(nodes=1, config=replace(BrokerConfig(), transaction_version=request.param)) as running:
         yield running
-
-
-@pytest.fixture
-def world(cluster: EmbeddedCluster) -> Iterator[World]:
-    topic = f"sink-{os.urandom(4).hex()}"
-    cluster.create_topic(topic, partitions=PARTITIONS)
-    made = World(cluster.bootstrap_servers, topic)
-    yield made
-    made.client.close()
 
 
 @pytest.fixture
