@@ -23,12 +23,23 @@ from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata, Top
 NO_RECORD_ERRORS: Final[Mapping[int, Exception]] = {}
 
 
+#: Raises KafkaError if this thread must not wait for the sender in the operation of this name.
+MayWait = Callable[[str], None]
+
+_GET: Final = "get() of a future"
+
+
+def anywhere(operation: str) -> None:
+    """Every thread may wait."""
+
+
 class ProduceRequestResult:
     """The outcome of one batch: set once, then released to the waiters (apache/kafka ``ProduceRequestResult``)."""
 
-    def __init__(self, topic_partition: TopicPartition, clock: Clock) -> None:
+    def __init__(self, topic_partition: TopicPartition, clock: Clock, may_wait: MayWait = anywhere) -> None:
         self.topic_partition = topic_partition
         self._clock = clock
+        self._may_wait = may_wait
         self.base_offset = NO_OFFSET
         self.log_append_time = NO_TIMESTAMP
         self.error: Exception | None = None
@@ -111,6 +122,8 @@ class ProduceRequestResult:
 
     @leaves("_done")
     def _wait_for_end(self, timeout_ms: int) -> bool:
+        if timeout_ms > 0 and not self._is_done:
+            self._may_wait(_GET)
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._done:
             while not self._is_done:
@@ -144,13 +157,21 @@ DeliveryCallback = Callable[[Delivery], None]
 class ColumnsFuture:
     """The future of all rows of one :meth:`KafkaProducer.send_columns`, completed batch by batch."""
 
-    __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_rows", "_rows_ended", "_topic")
+    __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_may_wait", "_rows", "_rows_ended", "_topic")
 
-    def __init__(self, topic: str, rows: int, clock: Clock, callback: DeliveryCallback | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        rows: int,
+        clock: Clock,
+        callback: DeliveryCallback | None,
+        may_wait: MayWait = anywhere,
+    ) -> None:
         self._topic = topic
         self._rows = rows
         self._clock = clock
         self._callback = callback
+        self._may_wait = may_wait
         self._all_ended = threading.Condition()
         # Guarded by the condition.
         self._deliveries: list[Delivery] = []
@@ -185,8 +206,11 @@ class ColumnsFuture:
         """Wait for every row, and return where each batch was stored. The callbacks have run by then.
 
         :raises KafkaTimeoutError: if the outcome of some rows is unknown after *timeout_ms*.
+        :raises KafkaError: if it would wait in a delivery callback of the same producer.
         :raises ApiError: if some rows were not stored; the text gives the reason for the first of them.
         """
+        if timeout_ms > 0 and not self.done():
+            self._may_wait(_GET)
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._all_ended:
             while self._rows_ended < self._rows:
@@ -258,6 +282,7 @@ class FutureRecordMetadata:
         """Wait for the outcome.
 
         :raises KafkaTimeoutError: if the outcome is unknown after *timeout_ms*.
+        :raises KafkaError: if it would wait in a delivery callback of the same producer.
         :raises ApiError: if the record was not stored; the text gives the reason.
         """
         place = self._result.wait_for_record(self._relative_offset, timeout_ms)

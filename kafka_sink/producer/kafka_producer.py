@@ -66,6 +66,9 @@ __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecor
 
 _producer_numbers = itertools.count(1)
 
+#: A sender thread that is told to end does so within milliseconds, unless code of the user's holds it.
+_LAST_STEP_S = 3.0
+
 
 class KafkaProducer:
     """A producer with the property names and the semantics of Kafka's Java client (apache/kafka ``KafkaProducer``).
@@ -133,6 +136,7 @@ class KafkaProducer:
         # Bound once, because a lookup would cost time for every record.
         self._records, self._transactions = self._pipeline.records, self._pipeline.transactions
         self._sender = self._pipeline.sender
+        self._may_wait = self._pipeline.calls.check_may_wait
         self._thread = self._network.start_thread(f"kafka-producer-network-thread | {self.client_id}", self._pipeline)
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -203,7 +207,9 @@ class KafkaProducer:
             )
         wall_ms = self._clock.wall_ms()
         parts = parts_to_send(rows, partitions, wall_ms)
-        future = ColumnsFuture(topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery)
+        future = ColumnsFuture(
+            topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery, self._may_wait
+        )
         try:
             self._pipeline.columns.stage(topic, parts, wall_ms, future.delivered)
         except PartlyStagedError as error:
@@ -334,8 +340,6 @@ class KafkaProducer:
         self._check_usable()
         if self._transactions is None:
             raise TransactionStateError(f"{operation} needs a producer with a transactional.id")
-        if threading.current_thread() is self._thread:
-            raise KafkaError(f"{operation} in a delivery callback would deadlock: callbacks run on the sender thread")
         return self._transactions
 
     def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
@@ -367,11 +371,6 @@ class KafkaProducer:
         :raises KafkaError: if it is called from a delivery callback, or the producer is closed.
         """
         self._check_usable()
-        if threading.current_thread() is self._thread:
-            raise KafkaError(
-                "flush in a delivery callback would deadlock: callbacks run on the sender thread; call flush on "
-                "another thread"
-            )
         started_ms = self._clock.monotonic_ms()
         try:
             self._pipeline.accumulator.flush(timeout_ms, self._sender.wakeup)
@@ -397,6 +396,8 @@ class KafkaProducer:
         """Send all staged records, then end the sender thread. After *timeout_ms* the rest fails, and the thread is
         ended.
 
+        A callback that does not return does not delay the close beyond that.
+
         Each record that was not acknowledged ends in an error that says whether it was sent, and a warning counts them.
         A producer that is still open when its program ends is closed with a time-out of 0. In a delivery callback,
         close does not wait. A second close does nothing.
@@ -407,7 +408,8 @@ class KafkaProducer:
             raise ValueError(f"the time-out of close must not be negative, got {timeout_ms}")
         if self._was_forked:
             return
-        self._pipeline.calls.check_may_wait("close")
+        if threading.current_thread() is not self._thread:
+            self._pipeline.calls.check_may_wait("close")
         self._pipeline.calls.during("close", self._close, timeout_ms)
         self._plugins.close()
 
@@ -420,7 +422,12 @@ class KafkaProducer:
         if self._thread.is_alive():
             self._sender.force_close()
             if not on_sender_thread:
-                self._thread.join()
+                self._thread.join(_LAST_STEP_S)
+                if self._thread.is_alive():
+                    self._log.warning(
+                        "the sender thread is in a delivery callback or a plugin that does not return, and ends when "
+                        "it does; records that were not acknowledged end then, too"
+                    )
 
     def batch_totals(self) -> tuple[int, int]:
         """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""

@@ -88,7 +88,8 @@ class Pipeline:
 
     def run(self) -> None:
         """The producer's thread; see :meth:`Sender.run`."""
-        self.sender.run()
+        with self.calls.on_sender_thread():
+            self.sender.run()
 
     def end_with_program(self) -> None:
         """See :meth:`Sender.end_with_program`."""

@@ -28,6 +28,8 @@ DEFAULT_ZSTD_LEVEL: Final = 3
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 #: Magic, version 1, compatible with version 1.
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+#: So much of what follows a gzip member is given to the library at once.
+_GZIP_PIECE_BYTES: Final = 4 * 1024
 #: The block size of snappy-java; a reader accepts any size.
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
@@ -125,9 +127,31 @@ def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
     plain = stream.decompress(data, max_bytes + 1)
     if len(plain) > max_bytes:
         raise _too_large(max_bytes)
-    if not stream.eof or stream.unused_data:
-        raise CorruptRecordError("gzip data is not one complete member")
-    return plain
+    if not stream.eof:
+        raise CorruptRecordError("gzip data ends within a member")
+    if not stream.unused_data:
+        return plain
+    return plain + _further_members(memoryview(stream.unused_data), max_bytes - len(plain), max_bytes)
+
+
+def _further_members(data: memoryview, room: int, max_bytes: int) -> bytes:
+    """What the gzip members in *data* hold, at most *room* bytes: a stream may consist of several (RFC 1952, 2.2)."""
+    parts: list[bytes] = []
+    stream, position = zlib.decompressobj(wbits=31), 0
+    while position < len(data):
+        # The library copies what is behind a member, so thousands of small members get little at once.
+        piece = data[position : position + _GZIP_PIECE_BYTES]
+        part = stream.decompress(piece, room + 1)
+        room -= len(part)
+        if room < 0:
+            raise _too_large(max_bytes)
+        parts.append(part)
+        position += len(piece) - len(stream.unused_data)
+        if stream.eof:
+            stream = zlib.decompressobj(wbits=31)
+        elif position == len(data):
+            raise CorruptRecordError("gzip data ends within a member")
+    return b"".join(parts)
 
 
 def _lz4(data: Buffer, level: int | None) -> Buffer:
@@ -233,6 +257,10 @@ def _unsnappy(data: Buffer, max_bytes: int) -> Buffer:
     room = max_bytes
     position = len(XERIAL_HEADER)
     while position < len(view):
+        # A stream that was appended to another one, which snappy-java reads on through.
+        if bytes(view[position : position + len(XERIAL_MAGIC)]) == XERIAL_MAGIC:
+            position += len(XERIAL_HEADER)
+            continue
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if size < 0 or position + size > len(view):

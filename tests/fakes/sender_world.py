@@ -53,7 +53,7 @@ class StandingThread:
 
     def join(self, timeout: float | None = None) -> None:
         self.joined_ms.append(None if timeout is None else timeout * 1000)
-        if self._is_alive and not (self.is_stuck and timeout is not None):
+        if self._is_alive and not (self.is_stuck and len(self.joined_ms) == 1):
             self.pipeline.run()
             self._is_alive = False
 

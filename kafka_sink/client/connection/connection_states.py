@@ -42,6 +42,7 @@ class _NodeState:
         "failed_attempts",
         "failed_setups",
         "has_answered",
+        "last_address",
         "last_attempt_ms",
         "node",
         "reconnect_backoff_ms",
@@ -62,6 +63,7 @@ class _NodeState:
         self.throttled_until_ms = 0
         self.addresses: Sequence[SocketAddress] = ()
         self.address_index = 0
+        self.last_address: SocketAddress | None = None
 
 
 class ClusterConnectionStates:
@@ -160,7 +162,7 @@ class ClusterConnectionStates:
 
     def connecting(self, node: Node, now_ms: int) -> SocketAddress:
         """Begin an attempt and return the address to connect to: the addresses of the host in turn, which are then
-        looked up again.
+        looked up again. Of several, the one of the last attempt is never the next (apache/kafka KAFKA-15817).
 
         :raises OSError: if the name cannot be resolved; the attempt counts nevertheless.
         """
@@ -176,8 +178,10 @@ class ClusterConnectionStates:
         if known.address_index >= len(known.addresses):
             known.addresses = ()
             known.addresses = self._resolver(node.host, node.port)
-            known.address_index = 0
-        return known.addresses[known.address_index]
+            # The load balancer at this address may be gone, and the attempt would wait for the whole set-up time-out.
+            known.address_index = int(len(known.addresses) > 1 and known.addresses[0] == known.last_address)
+        known.last_address = known.addresses[known.address_index]
+        return known.last_address
 
     def checking_api_versions(self, node_id: str) -> None:
         """The connection is established, and the API versions of the broker are requested."""

@@ -351,7 +351,9 @@ class RecordAccumulator:
     def _new_batch(self, topic_partition: TopicPartition, memory: Memory) -> ProducerBatch:
         now_ms = self._clock.monotonic_ms()
         larger = self._memory_of(topic_partition.topic)
-        return ProducerBatch(topic_partition, memory, larger, self._settings.compression, self._clock, now_ms)
+        return ProducerBatch(
+            topic_partition, memory, larger, self._settings.compression, self._clock, now_ms, self._calls.check_may_wait
+        )
 
     def _add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Make *batch* the newest of its partition. The caller holds the queue's lock."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn, ParamSpec, TypeVar
 
 from kafka_sink.common.errors import KafkaError
@@ -40,6 +41,7 @@ class CallsInProgress:
     def __init__(self) -> None:
         self._calls: dict[_Call, None] = {}
         self._locks: list[Callable[[], Iterable[Lock]]] = []
+        self._sender: int | None = None
 
     def during(self, operation: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *call* and return its result; it counts as in progress from before its first line until after its last.
@@ -61,12 +63,27 @@ class CallsInProgress:
         """Register *locks* that the sender thread needs: it cannot proceed while another thread holds one of them."""
         self._locks.append(locks)
 
+    @contextmanager
+    def on_sender_thread(self) -> Iterator[None]:
+        """This thread is the sender's meanwhile."""
+        self._sender = threading.get_ident()
+        try:
+            yield
+        finally:
+            # Another thread may get the number of one that has ended.
+            self._sender = None
+
     def check_may_wait(self, operation: str) -> None:
         """Check, before this thread waits for the sender in *operation*, that the sender can proceed.
 
-        :raises KafkaError: if this thread holds a lock that the sender needs, because a signal handler interrupted
-            another call.
+        :raises KafkaError: if this thread is the sender's, in a delivery callback; or if it holds a lock that the
+            sender needs, because a signal handler interrupted another call.
         """
+        if threading.get_ident() == self._sender:
+            raise KafkaError(
+                f"{operation} in a delivery callback would deadlock: callbacks run on the sender thread, and it would "
+                f"wait for that thread; call {operation} on another thread"
+            )
         for lock in itertools.chain.from_iterable(locks() for locks in self._locks):
             if is_held(lock):
                 if is_nested():

@@ -24,7 +24,9 @@ from kafka_sink.producer.futures import (
     Delivery,
     DeliveryCallback,
     FutureRecordMetadata,
+    MayWait,
     ProduceRequestResult,
+    anywhere,
 )
 from kafka_sink.records import batch as record_batch
 from kafka_sink.records import rebase
@@ -119,6 +121,7 @@ class ProducerBatch:
         compression: Compression,
         clock: Clock,
         created_ms: int,
+        may_wait: MayWait = anywhere,
     ) -> None:
         # One list of all that a batch knows of itself, from its first record to its end.
         self.topic_partition = topic_partition
@@ -149,7 +152,8 @@ class ProducerBatch:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.is_transactional = False
-        self.result = ProduceRequestResult(topic_partition, clock)
+        self._may_wait = may_wait
+        self.result = ProduceRequestResult(topic_partition, clock, may_wait)
         self.final_state: FinalState | None = None
         #: Unanswered requests that refer to the buffer; the buffer must not be reused before they are answered.
         self.unanswered_sends = 0
@@ -465,7 +469,13 @@ class ProducerBatch:
             ends.append(len(encoded))
         memory = Memory(bytearray(HEADER_BYTES + len(encoded)))
         piece = ProducerBatch(
-            self.topic_partition, memory, self._more_memory, self._compression, self._clock, self.created_ms
+            self.topic_partition,
+            memory,
+            self._more_memory,
+            self._compression,
+            self._clock,
+            self.created_ms,
+            self._may_wait,
         )
         piece.may_be_stored = self.may_be_stored or self.attempts > 0
         stamps = [self.base_timestamp + record.timestamp_delta for record in records[start:end]]

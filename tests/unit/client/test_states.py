@@ -144,6 +144,21 @@ def test_all_addresses_of_a_host_are_tried_before_new_lookup() -> None:
     assert dns.questions == 2
 
 
+@pytest.mark.behaviour("Connection states", "After a loss, another address of the host comes first, as in Java")
+def test_lost_address_is_not_the_next_one() -> None:
+    dns = Dns("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    subject = states(dns)
+    hosts = []
+    for is_established in (True, False, True, False, False, False):
+        hosts.append(subject.connecting(NODE, 0).host.rpartition(".")[2])
+        if is_established:
+            subject.checking_api_versions("1")
+        subject.disconnected("1", 0)
+    assert hosts == ["1", "2", "3", "1", "2", "3"]
+    dns.hosts = ("10.0.0.3",)
+    assert subject.connecting(NODE, 0).host == "10.0.0.3"
+
+
 def test_lost_working_connection_resolves_its_name_again() -> None:
     dns = Dns("10.0.0.1", "10.0.0.2")
     subject = states(dns)

@@ -7,7 +7,7 @@ import logging
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
@@ -445,21 +446,68 @@ def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) 
     producer.close()
 
 
-@pytest.mark.behaviour(
-    "KafkaProducer", "flush() waits for all records; in a callback, or beyond its time-out, it raises an error"
-)
-def test_flush_in_a_callback_or_beyond_timeout_raises(cluster: EmbeddedCluster) -> None:
-    errors: list[BaseException] = []
+@pytest.mark.behaviour("KafkaProducer", "What would wait for the sender in a delivery callback raises an error instead")
+def test_what_would_wait_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "flush": lambda: producer.flush(),
+        "get() of a future": lambda: producer.send(ProducerRecord(TOPIC, b"v")).get(),
+        "get() of a future ": lambda: producer.send(ProducerRecord(TOPIC, b"v")).get(60_000),
+        "get() of a future  ": lambda: producer.send_columns(TOPIC, pa.table({"value": [b"v"]})).get(),
+        "send": lambda: producer.send(ProducerRecord("another", b"v")),
+        "send ": lambda: producer.partitions_for("a third"),
+    }
+    refusals: dict[str, str] = {}
 
-    def flush(delivery: Delivery) -> None:
-        try:
-            producer.flush()
-        except KafkaError as error:
-            errors.append(error)
+    def wait(delivery: Delivery) -> None:
+        for name, call in calls.items():
+            with pytest.raises(KafkaError) as error:
+                call()
+            refusals[name] = str(error.value)
+        # What need not wait is answered.
+        assert not producer.send(ProducerRecord(TOPIC, b"v")).done()
+        assert producer.partitions_for(TOPIC)
+        with pytest.raises(KafkaTimeoutError):
+            producer.send(ProducerRecord(TOPIC, b"v")).get(0)
+        refusals["end"] = ""
 
     with make(cluster) as producer:
-        producer.send(ProducerRecord(TOPIC, b"v"), flush).get(30_000)
-        assert "flush in a delivery callback" in str(errors[0])
+        producer.send(ProducerRecord(TOPIC, b"v"), wait).get(30_000)
+        assert list(refusals) == [*calls, "end"]
+        for name in calls:
+            assert refusals[name].startswith(f"{name.strip()} in a delivery callback would deadlock")
+        with make(cluster) as other:
+            got: list[int] = []
+            waits = producer.send(
+                ProducerRecord(TOPIC, b"v"), lambda _: got.append(other.send(ProducerRecord(TOPIC, b"v")).get().offset)
+            )
+            waits.get(30_000)
+            assert got
+
+
+@pytest.mark.behaviour("KafkaProducer", "close() with a time-out returns though a callback never does")
+def test_close_does_not_wait_for_a_callback(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kafka_producer, "_LAST_STEP_S", 0.01)
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay(delivery: Delivery) -> None:
+        inside.set()
+        leave.wait()
+
+    producer = make(cluster)
+    producer.send(ProducerRecord(TOPIC, b"v"), stay)
+    assert inside.wait(30)
+    producer.close(10)
+    assert any("a delivery callback or a plugin that does not return" in each for each in caplog.messages)
+    leave.set()
+    producer.close()
+
+
+@pytest.mark.behaviour("KafkaProducer", "flush() waits for all records; beyond its time-out, it raises an error")
+def test_flush_beyond_timeout_raises(cluster: EmbeddedCluster) -> None:
+    with make(cluster) as producer:
+        producer.send(ProducerRecord(TOPIC, b"v")).get(30_000)
         cluster.stop()
         producer.send(ProducerRecord(TOPIC, b"v"))
         with pytest.raises(KafkaTimeoutError, match="flush did not complete within 50 ms"):

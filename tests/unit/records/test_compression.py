@@ -111,9 +111,24 @@ def test_zstd_frames_in_a_row() -> None:
         decompress(CompressionType.ZSTD, packed, 6)
 
 
-def test_gzip_followed_by_more() -> None:
-    with pytest.raises(CorruptRecordError, match="not one complete member"):
-        decompress(CompressionType.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"), 100)
+@pytest.mark.behaviour("Compression", "gzip of several members and snappy streams in a row are read, as Java does")
+def test_gzip_members_in_a_row() -> None:
+    parts = [b"one ", b"", SAMPLES["noise"], SAMPLES["text"], *[b"x"] * 2000]
+    packed, plain = b"".join(map(gzip.compress, parts)), b"".join(parts)
+    assert decompress(CompressionType.GZIP, packed, len(plain)) == plain
+    with pytest.raises(CorruptRecordError, match=f"limit of {len(plain) - 1}"):
+        decompress(CompressionType.GZIP, packed, len(plain) - 1)
+    for damaged in (packed[:-1], packed[: len(gzip.compress(parts[0])) + 5], packed + b"\0"):
+        with pytest.raises(CorruptRecordError):
+            decompress(CompressionType.GZIP, damaged, 1 << 20)
+
+
+def test_snappy_streams_in_a_row() -> None:
+    packed = b"".join(bytes(compress(CompressionType.SNAPPY, SAMPLES[each])) for each in ("noise", "empty", "text"))
+    plain = SAMPLES["noise"] + SAMPLES["text"]
+    assert decompress(CompressionType.SNAPPY, packed, len(plain)) == plain
+    with pytest.raises(CorruptRecordError, match="limit of"):
+        decompress(CompressionType.SNAPPY, packed, len(plain) - 1)
 
 
 def test_lz4_blocks_are_independent() -> None:
