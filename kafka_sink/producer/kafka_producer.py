@@ -67,7 +67,7 @@ __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecor
 _producer_numbers = itertools.count(1)
 
 #: A sender thread that is told to end does so within milliseconds, unless code of the user's holds it.
-_LAST_STEP_S = 3.0
+LAST_STEP_S = 3.0
 
 
 class KafkaProducer:
@@ -422,7 +422,7 @@ class KafkaProducer:
         if self._thread.is_alive():
             self._sender.force_close()
             if not on_sender_thread:
-                self._thread.join(_LAST_STEP_S)
+                self._thread.join(LAST_STEP_S)
                 if self._thread.is_alive():
                     self._log.warning(
                         "the sender thread is in a delivery callback or a plugin that does not return, and ends when "

@@ -449,7 +449,7 @@ def test_close_in_a_callback_does_not_wait_for_itself(cluster: EmbeddedCluster) 
 @pytest.mark.behaviour("KafkaProducer", "What would wait for the sender in a delivery callback raises an error instead")
 def test_what_would_wait_in_a_callback_is_refused(cluster: EmbeddedCluster) -> None:
     calls: dict[str, Callable[[], object]] = {
-        "flush": lambda: producer.flush(),
+        "flush": lambda: producer.flush(60_000),
         "get() of a future": lambda: producer.send(ProducerRecord(TOPIC, b"v")).get(),
         "get() of a future ": lambda: producer.send(ProducerRecord(TOPIC, b"v")).get(60_000),
         "get() of a future  ": lambda: producer.send_columns(TOPIC, pa.table({"value": [b"v"]})).get(),
@@ -488,7 +488,7 @@ def test_what_would_wait_in_a_callback_is_refused(cluster: EmbeddedCluster) -> N
 def test_close_does_not_wait_for_a_callback(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kafka_producer, "_LAST_STEP_S", 0.01)
+    monkeypatch.setattr(kafka_producer, "LAST_STEP_S", 0.01)
     inside, leave = threading.Event(), threading.Event()
 
     def stay(delivery: Delivery) -> None:
