@@ -14,6 +14,10 @@
 #                                               run one of Kafka's own tools by its class name, such as
 #                                               org.apache.kafka.tools.DumpLogSegments; a class that an older
 #                                               version has in another package is found there
+#   scripts/kafka.sh run-sources [--version V] DIR CLASS [argument …]
+#                                               compile the Java sources in DIR with Kafka's jars, once for each content
+#                                               of theirs, and run one of their classes; needs no JDK, because a compiler
+#                                               is downloaded
 #   scripts/kafka.sh versions                   print the versions that tests/compat runs on, the default last
 #
 # V is a version of Apache Kafka, 3.3 or newer; a minor version such as 3.9 selects its newest patch release among those
@@ -122,7 +126,21 @@ kafka_java() {
     # shellcheck disable=SC2086 # a list of options
     java ${ARCHIVED[@]+"${ARCHIVED[@]}"} ${KAFKA_OPTS:-} -Djava.awt.headless=true -Dorg.slf4j.simpleLogger.defaultLogLevel="$level" \
         -Dorg.slf4j.simpleLogger.showDateTime=true -Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS \
-        -cp "$(class_path)" "$@"
+        -cp "$(class_path)${SOURCES:+:$SOURCES}" "$@"
+}
+
+# compile DIR: the Java sources in DIR; sets SOURCES to the folder with their classes, which is kept.
+compile() {
+    local own="$WORK/kafka/compiling.$$" version
+    version=$(full_version "$VERSION")
+    SOURCES="$WORK/kafka/sources-$(cat "$1"/*.java | cksum | tr ' ' '-')-$version"
+    [ ! -d "$SOURCES" ] || return 0
+    fetch_jars "$ROOT/scripts/java-compiler-ivy.xml" "$WORK/kafka/compiler"
+    # Moved when they are complete, because several processes may do this concurrently.
+    java -XX:TieredStopAtLevel=1 -cp "$WORK/kafka/compiler/*" org.eclipse.jdt.internal.compiler.batch.Main \
+        -17 -encoding UTF-8 -nowarn -proc:none -cp "$(printf '%s:' "$LIBS"/*.jar)" -d "$own" "$1" >&2 ||
+        die "the Java sources in $1 could not be compiled."
+    if [ -d "$SOURCES" ]; then rm -rf "$own"; else mv "$own" "$SOURCES"; fi
 }
 
 # A pid may have been reused by another process, so the start time is compared. Small images have no ps, macOS has no
@@ -395,6 +413,16 @@ case "$command" in
         class=$(class_of "$1")
         shift
         kafka_java warn "$class" "$@"
+        ;;
+    run-sources)
+        only_version "$@"
+        shift $((2 * HAS_VERSION))
+        [ $# -ge 2 ] || refuse
+        prepare
+        compile "$1"
+        class=$2
+        shift 2
+        kafka_java error "$class" "$@"
         ;;
     fetch)
         only_version "$@"

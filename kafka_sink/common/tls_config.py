@@ -7,8 +7,9 @@ never appear in a ``repr``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kafka_sink.common import config as c
 
@@ -125,3 +126,45 @@ class SslConfig(c.ReferencesConfig):
         (),
         "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
     )
+
+    @property
+    def checks_names(self) -> bool:
+        """Whether the certificate of the other side must contain the host name that is connected to."""
+        return True
+
+
+_OF_THE_JVM: Final = "TLS is Python's and OpenSSL's"
+_NO_JAVA: Final = "Java classes cannot be used"
+
+
+@dataclass(frozen=True)
+class ClientSslConfig(SslConfig):
+    """The same of a client, to whatever server: a broker, a schema registry, a token endpoint."""
+
+    #: What Java's clients know beside these options, and nothing here depends on.
+    NO_EFFECT: ClassVar[Mapping[str, str]] = {
+        "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
+        "ssl.provider": _OF_THE_JVM,
+        "ssl.keymanager.algorithm": _OF_THE_JVM,
+        "ssl.trustmanager.algorithm": _OF_THE_JVM,
+        "ssl.secure.random.implementation": _OF_THE_JVM,
+    }
+    #: What would decide who is trusted; ``{prefix}`` is that of the user.
+    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {
+        "security.providers": _NO_JAVA,
+        "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
+        "{prefix}ssl.keystore.location",
+    }
+
+    ssl_endpoint_identification_algorithm: str = c.key(
+        "ssl.endpoint.identification.algorithm",
+        c.STRING,
+        HTTPS,
+        "the server's certificate must contain the host name that the client connects to; an empty value disables "
+        "this check",
+        validator=c.Validator("https, or an empty value", lambda value: value.lower() in (HTTPS, "")),
+    )
+
+    @property
+    def checks_names(self) -> bool:
+        return bool(self.ssl_endpoint_identification_algorithm)

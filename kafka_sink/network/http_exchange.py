@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import io
 import ipaddress
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,7 +66,7 @@ class Server:
     def is_here(self) -> bool:
         """Whether it is this machine, to which nothing goes over a network."""
         try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+            return self.host.removesuffix(".") == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
 
@@ -168,7 +169,19 @@ class Exchange:
         if server.scheme == "http":
             return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
         context = None if self.tls is None else self.tls.current()
-        return http.client.HTTPSConnection(server.host, server.port, timeout=timeout_s, context=context)
+        return _TlsConnection(server.host, server.port, timeout=timeout_s, context=context)
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    """A dot at the end of a host name says to DNS that the name is whole; certificates have none."""
+
+    def __init__(self, host: str, port: int, *, timeout: float, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._tls = context or ssl.create_default_context()
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
 
 
 def _too_large() -> ExchangeError:

@@ -16,7 +16,7 @@ from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import PROVIDERS, has_reference
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
-from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.common.tls_config import ClientSslConfig
 
 #: The prefix of the options for TLS, which have Kafka's names after it.
 SSL_PREFIX: Final = "schema.registry."
@@ -173,7 +173,7 @@ def is_of_registry(name: str) -> bool:
     return name in c.keys(RegistryConfig) or name.startswith(f"{SSL_PREFIX}ssl.")
 
 
-def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, SslConfig]:
+def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, ClientSslConfig]:
     """The options of the registry, and those of TLS with it.
 
     :raises ConfigError: if an option is unknown or invalid, or options contradict each other.
@@ -184,7 +184,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Ssl
     config.check()
     if of_tls and not config.urls:
         raise ConfigError(f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too")
-    return config, c.parse(SslConfig, of_tls, prefix=SSL_PREFIX)
+    return config, c.parse(ClientSslConfig, of_tls, prefix=SSL_PREFIX)
 
 
 def _reconcile(config: RegistryConfig, given: frozenset[str]) -> RegistryConfig:
@@ -201,7 +201,7 @@ def _reconcile(config: RegistryConfig, given: frozenset[str]) -> RegistryConfig:
 def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the options whose values are secrets and no references."""
     sensitive = {name for name, (entry, _) in c.keys(RegistryConfig).items() if entry.sensitive}
-    sensitive |= {f"{SSL_PREFIX}{name}" for name, (entry, _) in c.keys(SslConfig).items() if entry.sensitive}
+    sensitive |= {f"{SSL_PREFIX}{name}" for name, (entry, _) in c.keys(ClientSslConfig).items() if entry.sensitive}
     sensitive |= {name for name, value in properties.items() if name == URL and "@" in value}
     return tuple(
         name

@@ -3,7 +3,8 @@
     scripts/test.sh --fuzz MINUTES        or        python -m tests.hostile.fuzz --minutes MINUTES [--seed SEED]
 
 Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one. What is written is
-attacked too: the columns of the three formats, against independent libraries. Exits with 1 if anything was found.
+attacked too: the columns of the three formats, against independent libraries. What people paste is given to Java as
+well, and a difference that docs/differences.md does not name is a finding. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any, Final
 
 import hypothesis
 
+from tests.compat.java_judges.judged import JUDGED
+from tests.compat.java_judges.judging import JavaJudges, Judged
 from tests.hostile import json_columns, records, servers
 from tests.property import test_avro_properties, test_protobuf_properties
 
@@ -57,12 +60,21 @@ ATTACKS: Final[dict[str, Attack]] = {
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,
 }
+JUDGES: Final = JavaJudges()
+
+
+def _judged(judged: Judged) -> Attack:
+    """A random case, and Java's verdict on it."""
+    return lambda rng: judged.compare(JUDGES, judged.random(rng))
+
+
+ALL: Final[dict[str, Attack]] = {**ATTACKS, **{name: _judged(judged) for name, judged in JUDGED.items()}}
 
 
 def attacked(name: str, seed: int, case: int) -> Exception | None:
     """What case number *case* of the attack *name* found; None if it held."""
     try:
-        ATTACKS[name](random.Random(f"{seed} {name} {case}"))
+        ALL[name](random.Random(f"{seed} {name} {case}"))
     except Exception as error:
         return error
     return None
@@ -72,17 +84,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
-    parser.add_argument("--only", choices=ATTACKS, help="one attack")
+    parser.add_argument("--only", choices=ALL, help="one attack")
     parser.add_argument("--case", type=int, help="with --only: one case, with its traceback")
     asked = parser.parse_args()
     # What a user's log would get is a finding.
     warnings.simplefilter("error", RuntimeWarning)
     if asked.case is not None:
-        ATTACKS[asked.only](random.Random(f"{asked.seed} {asked.only} {asked.case}"))
+        with JUDGES:
+            ALL[asked.only](random.Random(f"{asked.seed} {asked.only} {asked.case}"))
         return
     print(f"seed {asked.seed}, {asked.minutes:g} minutes", flush=True)
-    names = [asked.only] if asked.only else list(ATTACKS)
-    with servers.OPEN:
+    names = [asked.only] if asked.only else list(ALL)
+    with servers.OPEN, JUDGES:
         cases, findings = _run(names, asked.seed, time.monotonic() + asked.minutes * 60)
     for name in names:
         print(f"{name:28}{cases[name]:>10,} cases{findings[name]:>8,} findings")

@@ -224,6 +224,9 @@ PROTOBUF_BATCHES = _amount(
     20_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
+JUDGED_CASES = _amount(
+    "KAFKALITE_JUDGED_CASES", 300, 20_000, "random cases of each kind that Kafka's Java client judges as well"
+)
 JSON_FRAMES = _amount(
     "KAFKALITE_JSON_FRAMES",
     6,

@@ -47,6 +47,7 @@ PARTS: Final = (
     "Group offsets",
     "Groups of other clients",
     "Kafka's Java clients",
+    "Judged by Java",
     "Spark's own Kafka connector",
     "Transactions of other clients",
     "Same answers as Apache Kafka",

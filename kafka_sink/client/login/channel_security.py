@@ -45,19 +45,7 @@ def create_channel_builder(config: ClientConfig, clock: Clock, client_id: str) -
         return PlaintextChannelBuilder()
     contexts = None
     if protocol in (SSL, SASL_SSL):
-        check_names = bool(config.ssl_endpoint_identification_algorithm)
-        if not check_names:
-            _log.warning(
-                "%s is empty: a certificate for any host name is accepted, so whoever has a certificate of a trusted "
-                "authority can pose as a broker; set it to https",
-                config.option("ssl.endpoint.identification.algorithm"),
-            )
-        contexts = TlsContexts(
-            config,
-            server=False,
-            check_names=check_names,
-            prefix=config.option_prefix,
-        )
+        contexts = TlsContexts(config, server=False, prefix=config.option_prefix)
     authenticators = None
     if protocol in (SASL_PLAINTEXT, SASL_SSL):
         authenticators = _authenticators(config, _exchange(config, clock), clock, client_id)

@@ -18,7 +18,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse, resolved
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.plugins import load_plugin
-from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.network.oauth.bearer_token import Token, token_of, unsecured_tokens
 from kafka_sink.network.oauth.client_assertion import Assertion
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
@@ -175,7 +175,7 @@ def _extensions(config: ClientConfig) -> dict[str, str]:
     return found
 
 
-def _tls(config: ClientConfig) -> SslConfig:
+def _tls(config: ClientConfig) -> ClientSslConfig:
     """Which certificates the endpoint may have: the ``ssl.*`` options of the login module, as in Kafka."""
     given = {name: value for name, value in _jaas(config).items() if name.startswith("ssl.")}
-    return parse(SslConfig, given, prefix=f"{config.option('sasl.jaas.config')}: ")
+    return parse(ClientSslConfig, given, prefix=f"{config.option('sasl.jaas.config')}: ")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_OF_THE_JVM: Final = "TLS is Python's and OpenSSL's"
+from kafka_sink.common.tls_config import ClientSslConfig
+
 _TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
 _BUILT_IN: Final = "the providers env, file and dir are built in"
 _TICKETS: Final = (
@@ -25,11 +26,7 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "config.providers.env.class": _BUILT_IN,
     "config.providers.file.class": _BUILT_IN,
     "config.providers.dir.class": _BUILT_IN,
-    "ssl.protocol": "Python's ssl module negotiates the newest version; ssl.enabled.protocols limits the choice",
-    "ssl.provider": _OF_THE_JVM,
-    "ssl.keymanager.algorithm": _OF_THE_JVM,
-    "ssl.trustmanager.algorithm": _OF_THE_JVM,
-    "ssl.secure.random.implementation": _OF_THE_JVM,
+    **ClientSslConfig.NO_EFFECT,
     "sasl.kerberos.kinit.cmd": _TICKETS,
     "sasl.kerberos.min.time.before.relogin": _TICKETS,
     "sasl.kerberos.ticket.renew.jitter": _TICKETS,
@@ -55,16 +52,13 @@ _READ_AS_USER: Final = (
     "what references may read is limited by the permissions of the process's user only; {prefix}config.providers turns "
     "providers off"
 )
-_NO_JAVA: Final = "Java classes cannot be used"
 
 #: Options that are refused, because the client would not do what they ask for; ``{prefix}`` is that of the user.
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "config.providers.file.param.allowed.paths": _READ_AS_USER,
     "config.providers.dir.param.allowed.paths": _READ_AS_USER,
     "config.providers.env.param.allowlist.pattern": _READ_AS_USER,
-    "security.providers": _NO_JAVA,
-    "ssl.engine.factory.class": f"{_NO_JAVA}; name PEM files with {{prefix}}ssl.truststore.location and "
-    "{prefix}ssl.keystore.location",
-    "sasl.login.class": f"{_NO_JAVA}; {_YOUR_TOKENS}",
+    **ClientSslConfig.NOT_SUPPORTED,
+    "sasl.login.class": f"Java classes cannot be used; {_YOUR_TOKENS}",
     "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
 }

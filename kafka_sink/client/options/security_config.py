@@ -12,7 +12,7 @@ from typing import Any, Final
 from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.sasl_mechanisms import OF_CLIENTS
-from kafka_sink.common.tls_config import HTTPS, SslConfig
+from kafka_sink.common.tls_config import ClientSslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
@@ -30,17 +30,9 @@ _MECHANISM: Final = c.ConfigType("the name of a SASL mechanism", _mechanism)
 
 
 @dataclass(frozen=True)
-class SecurityConfig(OAuthConfig, SslConfig):
-    """The SASL options, and host name verification (apache/kafka ``SaslConfigs``)."""
+class SecurityConfig(OAuthConfig, ClientSslConfig):
+    """The SASL options (apache/kafka ``SaslConfigs``)."""
 
-    ssl_endpoint_identification_algorithm: str = c.key(
-        "ssl.endpoint.identification.algorithm",
-        c.STRING,
-        HTTPS,
-        "the broker's certificate must contain the host name that the client connects to; an empty value disables "
-        "this check",
-        validator=c.Validator("https, or an empty value", lambda value: value.lower() in (HTTPS, "")),
-    )
     sasl_mechanism: str = c.key(
         "sasl.mechanism",
         _MECHANISM,

@@ -124,7 +124,7 @@ class KSelector:
         """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""
         self._refuse_duplicate(connection_id)
         sock = begin_connect(address, send_buffer_bytes, receive_buffer_bytes)
-        self._adopt(connection_id, sock, connected=False, peer_host=address.name or address.host)
+        self._adopt(connection_id, sock, connected=False, peer_host=(address.name or address.host).removesuffix("."))
 
     def register(self, connection_id: str, sock: Socket) -> None:
         """See :class:`~kafka_sink.network.channel.selectable.Selectable`."""

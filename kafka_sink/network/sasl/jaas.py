@@ -2,13 +2,14 @@
 
 Called while a configuration is read. Errors never contain any part of the text, because it contains passwords.
 
-Source: Kafka documentation, "Security: JAAS configuration"; javax.security.auth.login.Configuration for the grammar.
+Source: apache/kafka ``JaasConfig``, ``JaasContext``; java.io.StreamTokenizer for what a word, a text in quotes and a
+comment is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,11 +25,21 @@ _MODULES: Final[Mapping[str, frozenset[str]]] = {
     "IAMLoginModule": frozenset({AWS_MSK_IAM}),
     "Krb5LoginModule": frozenset({GSSAPI}),
 }
-_ENTRY: Final = re.compile(
-    r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.S
+#: What Java's StreamTokenizer sees as Kafka sets it up. What is in quotes ends with its line; outside of quotes a slash
+#: begins a comment, a word begins with a letter, and a number is no text.
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<passed> [\0-\x20]+ | /\*(?:.*?\*/|.*) | /.?[^\n\r]* )
+    | (?P<quote>["'])(?P<quoted> (?:\\.|(?!(?P=quote))[^\\\n\r])* )(?:(?P=quote)|(?=[\n\r])|\\?\Z)
+    | (?P<word> [A-Za-z_$\xa0-\U0010ffff][\w$.\-\xa0-\U0010ffff]* )
+    | (?P<sign> -?(?:[0-9]+\.?[0-9]*|\.[0-9]*) | . )
+    """,
+    re.S | re.X | re.A,
 )
-_QUOTED: Final = r'"(?P<quoted>(?:[^"\\]|\\.)*)"'
-_OPTION: Final = re.compile(rf"\s*(?P<name>[\w.\-@]+)\s*=\s*(?:{_QUOTED}|(?P<bare>[^\s\";]+))(?=\s|$)", re.S)
+_ESCAPED: Final = re.compile(r"\\(?:(?P<octal>[0-3][0-7]{0,2}|[4-7][0-7]?)|(?P<character>.))", re.S)
+_CONTROLS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_CLASS: Final = re.compile(r"[\w.$]+\.[\w$]*Module")
+_FLAGS: Final = frozenset({"REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL"})
 _EXAMPLE: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="…" password="…";'
 
 
@@ -46,33 +57,68 @@ class JaasEntry:
 
 
 def parse_jaas(option: str, text: str) -> JaasEntry:
-    """Parse the only entry of *text*, the value of *option*.
+    """Parse the only entry of *text*, the value of *option*, as Kafka's ``JaasContext`` does.
 
     :raises ConfigError: if it is malformed, or its module is not one of the supported modules of Kafka.
     """
-    entry = _ENTRY.fullmatch(text)
-    if entry is None:
+    tokens = _tokens(text)
+    name, flag = next(tokens, None), next(tokens, None)
+    if name is None or name.text is None or flag is None or (flag.text or "").upper() not in _FLAGS:
         raise ConfigError(f"option {option}: malformed, expected {_EXAMPLE}")
-    module = entry["module"].rpartition(".")[2]
+    module = name.text.rpartition(".")[2]
     if module not in _MODULES:
+        # Anything may stand in its place, a password too.
+        shown = name.text if _CLASS.fullmatch(name.text) else "without the name of a class"
         raise ConfigError(
-            f"option {option}: login module {entry['module']} is not supported, expected one of {', '.join(_MODULES)}"
+            f"option {option}: login module {shown} is not supported, expected one of {', '.join(_MODULES)}"
         )
-    return JaasEntry(module, _options(option, entry["options"]))
+    options = _options(option, tokens)
+    if next(tokens, None) is not None:
+        raise ConfigError(
+            f"option {option}: there is more behind the first ; than one login module, expected {_EXAMPLE}"
+        )
+    return JaasEntry(module, options)
 
 
-def _options(option: str, text: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Token:
+    """A word, what is in quotes, or neither: then it is a *sign*."""
+
+    text: str | None = field(repr=False)
+    sign: str = ""
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for found in _TOKEN.finditer(text):
+        match found.lastgroup:
+            case "passed":
+                pass
+            case "sign":
+                yield _Token(None, found["sign"])
+            case "word":
+                yield _Token(found["word"])
+            case _:
+                yield _Token(_ESCAPED.sub(_unescaped, found["quoted"]))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found["octal"]:
+        return chr(int(found["octal"], 8))
+    return _CONTROLS.get(found["character"], found["character"])
+
+
+def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
+    """The options up to the semicolon behind them."""
     found: dict[str, str] = {}
-    at = 0
-    text = text.rstrip()
-    while at < len(text):
-        match = _OPTION.match(text, at)
-        if match is None:
-            raise ConfigError(
-                f'option {option}: malformed after {len(found)} options, expected name="value" with \\" for quotes; '
-                "the line ends with one ;"
-            )
-        quoted = match["quoted"]
-        found[match["name"]] = match["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.S)
-        at = match.end()
-    return found
+    for name in tokens:
+        if name.sign == ";":
+            return found
+        equals, value = next(tokens, None), next(tokens, None)
+        if name.text is None or equals is None or equals.sign != "=" or value is None or value.text is None:
+            break
+        found[name.text] = value.text
+    raise ConfigError(
+        f'option {option}: malformed after {len(found)} options, expected name="value", with \\" for quotes and '
+        "\\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, and the line "
+        "ends with one ;"
+    )

@@ -6,6 +6,7 @@ As in Java, a store is recognised by its content, so both types read both format
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kafka_sink.network.trust.jks import MAGIC, KeyStoreError, read_jks, unprotect
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _DER_SEQUENCE: Final = b"\x30"
 _INTEGER: Final = 0x02
 _OCTETS: Final = 0x04
+_IDENTIFIER: Final = 0x06
+#: keyBag and pkcs8ShroudedKeyBag, 1.2.840.113549.1.12.10.1.1 and .2 (RFC 7292).
+_KEY_BAGS: Final = (bytes.fromhex("2a864886f70d010c0a0101"), bytes.fromhex("2a864886f70d010c0a0102"))
 _CONSTRUCTED: Final = 0x20
 #: From here on, the length is that of the length.
 _LONG_LENGTH: Final = 0x80
@@ -51,16 +55,21 @@ def key_and_chain(data: bytes, password: str, key_password: str) -> str:
     :raises KeyStoreError: as :func:`trusted_certificates`, or if there is not exactly one private key.
     """
     if not data.startswith(MAGIC):
-        return _pkcs12_identity(_read_pkcs12(data, password))
+        store = _read_pkcs12(data, password)
+        _check_single(_private_keys(data))
+        return _pkcs12_identity(store)
     if not password:
         raise KeyStoreError("the password of the store is required", is_about_password=True)
     keys, _ = read_jks(data, password)
-    if len(keys) != 1:
-        raise KeyStoreError(
-            f"it contains {len(keys)} private keys, expected one; export one alias to a store of its own"
-        )
+    _check_single(len(keys))
     key = unprotect(keys[0].protected, key_password or password)
     return _pem_of_key(key) + "".join(ssl.DER_cert_to_PEM_cert(each) for each in keys[0].chain)
+
+
+def _check_single(keys: int) -> None:
+    if keys != 1:
+        hint = "; export one alias to a store of its own (keytool -importkeystore -srcalias)" if keys else ""
+        raise KeyStoreError(f"it contains {keys} private keys, expected one{hint}")
 
 
 def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
@@ -93,27 +102,37 @@ def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
 
 
 def _most_iterations(data: bytes) -> int:
-    """The largest number that stands behind a salt in DER: an INTEGER after an OCTET STRING. What an OCTET STRING holds
-    is looked at, too.
+    """The largest number that stands behind a salt in DER: an INTEGER after an OCTET STRING.
 
     Source: RFC 7292 (MacData), RFC 8018 (PBKDF2-params, PBEParameter).
     """
-    most, waiting = 0, [data]
+    return max(
+        (int.from_bytes(inner) for tag, inner, before in _elements(data) if tag == _INTEGER and before == _OCTETS),
+        default=0,
+    )
+
+
+def _private_keys(data: bytes) -> int:
+    """The number of private keys in a store, each of which is encrypted by itself, unlike certificates."""
+    return sum(tag == _IDENTIFIER and inner in _KEY_BAGS for tag, inner, _ in _elements(data))
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes, int | None]]:
+    """(tag, content, tag of the one before) of each element of DER; what an OCTET STRING holds is looked at, too."""
+    waiting = [data]
     while waiting:
         part = waiting.pop()
-        at, before = 0, 0
+        at, before = 0, None
         while at + 2 <= len(part):
             tag, size, at = part[at], part[at + 1], at + 2
             if size >= _LONG_LENGTH:
                 count = size - _LONG_LENGTH
                 size, at = int.from_bytes(part[at : at + count]), at + count
             inner = part[at : at + size]
-            if tag == _INTEGER and before == _OCTETS:
-                most = max(most, int.from_bytes(inner))
-            elif tag & _CONSTRUCTED or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
+            yield tag, inner, before
+            if tag & _CONSTRUCTED or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
                 waiting.append(inner)
             at, before = at + size, tag
-    return most
 
 
 def _pkcs12_identity(store: PKCS12KeyAndCertificates) -> str:

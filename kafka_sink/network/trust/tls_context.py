@@ -22,6 +22,8 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.tls_config import JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslConfig
 from kafka_sink.network.trust.jks import MAGIC, KeyStoreError
 from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.network.trust.pem import rebuilt
+from kafka_sink.network.trust.private_keys import decrypted
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -35,7 +37,7 @@ class TlsContexts:
     """The ``SSLContext`` for new connections; *prefix* is what users write before the option names.
 
     The accepting side requests client certificates according to *client_auth* (``ssl.client.auth``). The connecting
-    side checks that the certificate matches the host name, unless *check_names* is false.
+    side checks that the certificate matches the host name, if *config* does not turn that off.
 
     :raises ConfigError: if a file cannot be read, is not PEM or has unexpected content; or if a cipher suite is
         unknown.
@@ -47,14 +49,12 @@ class TlsContexts:
         *,
         server: bool,
         client_auth: str = "none",
-        check_names: bool = True,
         prefix: str = "",
     ) -> None:
         self._given = config
         self._config = resolved(config, prefix)
         self._server = server
         self._client_auth = client_auth
-        self._check_names = check_names
         self._prefix = prefix
         self._log = ContextLogger(__name__, "")
         self._files = [Path(name) for name in (config.ssl_truststore_location, config.ssl_keystore_location) if name]
@@ -63,6 +63,12 @@ class TlsContexts:
         self._stamp = self._stamp_now()
         self._context = self._build()
         self._warn_of_writable_files()
+        if not config.checks_names:
+            self._log.warning(
+                "%sssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted, so "
+                "whoever has a certificate of a trusted authority can pose as the server; set it to https",
+                prefix,
+            )
 
     @property
     def server(self) -> bool:
@@ -125,7 +131,7 @@ class TlsContexts:
             # RFC 9110 does not use the subject's common name: a certificate is valid for the names in its SAN
             # extension.
             context.hostname_checks_common_name = False
-            context.check_hostname = self._check_names
+            context.check_hostname = self._config.checks_names
         return context
 
     def _choose_versions(self, context: ssl.SSLContext) -> None:
@@ -160,15 +166,14 @@ class TlsContexts:
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         self._check_type("truststore", config.ssl_truststore_type, config.ssl_truststore_password)
-        # Comments may have any encoding, in text as in files.
-        pem = text.encode("ascii", errors="ignore").decode()
+        pem = text
         if location and config.ssl_truststore_type == PEM:
             pem = _read_pem(location, f"option {name}")
         elif location:
             with self._explained(name, location):
                 pem = trusted_certificates(_read(location, f"option {name}"), config.ssl_truststore_password)
         try:
-            context.load_verify_locations(cadata=pem)
+            context.load_verify_locations(cadata=rebuilt(pem))
         except (ssl.SSLError, ValueError):
             where = f"{name}={location}" if location else f"{self._prefix}ssl.truststore.certificates"
             raise ConfigError(f"option {where}: it contains no readable certificate") from None
@@ -191,20 +196,17 @@ class TlsContexts:
         self._check_type("keystore", config.ssl_keystore_type, config.ssl_keystore_password)
         where = f"option {prefix}.location: {location}"
         if location and config.ssl_keystore_type == PEM:
-            _read_pem(location, f"option {prefix}.location")
-            self._load(context, location, where)
-            return
-        if location:
+            pem = _read_pem(location, f"option {prefix}.location")
+        elif location:
             with self._explained(f"{prefix}.location", location):
                 data = _read(location, f"option {prefix}.location")
                 pem = key_and_chain(data, config.ssl_keystore_password, config.ssl_key_password)
-            with _memory_file(pem) as path:
-                self._load(context, path, where)
-            return
-        if not (config.ssl_keystore_key and config.ssl_keystore_certificate_chain):
+        elif config.ssl_keystore_key and config.ssl_keystore_certificate_chain:
+            pem = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n"
+            where = f"options {prefix}.key and {prefix}.certificate.chain"
+        else:
             raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
-        with _memory_file(f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n") as path:
-            self._load(context, path, f"options {prefix}.key and {prefix}.certificate.chain")
+        self._load(context, rebuilt(pem), where)
 
     def _check_type(self, kind: str, store_type: str, password: str) -> None:
         """:raises ConfigError: if the type of a store does not fit the other options."""
@@ -230,8 +232,8 @@ class TlsContexts:
                 passwords += f" and {self._prefix}ssl.key.password"
             raise ConfigError(f"option {name}: {location} cannot be used: {error}{passwords}") from None
 
-    def _load(self, context: ssl.SSLContext, path: str, where: str) -> None:
-        password = self._config.ssl_key_password
+    def _load(self, context: ssl.SSLContext, pem: str, where: str) -> None:
+        password, option = self._config.ssl_key_password, f"{self._prefix}ssl.key.password"
         asked = []
 
         def ask() -> str:
@@ -239,19 +241,29 @@ class TlsContexts:
             return password
 
         try:
-            context.load_cert_chain(path, password=ask)
+            with _memory_file(pem) as path:
+                context.load_cert_chain(path, password=ask)
         except (ssl.SSLError, OSError, ValueError) as error:
+            if asked and not password:
+                raise ConfigError(f"{where}: {option} is required: the private key is encrypted") from None
             if asked:
-                what = (
-                    "is not the password of the private key"
-                    if password
-                    else "is required: the private key is encrypted"
-                )
-                raise ConfigError(f"{where}: {self._prefix}ssl.key.password {what}") from None
+                self._load(context, self._decrypted(pem, where), where)
+                return
             reason = getattr(error, "reason", None) or "no private key with its certificate"
             raise ConfigError(
                 f"{where} cannot be used: {reason}; it must contain a private key (PKCS #8) and its certificates, PEM"
             ) from None
+
+    def _decrypted(self, pem: str, where: str) -> str:
+        try:
+            return decrypted(pem, self._config.ssl_key_password)
+        except KeyStoreError as error:
+            what = (
+                f": {self._prefix}ssl.key.password is not the password of the private key"
+                if error.is_about_password
+                else f" cannot be used: {error}"
+            )
+            raise ConfigError(f"{where}{what}") from None
 
 
 def openssl_name(suite: str) -> str:
@@ -280,8 +292,7 @@ def _read_pem(location: str, option: str) -> str:
         found = next((kind for start, kind in _STORE_TYPES.items() if data.startswith(start)), "")
         hint = f"; set {option.removeprefix('option ').removesuffix('location')}type={found}" if found else ""
         raise ConfigError(f"{option}: {location} is {found or 'not a PEM file'}, expected PEM{hint}")
-    # Comments, as keytool writes them, may have any encoding.
-    return data.decode("ascii", errors="ignore")
+    return data.decode("latin-1")
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def test_what_a_reference_stands_for_is_read_for_each_login(tmp_path: Path, capl
         ),
         ("", r"option sasl\.jaas\.config: what \$\{dir:.*:line\} refers to is empty"),
         ("s3cr3t", r"option sasl\.jaas\.config: malformed, expected"),
-        (SCRAM_LINE.replace("s3cr3t", 's3cr3t"'), r"option sasl\.jaas\.config: malformed after 1 options"),
+        (SCRAM_LINE.replace("s3cr3t", 's3cr3t"'), r"option sasl\.jaas\.config: malformed after 2 options"),
         (SCRAM_LINE.replace("s3cr3t", ""), r"needs a password"),
     ],
 )

@@ -218,7 +218,6 @@ def test_extensions_follow_the_token() -> None:
 @pytest.mark.parametrize("package", ["", "org.apache.kafka.common.security.plain.", "kafkashaded.org.apache.kafka.x."])
 def test_a_login_module_under_any_package(package: str) -> None:
     text = f'  {package}PlainLoginModule required\n username="a\\"b\\\\c"  password=\'x\'\n  plain=word ;  '
-    text = text.replace("'", '"')
     entry = parse_jaas("sasl.jaas.config", text)
     assert entry.options == {"username": 'a"b\\c', "password": "x", "plain": "word"}
     assert entry.mechanisms == {"PLAIN"}
@@ -233,7 +232,11 @@ def test_a_login_module_under_any_package(package: str) -> None:
         'PlainLoginModule username="secret";',
         'PlainLoginModule required username="secret;',
         'PlainLoginModule required username=secret" x;',
-        'PlainLoginModule required username="secret"password="y";',
+        'PlainLoginModule required username="secret" password=/y;',
+        'PlainLoginModule required username="secret" password=7;',
+        'PlainLoginModule required username="secret";;',
+        'PlainLoginModule required username="secret"; PlainLoginModule required;',
+        '"secret" required;',
         'com.sun.security.auth.module.JndiLoginModule required keyTab="secret";',
     ],
 )

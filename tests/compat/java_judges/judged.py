@@ -1,0 +1,12 @@
+"""Every kind of case that Java judges, by its name in ``scripts/test.sh --fuzz``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.compat.java_judges.jaas_lines import JAAS_LINES
+from tests.compat.java_judges.judging import Judged
+
+JUDGED: Final[dict[str, Judged]] = {
+    "Java: JAAS lines": JAAS_LINES,
+}
