@@ -9,7 +9,7 @@ is either fenced or names one exact transaction. Which steps a batch takes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -20,11 +20,12 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
+from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds, logs_of
 from kafka_sink.exactly_once.model import (
     FENCED,
     ExactlyOnceError,
     FencedError,
+    Log,
     OutdatedProgressError,
     Progress,
     TornBatchError,
@@ -43,6 +44,11 @@ LONGEST_TIMEOUT_MS: Final = 900_000
 #: No practical broker configuration has a lower limit.
 _SHORTEST_TIMEOUT_MS: Final = 1000
 
+#: For each log of a topic besides the progress topic, that topic's metadata are asked for less often, ms: some progress
+#: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
+_MS_FOR_A_LOG: Final = 10
+_LONGEST_VALID_MS: Final = 60_000
+
 
 class Ending(Enum):
     """The outcome of the transactions of a decided batch."""
@@ -56,11 +62,12 @@ class Ending(Enum):
 
 
 class Look(NamedTuple):
-    """What a driver sees of its sink before the fence: the *partitions* of the progress topic, the latest decision that
-    is already stable, the transactions that tasks left open, and how the driver's last transaction ended; None if that
-    is not certain."""
+    """What a driver sees of its sink before the fence: the number of partitions of the progress topic, the logs that
+    may have rows of the sink, the latest decision that is already stable, the transactions that tasks left open, and
+    how the driver's last transaction ended; None if that is not certain."""
 
-    partitions: tuple[PartitionInfo, ...]
+    partition_count: int
+    logs: frozenset[Log]
     known: Progress | None
     left_open: list[Transaction]
     driver: DriverEnd | None
@@ -95,6 +102,7 @@ class DriverSteps:
         self.store = ProgressStore(client, name, progress_topic)
         self.remembered = client.remembered[self.id]
         rows_in = None if topics is None else {progress_topic, *topics}
+        self._other_topics = None if rows_in is None else rows_in - {progress_topic}
         self.ends = LostEnds(client, self.store, name, self.id, rows_in, clock)
         self.two_phase = two_phase
         self._timeout_ms = timeout_ms
@@ -107,8 +115,9 @@ class DriverSteps:
 
         :raises ExactlyOnceError: if the topic does not exist.
         """
-        partitions, (known, is_stable), left_open, (described, rows) = self.client.together(
+        partitions, others, (known, is_stable), left_open, (described, rows) = self.client.together(
             self._partitions(),
+            self._other_logs(),
             self.ends.peek(),
             self.left_open(),
             self.ends.driver(self.remembered, with_rows=with_rows),
@@ -116,7 +125,8 @@ class DriverSteps:
         # The progress may have been read before the description. Nothing can have happened in between if the
         # description still is the commit of this process's last batch.
         is_own = described is not None and self.ends.is_commit_of_last(described, self.remembered)
-        return Look(partitions, known, left_open, DriverEnd(described, is_stable, rows) if is_own else None)
+        end = DriverEnd(described, is_stable, rows) if is_own else None
+        return Look(len(partitions), logs_of(partitions) | others, known, left_open, end)
 
     def _partitions(self) -> Exchange[tuple[PartitionInfo, ...]]:
         """The partitions of the progress topic.
@@ -130,6 +140,19 @@ class DriverSteps:
                 "visible; create it (option topicPartitions creates a missing topic of the rows), or grant DESCRIBE"
             )
         return partitions
+
+    def _other_logs(self) -> Exchange[frozenset[Log]]:
+        """The logs of the other topics that rows go to; not older than what it costs to ask for them allows."""
+        remembered, now_ms = self.remembered, self.clock.monotonic_ms()
+        if self._other_topics is not None and not self._other_topics:
+            return frozenset()
+        if remembered.other_logs_ms is not None:
+            valid_ms = min(_MS_FOR_A_LOG * len(remembered.other_logs), _LONGEST_VALID_MS)
+            if now_ms - remembered.other_logs_ms < valid_ms:
+                return remembered.other_logs
+        partitions = yield from self.client.leaders.partitions_of(self._other_topics)
+        remembered.other_logs, remembered.other_logs_ms = logs_of(partitions), now_ms
+        return remembered.other_logs
 
     def left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
         """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
@@ -153,7 +176,7 @@ class DriverSteps:
             return None
         last = remembered.driver
         is_own = last is not None and end.described.is_commit_of(last, transaction_version)
-        is_at_rest = end.is_settled and not look.left_open and remembered.logs == _logs_of(look.partitions)
+        is_at_rest = end.is_settled and not look.left_open and look.logs <= remembered.logs
         is_as_wanted = end.described.timeout_ms == self._wanted_timeout_ms
         if not (is_own and is_at_rest and is_as_wanted) or look.known in (None, remembered.progress):
             return None
@@ -323,21 +346,21 @@ class DriverSteps:
         are."""
         self.client.run(self.client.end(transactions, transaction_version, commit=False))
 
-    def settle_writers(self, partitions: Sequence[PartitionInfo], transaction_version: TransactionVersion) -> None:
+    def settle_writers(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
         """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.
 
         Brokers lose ends only in partitions without a leader, so logs are searched when this process begins, and when
-        *partitions*, those of the progress topic, have other leaders than before. A failure is logged: what is lost
-        holds readers up, and keeps nobody from writing.
+        some of *logs*, those that may have rows of the sink, have other leaders than when they were searched. A failure
+        is logged: what is lost holds readers up, and keeps nobody from writing.
         """
-        logs = _logs_of(partitions)
-        if logs == self.remembered.logs:
+        if logs <= self.remembered.logs:
             return
+        searched = logs
         try:
-            self.client.run(self.ends.settle_writers(transaction_version))
+            searched = self.client.run(self.ends.settle_writers(transaction_version))
         except KafkaError as error:
             _log.warning("the logs were not searched for transactions whose end the brokers have lost: %s", error)
-        self.remembered.logs = logs
+        self.remembered.logs = searched
 
     def warn_of_long(self, plan: Plan) -> None:
         """Warn if *plan*'s batch took long; called after its commit."""
@@ -364,11 +387,6 @@ def _unended(progress: Progress, described: Mapping[str, TransactionDescription]
         for each in progress.transactions
         if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
     ]
-
-
-def _logs_of(partitions: Sequence[PartitionInfo]) -> tuple[object, ...]:
-    """What tells whether *partitions* have other leaders than before."""
-    return tuple((each.leader, each.leader_epoch) for each in partitions)
 
 
 def _follows(driver: Transaction, last: Transaction) -> bool:

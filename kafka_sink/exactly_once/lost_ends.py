@@ -20,17 +20,18 @@ names the exact epoch that was found, so it is either the same for both or refus
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.client.blocking.exchange import Exchange, Pause
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Remembered, Transaction
+from kafka_sink.exactly_once.model import ExactlyOnceError, Log, Progress, Remembered, Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
@@ -117,7 +118,8 @@ class LostEnds:
             return described, {}
         partitions: Collection[TopicPartition] | None = remembered.partitions
         if partitions is None or not self.is_commit_of_last(described, remembered):
-            partitions = yield from self._client.leaders.partitions_of(self._topics)
+            found = yield from self._client.leaders.partitions_of(self._topics)
+            partitions = [each.topic_partition for each in found]
         ends = yield from self._client.leaders.end_offsets(partitions, stable=False)
         try:
             opened = yield from self._client.leaders.open_before(ends)
@@ -190,13 +192,21 @@ class LostEnds:
 
     # --- writers -----------------------------------------------------------------------------------------------------
 
-    def settle_writers(self, transaction_version: TransactionVersion) -> Exchange[None]:
-        """Write the lost ends of the ids that write rows, so that readers go on. Partitions without a leader are left
-        out. What cannot be ended is logged with the command that ends it."""
+    def settle_writers(self, transaction_version: TransactionVersion) -> Exchange[frozenset[Log]]:
+        """Write the lost ends of the ids that write rows, so that readers go on; return the logs that were searched.
+        Partitions whose leader does not answer are left out. What cannot be ended is logged with the command that ends
+        it."""
         leaders = self._client.leaders
         partitions = yield from leaders.partitions_of(self._topics)
-        ends = yield from leaders.end_offsets(partitions, stable=False, hasty=True)
+        ends = yield from leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
         opened = yield from leaders.open_before(ends, hasty=True)
+        yield from self._end_writers(opened, transaction_version)
+        return logs_of(each for each in partitions if each.topic_partition in ends)
+
+    def _end_writers(
+        self, opened: Mapping[TopicPartition, Collection[OpenTransaction]], transaction_version: TransactionVersion
+    ) -> Exchange[None]:
+        """End what of *opened* is open under an id that writes rows although the id is at rest."""
         if not opened:
             return
         producer_ids = {each.producer_id for found in opened.values() for each in found}
@@ -321,6 +331,13 @@ class _Wait:
             _log.warning("still waiting for %s", what)
         yield Pause(min(_PAUSE_MS << self._pauses, _LONGEST_PAUSE_MS))
         self._pauses += 1
+
+
+def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
+    """The logs of *partitions* that have a leader; nothing can be searched in others."""
+    return frozenset(
+        Log(each.topic_partition, each.leader, each.leader_epoch) for each in partitions if each.leader is not None
+    )
 
 
 def _of_producer(opened: Mapping[TopicPartition, Collection[OpenTransaction]], producer_id: int) -> OpenRows:

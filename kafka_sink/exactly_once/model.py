@@ -9,10 +9,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
-from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.common.model import Node, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 #: Codes that mean that a producer no longer owns its transaction.
 FENCED: Final = frozenset(
@@ -95,17 +95,28 @@ class Progress:
         return self.next_version - 1
 
 
+class Log(NamedTuple):
+    """A partition under one leader, which *epoch* tells from the same one at another time (None: not known)."""
+
+    partition: TopicPartition
+    leader: Node
+    epoch: int | None
+
+
 @dataclass
 class Remembered:
     """What a process remembers of a sink between its batches, to ask less. It may forget it at any time.
 
-    *logs* are the partitions of the progress topic, with leaders and epochs, when logs were last searched for lost
-    ends. *has_two_phase* says that the brokers have offered two-phase commit. *driver* is the driver's transaction of
-    the last batch that this process planned, and *progress* the decision before it; *partitions* are those of its rows
-    if this process committed it. A plan is made in its *turn*: two threads must not continue after the same batch.
+    *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
+    the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
+    offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
+    *progress* the decision before it; *partitions* are those of its rows if this process committed it. A plan is made
+    in its *turn*: two threads must not continue after the same batch.
     """
 
-    logs: tuple[object, ...] = ()
+    logs: frozenset[Log] = frozenset()
+    other_logs: frozenset[Log] = frozenset()
+    other_logs_ms: int | None = None
     has_two_phase: bool = False
     driver: Transaction | None = None
     partitions: frozenset[TopicPartition] | None = None

@@ -117,7 +117,7 @@ def _plan(
         timeout_ms,
         Moment.now(steps.clock),
         progress,
-        len(look.partitions),
+        look.partition_count,
         two_phase=steps.two_phase,
     )
 
@@ -154,7 +154,7 @@ def _plan_after_fence(
         steps.remembered.has_two_phase = True
         driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
     steps.abort(undecided, transaction_version)
-    steps.settle_writers(look.partitions, transaction_version)
+    steps.settle_writers(look.logs, transaction_version)
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
     return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,11 +11,14 @@ from click.testing import CliRunner
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
-from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.common.model import Node, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once import driver_steps
 from kafka_sink.exactly_once import lost_ends as product
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.lost_ends import LostEndError
-from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Progress
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Log, Progress
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
@@ -50,7 +53,7 @@ def restarted(world: World, process: str = "new") -> World:
     if process == "new":
         return World(world.bootstrap, world.topic)
     # Brokers lose ends in partitions that have no leader, so their leaders have changed.
-    world.steps.remembered.logs = ("others",)
+    world.steps.remembered.logs = frozenset({Log(TopicPartition(world.topic, 0), Node(9, "other", 1), 0)})
     return world
 
 
@@ -123,6 +126,58 @@ def test_lost_end_of_a_decision_is_found_and_the_batch_completed(world: World) -
     following = restarted(world)
     assert not following.parallel.plan().must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
     assert values(following) == [b"0", b"1"]
+
+
+@pytest.fixture
+def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[World, list[int]]:
+    """A sink whose progress topic is not that of its rows, and how often the leaders of these have changed; an entry
+    for each time that they are asked for."""
+    cluster.create_topic(f"{world.topic}-progress", partitions=1)
+    asked, partitions_of = [0], world.client.leaders.partitions_of
+
+    def ask(topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
+        found = yield from partitions_of(topics)
+        asked.append(asked[-1])
+        return [each._replace(leader_epoch=asked[-1]) if each.topic == world.topic else each for each in found]
+
+    monkeypatch.setattr(world.client.leaders, "partitions_of", ask)
+    world.use(DriverSteps(world.client, world.topic, f"{world.topic}-progress", topics={world.topic}))
+    return world, asked
+
+
+@pytest.mark.behaviour(
+    "Exactly once: lost ends", "Lost ends of tasks are found by the leaders of the rows, wherever the progress is"
+)
+def test_lost_ends_are_found_by_the_leaders_of_the_rows(
+    apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_steps, "_MS_FOR_A_LOG", 0)
+    world, asked = apart
+    for version in range(3):
+        world.write_batch("parallel", version, b"%d" % version)
+    at_rest(world)
+    with lost_ends(offsets=False):
+        world.write_batch("parallel", 3, b"3")
+        at_rest(world)
+    world.write_batch("parallel", 4, b"4")
+    assert values(world) == [b"0", b"1", b"2"]
+    asked[-1] += 1
+    world.write_batch("parallel", 5, b"5")
+    at_rest(world)
+    assert values(world) == [b"%d" % version for version in range(6)]
+
+
+def test_leaders_of_many_rows_are_not_asked_for_in_every_batch(
+    apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_steps, "_MS_FOR_A_LOG", 60_000)
+    world, asked = apart
+    world.write_batch("parallel", 0, b"0")
+    before = len(asked)
+    for version in (1, 2, 3):
+        world.write_batch("parallel", version, b"%d" % version)
+    assert len(asked) == before
+    assert len(values(world)) == 4
 
 
 def dying(world: World, after: int) -> list[str]:

@@ -211,9 +211,8 @@ class Client:
 
     # --- what is asked of leaders ------------------------------------------------------------------------------------
 
-    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[TopicPartition]]:
-        yield from ()
-        return list(PARTITIONS)
+    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
+        return list((yield from self.partitions(TOPIC)))
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False

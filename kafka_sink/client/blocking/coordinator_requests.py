@@ -71,6 +71,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+E = TypeVar("E")
 
 
 def caller_reaction(api_key: ApiKey, code: ErrorCode) -> Reaction:
@@ -103,6 +104,11 @@ class CoordinatorRequests:
     def together(
         self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], /
     ) -> tuple[A, B, C, D]: ...
+
+    @overload
+    def together(
+        self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], fifth: Exchange[E], /
+    ) -> tuple[A, B, C, D, E]: ...
 
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
         """Run independent *exchanges* and return their results. Requests that they yield in the same round are in

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
-from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -93,14 +93,10 @@ class LeaderRequests:
         #: From the latest metadata; its leaders may have changed, and then say so.
         self._cluster = Cluster()
 
-    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[TopicPartition]]:
+    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
         """The partitions of *topics*; None for those of every topic that this principal may see, but Kafka's own."""
         cluster = self._cluster = yield from self._fetch_cluster(None if topics is None else list(topics))
-        return [
-            TopicPartition(info.topic, info.partition)
-            for info in cluster.partitions
-            if info.topic not in cluster.internal_topics
-        ]
+        return [info for info in cluster.partitions if info.topic not in cluster.internal_topics]
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
