@@ -25,6 +25,7 @@ from kafka_sink.exactly_once.model import (
     OutdatedProgressError,
     PlannedOffsets,
     Progress,
+    Skipped,
 )
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
@@ -38,11 +39,10 @@ WriteRows = Callable[[Plan], Sequence[Iterable[TopicPartition]]]
 
 
 class Outcome(NamedTuple):
-    """The number of *attempts* a batch took. It is 0 if the batch was already committed and nothing was written;
-    *doubt* then says why it is not known whether the batch had the same rows, see :meth:`Plan.doubt`."""
+    """The number of *attempts* a batch took; 0 if nothing was written, because it was *skipped*."""
 
     attempts: int
-    doubt: str = ""
+    skipped: Skipped | None = None
 
 
 class AtomicSink:
@@ -71,11 +71,23 @@ class AtomicSink:
         Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
         interrupt, is raised at once, with the transaction aborted.
         """
+        with self._steps.turn():
+            return self._write(version, writer, numbers, write_rows, attempts, offsets)
+
+    def _write(
+        self,
+        version: int,
+        writer: str,
+        numbers: BatchNumbering,
+        write_rows: WriteRows,
+        attempts: int,
+        offsets: PlannedOffsets,
+    ) -> Outcome:
         failures: list[str] = []
         for attempt in range(1, attempts + 1):
-            plan = replace(plan_batch(self._steps, writer, with_rows=True), offsets=offsets)
+            plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
             if not plan.must_write(version, writer, numbers):
-                return Outcome(0, plan.doubt(version))
+                return Outcome(0, plan.skipped(version))
             try:
                 owners = self._owners(plan, version, write_rows)
             except AttemptError as error:
@@ -85,10 +97,10 @@ class AtomicSink:
             try:
                 self.commit(plan, version, writer, owners)
             except OutdatedProgressError:
-                plan = replace(plan_batch(self._steps, writer, with_rows=True), offsets=offsets)
+                plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
                 if plan.must_write(version, writer, numbers):
                     raise
-                return Outcome(0, plan.doubt(version))
+                return Outcome(0, plan.skipped(version))
             except KafkaError:
                 raise
             except BaseException:

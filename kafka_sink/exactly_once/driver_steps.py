@@ -9,7 +9,8 @@ is either fenced or names one exact transaction. Which steps a batch takes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -43,6 +44,8 @@ _log = logging.getLogger(__name__)
 LONGEST_TIMEOUT_MS: Final = 900_000
 #: No practical broker configuration has a lower limit.
 _SHORTEST_TIMEOUT_MS: Final = 1000
+
+_SLICE_S: Final = 0.5
 
 #: For each log of a topic besides the progress topic, that topic's metadata are asked for less often, ms: some progress
 #: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
@@ -106,6 +109,20 @@ class DriverSteps:
         self.ends = LostEnds(client, self.store, name, self.id, rows_in, clock)
         self.two_phase = two_phase
         self._timeout_ms = timeout_ms
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Within, no other thread of this process plans or writes a batch of the sink: each would fence the other."""
+        turn = self.remembered.turn
+        if not turn.acquire(timeout=_SLICE_S):
+            _log.info("another thread of this process writes to the sink %r; this one waits for its turn", self.name)
+            # In slices: an exception that another thread asks for wakes no lock.
+            while not turn.acquire(timeout=_SLICE_S):
+                pass
+        try:
+            yield
+        finally:
+            turn.release()
 
     def look(self, *, with_rows: bool) -> Look:
         """What can be seen of the sink without changing anything. *with_rows*: the driver's transactions contain rows.

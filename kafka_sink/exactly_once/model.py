@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import Node, ProducerIdAndEpoch, TopicPartition, TransactionVersion
@@ -17,6 +17,13 @@ from kafka_sink.common.model import Node, ProducerIdAndEpoch, TopicPartition, Tr
 #: Codes that mean that a producer no longer owns its transaction.
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+
+#: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
+IN_ORDER: Final = (
+    "write it again before any later version: once a later version is committed, this one is skipped and its rows are "
+    "not in Kafka"
 )
 
 
@@ -75,6 +82,28 @@ NO_OFFSETS: Final = PlannedOffsets(unknown="versions of an application are not c
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """Why *version* is not written: *last* is the sink's last committed version.
+
+    If that is *version* itself, *doubt* is the reason why it is not known whether it had the rows planned now; empty if
+    it had them. If it is a later one, nothing tells whether *version* was ever committed.
+    """
+
+    version: int
+    last: int
+    doubt: str = ""
+
+    @property
+    def is_older(self) -> bool:
+        return self.version < self.last
+
+    @property
+    def decision(self) -> Literal["skipped", "older"]:
+        """The decision in the report of the write."""
+        return "older" if self.is_older else "skipped"
+
+
+@dataclass(frozen=True)
 class Progress:
     """The latest decision: every version below *next_version* is committed.
 
@@ -110,8 +139,8 @@ class Remembered:
     *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
     the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
     offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
-    *progress* the decision before it; *partitions* are those of its rows if this process committed it. A plan is made
-    in its *turn*: two threads must not continue after the same batch.
+    *progress* the decision before it; *partitions* are those of its rows if this process committed it. A batch is
+    planned and written in its *turn*: two threads must not continue after the same batch.
     """
 
     logs: frozenset[Log] = frozenset()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -51,9 +52,13 @@ class ParallelSink:
     def __init__(self, steps: DriverSteps) -> None:
         self._steps, self._client = steps, steps.client
 
-    def plan(self, writer: str | None = None) -> Plan:
+    def plan(self, writer: str | None = None, version: int | None = None) -> Plan:
         """Begin a batch; see :func:`~kafka_sink.exactly_once.planning.plan_batch`."""
-        return plan_batch(self._steps, writer)
+        return plan_batch(self._steps, writer, version)
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Within, no other thread of this process writes to the sink; see :meth:`DriverSteps.turn`."""
+        return self._steps.turn()
 
     def commit(
         self,
@@ -95,7 +100,7 @@ class ParallelSink:
                 problem, _ = self._client.together(self._problem(written), self._steps.propose(plan, progress))
             except OutdatedProgressError:
                 self._steps.abort([*transactions, plan.driver], plan.transaction_version)
-                current = replace(self.plan(writer), offsets=plan.offsets)
+                current = replace(self.plan(writer, version), offsets=plan.offsets)
                 if current.must_write(version, writer, numbers):
                     raise
                 return current

@@ -15,6 +15,7 @@ from kafka_sink.exactly_once.model import (
     PlannedOffsets,
     Progress,
     ProgressError,
+    Skipped,
     Transaction,
 )
 
@@ -60,7 +61,7 @@ class Plan:
         return replace(self, progress=replace(self.progress, transactions=()))
 
     def must_write(self, version: int, writer: str, numbers: BatchNumbering) -> bool:
-        """Whether *version* still has to be written; False if it is already committed.
+        """Whether *version* still has to be written; False if it or a later one is already committed.
 
         :raises ProgressError: if the progress is missing or belongs to another writer, or if *version* is, or may be, a
             different batch with the same number.
@@ -111,9 +112,11 @@ class Plan:
                 "the rows since this checkpoint are written again"
             )
 
-    def doubt(self, version: int) -> str:
-        """The reason why it is not known whether the committed *version* had the rows planned now; empty if it had
-        them."""
+    def skipped(self, version: int) -> Skipped:
+        """Why *version*, which this plan does not permit to write, is not written."""
+        return Skipped(version, version if self.progress is None else self.progress.version, self._doubt(version))
+
+    def _doubt(self, version: int) -> str:
         if not self.offsets_of(version):
             return self.offsets.unknown or f"the checkpoint has batch {self.offsets.version} instead"
         if self.progress is None or version != self.progress.version or not self.progress.offsets:

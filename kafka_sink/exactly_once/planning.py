@@ -24,6 +24,7 @@ from kafka_sink.exactly_once.model import (
     Progress,
     Transaction,
 )
+from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan, require_writer
 from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
@@ -37,13 +38,17 @@ _DEFAULT_RETENTION_MINUTES: Final = 10_080
 _PLANS: Final = 3
 
 
-def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool = False) -> Plan:
+def plan_batch(
+    steps: DriverSteps, writer: str | None = None, version: int | None = None, *, with_rows: bool = False
+) -> Plan:
     """Begin a batch of the sink of *steps*.
 
     Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
     open. All of that is done, and known to be, if nothing happened since this process committed the last batch.
 
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
+    :param version: the version to write, if known; if a later one is committed, nothing else is done, and the plan
+        permits no write.
     :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
@@ -53,11 +58,11 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
     """
     try:
-        with steps.remembered.turn:
+        with steps.turn():
             for _ in range(_PLANS - 1):
                 with suppress(OutdatedProgressError):
-                    return _plan_batch(steps, writer, with_rows=with_rows)
-            return _plan_batch(steps, writer, with_rows=with_rows)
+                    return _plan_batch(steps, writer, version, with_rows=with_rows)
+            return _plan_batch(steps, writer, version, with_rows=with_rows)
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
         missing, _, _ = str(error).partition("; ")
@@ -82,7 +87,7 @@ def plan_batch(steps: DriverSteps, writer: str | None = None, *, with_rows: bool
         raise ExactlyOnceError(f"{error}: {remedy.format(sink=steps.name, topic=steps.progress_topic)}") from error
 
 
-def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> Plan:
+def _plan_batch(steps: DriverSteps, writer: str | None, version: int | None, *, with_rows: bool) -> Plan:
     # The sink may have been used with the other protocol before this process began.
     with_rows = with_rows or not steps.remembered.logs
     look = steps.look(with_rows=with_rows)
@@ -91,6 +96,10 @@ def _plan_batch(steps: DriverSteps, writer: str | None, *, with_rows: bool) -> P
     if known is not None and writer is not None:
         require_writer(steps.name, known, writer)
     transaction_version = steps.client.transaction_version()
+    if known is not None and version is not None and version < known.version:
+        # Whatever the driver's transaction is, this plan needs none.
+        nobody = Transaction(driver_id(steps.id), -1, -1)
+        return _plan(steps, look, transaction_version, nobody, 0, known)
     following = steps.client.run(steps.following(look, transaction_version))
     if following is None:
         plan = _plan_after_fence(steps, look, transaction_version, with_rows=with_rows)

@@ -38,7 +38,7 @@ class StreamFigures:
             self._totals["failed-batches"] += 1
             return
         self._totals["batches"] += 1
-        self._totals["skipped-batches"] += line.decision == "skipped"
+        self._totals["skipped-batches"] += line.decision in ("skipped", "older")
         self._totals["torn-batches"] += line.is_torn
         self._totals["missing-batches"] += line.missing_since(self._last)
         self._totals["rows"] += line.rows

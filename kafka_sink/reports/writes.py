@@ -55,7 +55,7 @@ class Write:
     """
 
     batch: int
-    decision: Literal["written", "skipped", "failed"]
+    decision: Literal["written", "skipped", "older", "failed"]
     rows: int
     record_bytes: int
     wire_bytes: int
@@ -76,7 +76,7 @@ class Write:
         decision = report.get("decision")
         return cls(
             batch=int(report.get("batch", report.get("version", -1))),
-            decision=decision if decision in ("skipped", "failed") else "written",
+            decision=decision if decision in ("skipped", "older", "failed") else "written",
             rows=int(report["rows"]),
             record_bytes=int(report["bytes"]),
             wire_bytes=int(report["wire_bytes"]),
@@ -131,6 +131,8 @@ class Write:
             return f"failed: {self.error}" if self.error else "failed"
         if self.decision == "skipped":
             return "skipped: committed before"
+        if self.decision == "older":
+            return "not written: a later version is committed"
         if self.is_torn:
             return f"torn: its partitions have {sum(part.rows for part in self.partitions.values()):,} rows"
         if before is not None and 0 <= self.batch <= before.batch:

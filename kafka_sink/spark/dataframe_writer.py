@@ -26,8 +26,10 @@ from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
     PlannedOffsets,
+    Skipped,
     UnwritableRowsError,
 )
+from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
@@ -78,14 +80,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WriteReport:
-    """The result of a write. *decision* is ``written``, or ``skipped`` if the version was already committed.
+    """The result of a write. *decision* is ``written``; ``skipped`` if the version was already committed; or ``older``
+    if a later one was, and nothing tells whether this one ever was: its rows may not be in Kafka.
 
     *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
     *attempts* counts the attempts of the whole batch. Times in ms: *elapsed_ms* is the total time, *commit_ms* the time
     from the end of the last task to the commit.
     """
 
-    decision: Literal["written", "skipped"]
+    decision: Literal["written", "skipped", "older"]
     rows: int
     record_bytes: int
     wire_bytes: int
@@ -117,7 +120,8 @@ def write(
         numbers, True and False, as ``df.write.options`` takes them. An option that is None is not set.
     :param topic: the option of this name.
     :param app_id: with *version*: write this version once; nothing is written if it or a later version is already
-        committed. Without it the write is at least once.
+        committed. So versions are written one after another: one that failed is written again before the next one.
+        Without it the write is at least once.
     :param atomic: rows are moved between tasks so that one transaction can contain the whole batch. If False, each task
         has its own transaction and no row is moved. No effect without *app_id*.
     :param progress: show rows, rows per second and tasks while the write runs, in the place of Spark's own progress
@@ -238,7 +242,8 @@ def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomi
     task, reporting, once = prepared_write.task, prepared_write.reporting, prepared_write.exactly_once
     started_ms = SYSTEM_CLOCK.monotonic_ms()
     named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": once.version}
-    course = WriteCourse(task.rows.topic, None if once is None else once.version, batch.counted)
+    version = None if once is None else once.version
+    course = WriteCourse(task.rows.topic, version, batch.counted, batch.is_of_query)
     try:
         if once is None or once.version is None:
             result = _write_at_least_once(df, task, batch)
@@ -254,9 +259,10 @@ def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomi
             raise
         raise told from None
     ended_ms = SYSTEM_CLOCK.monotonic_ms()
-    decision: Literal["written", "skipped"] = "written" if result.attempts else "skipped"
-    if decision == "skipped":
-        warn_of_skipped(named.get("sink"), named.get("version"), result.doubt)
+    decision: Literal["written", "skipped", "older"] = "written"
+    if result.skipped is not None:
+        decision = result.skipped.decision
+        warn_of_skipped(named.get("sink"), result.skipped)
     commit_ms = ended_ms - result.written_ms
     report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
     publish(report, reporting, _input_files(df) if lineage.is_configured() else ())
@@ -279,14 +285,14 @@ def _input_files(df: DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class _Result:
-    """The tasks of the successful attempt, the number of attempts (0: skipped, with the *doubt* of :meth:`Plan.doubt`),
-    and the time when the tasks had ended.
+    """The tasks of the successful attempt, the number of attempts (0: the version was *skipped*), and the time when the
+    tasks had ended.
     """
 
     commits: list[TaskCommit]
     attempts: int
     written_ms: int
-    doubt: str = ""
+    skipped: Skipped | None = None
 
 
 def _write_at_least_once(df: DataFrame, options: TaskOptions, batch: _Batch) -> _Result:
@@ -303,11 +309,18 @@ def _write_at_least_once(df: DataFrame, options: TaskOptions, batch: _Batch) -> 
 def _write_in_parallel(
     df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch, course: WriteCourse
 ) -> _Result:
-    writer = batch.writer
     sink = sink_of(options, exactly_once)
-    plan = replace(sink.plan(writer), offsets=batch.offsets)
+    with sink.turn():
+        return _write_in_turn(df, options, sink, version, batch, course)
+
+
+def _write_in_turn(
+    df: DataFrame, options: TaskOptions, sink: ParallelSink, version: int, batch: _Batch, course: WriteCourse
+) -> _Result:
+    writer = batch.writer
+    plan = replace(sink.plan(writer, version), offsets=batch.offsets)
     if not plan.must_write(version, writer, batch.numbers):
-        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.doubt(version))
+        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
 
     def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
         from kafka_sink.spark.task.transactional_task import write_in_transaction
@@ -324,7 +337,7 @@ def _write_in_parallel(
     written = transactions_to_commit(sink, plan, commits, options.rows)
     current = sink.commit(plan, version, writer, written, numbers=batch.numbers, records_empty=True)
     if current is not None:
-        return _Result([], 0, written_ms, current.doubt(version))
+        return _Result([], 0, written_ms, current.skipped(version))
     return _Result(commits, 1, written_ms)
 
 
@@ -370,7 +383,7 @@ def _write_atomically(
         return [frozenset(commit.ranges) for commit in last]
 
     outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
-    return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.doubt)
+    return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.skipped)
 
 
 def _by_partition(df: DataFrame, options: TaskOptions, batch: _Batch) -> DataFrame:

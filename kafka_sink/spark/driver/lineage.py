@@ -40,7 +40,7 @@ def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
 
 def emit(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
     """Send the event of a write with this *report*, which has read the files *inputs*; nothing for a skipped one."""
-    if not is_configured() or report.get("decision") == "skipped":
+    if not is_configured() or report.get("decision") in ("skipped", "older"):
         return
 
     def send() -> None:

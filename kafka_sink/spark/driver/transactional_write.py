@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError
+from kafka_sink.exactly_once.model import (
+    IN_ORDER,
+    BatchNumbering,
+    ExactlyOnceError,
+    FencedError,
+    UndecidedError,
+)
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
@@ -36,7 +42,7 @@ from kafka_sink.spark.versions import WriterCommitMessage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.exactly_once.model import OpenTransaction
+    from kafka_sink.exactly_once.model import OpenTransaction, Skipped
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.exactly_once.plan import Plan
 
@@ -74,13 +80,14 @@ class TransactionalWrite:
                 with self._tuned_process():
                     self._plan = self._new_plan()
             except KafkaError as error:
-                raise PlanError(f"{error} [nothing was written; {type(error).__name__}]") from None
+                again = "" if self._of_query else f"; {IN_ORDER}"
+                raise PlanError(f"{error} [nothing was written; {type(error).__name__}{again}]") from None
         return self.__dict__
 
     def _new_plan(self) -> Plan:
         sink = sink_of(self._task, self._exactly_once)
         if not self._of_query:
-            return sink.plan(self._writer)
+            return sink.plan(self._writer, self._exactly_once.version)
         reading = OffsetsReading(self._checkpoint_location)
         return replace(sink.plan(self._writer), offsets=reading.result())
 
@@ -98,7 +105,7 @@ class TransactionalWrite:
             from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
 
             if not self._plan.must_write(version, writer, numbers):
-                return drain(batches, version, writer, self._plan.doubt(version))
+                return drain(batches, writer, self._plan.skipped(version))
             return write_in_transaction(batches, self._task, self._plan, version, writer)
 
     def commit(
@@ -136,13 +143,19 @@ class TransactionalWrite:
             )
         (plan,) = plans
         if plan is None:
-            self._skip(commits, version, commits[0].doubt)
+            self._skip(commits, commits[0].skipped)
             return
         sink = sink_of(self._task, self._exactly_once)
         written = transactions_to_commit(sink, plan, commits, self._task.rows)
-        current = sink.commit(plan, version, commits[0].writer, written, numbers=numbers, records_empty=records_empty)
+        writer = commits[0].writer
+        try:
+            current = sink.commit(plan, version, writer, written, numbers=numbers, records_empty=records_empty)
+        except (FencedError, UndecidedError) as error:
+            if self._of_query:
+                raise
+            raise type(error)(f"{error} [if version {version} is not committed, {IN_ORDER}]") from error
         if current is not None:
-            self._skip((), version, current.doubt(version))
+            self._skip((), current.skipped(version))
             return
         commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
         report = report_of(
@@ -155,9 +168,11 @@ class TransactionalWrite:
         )
         publish(report, self._reporting)
 
-    def _skip(self, commits: Sequence[TaskCommit], version: int, doubt: str) -> None:
-        warn_of_skipped(self._name, version, doubt)
-        publish(report_of(commits, decision="skipped", sink=self._name, version=version), self._reporting)
+    def _skip(self, commits: Sequence[TaskCommit], skipped: Skipped | None) -> None:
+        assert skipped is not None
+        warn_of_skipped(self._name, skipped)
+        report = report_of(commits, decision=skipped.decision, sink=self._name, version=skipped.version)
+        publish(report, self._reporting)
 
     def _tuned_process(self) -> AbstractContextManager[None]:
         return worker_process.task(tuned=self._task.tune_python_workers)
@@ -167,11 +182,12 @@ class TransactionalWrite:
         _log.warning(
             "version %d of %s did not complete, because a task failed or it was stopped: %d of %d tasks had finished. "
             "Unless it had already been decided, none of it becomes visible; the next batch, or Spark's next "
-            "attempt at this one, ends the open transactions",
+            "attempt at this one, ends the open transactions%s",
             version,
             self._name,
             sum(message is not None for message in messages),
             len(messages),
+            "" if self._of_query else f"; {IN_ORDER}",
         )
         publish_failure(messages, self._reporting, sink=self._name, version=version)
 

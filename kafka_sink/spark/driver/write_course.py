@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.exactly_once.model import IN_ORDER
 from kafka_sink.spark.driver.job_failures import CancelledWriteError, is_cancelled, summary_of
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class WriteCourse:
-    """A write to *topic* (None: rows name theirs) of *version* (None: at least once). Tasks that have ended have added
-    their rows to *counted*. *is_deciding* from the moment when the batch may be committed."""
+    """A write to *topic* (None: rows name theirs) of *version* (None: at least once), which an application numbers
+    unless *is_of_query*. Tasks that have ended have added their rows to *counted*. *is_deciding* from the moment when
+    the batch may be committed."""
 
     topic: str | None
     version: int | None
     counted: Accumulator[int] | None
+    is_of_query: bool
     is_deciding: bool = False
 
     def what_stays(self) -> str:
@@ -34,18 +37,19 @@ class WriteCourse:
                 f"{ended}the rows of other tasks that were acknowledged before stay in {place}, and a repeated write "
                 "writes them again"
             )
-        if self.is_deciding:
-            return (
-                f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; write it "
-                "again, which writes it once"
-            )
-        return f"no row of version {self.version} became visible; write it again"
+        if not self.is_deciding:
+            again = "write it again" if self.is_of_query else IN_ORDER
+            return f"no row of version {self.version} became visible; {again}"
+        again = "write it again, which writes it once" if self.is_of_query else IN_ORDER
+        return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
 
     def ended_by(self, error: BaseException) -> BaseException:
         """*error* with what stays, or the error to raise in its place if the Spark job was cancelled."""
         if isinstance(error, Exception) and is_cancelled(error):
             return CancelledWriteError(f"the write was cancelled ({summary_of(error)}): {self.what_stays()}")
         if isinstance(error, KafkaError):
+            if self.version is not None and not self.is_of_query:
+                error.add_note(f"kafkalite: if version {self.version} is not committed, {IN_ORDER}")
             return error
         if error.args:
             error.add_note(f"kafkalite: {self.what_stays()}")

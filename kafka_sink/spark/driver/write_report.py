@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import NO_OFFSETS
+from kafka_sink.exactly_once.model import NO_OFFSETS, Skipped
 from kafka_sink.spark.driver.lineage import emit
 from kafka_sink.spark.prepared_write import Reporting, RowRules
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
@@ -121,28 +121,37 @@ def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] 
         _log.warning("option reportPath: cannot write %s (%s); the report is: %s", path, error, text)
 
 
-def warn_of_skipped(sink: str | None, version: int | None, doubt: str) -> None:
-    """Say that nothing was written, so that a wrong version number is noticed. *doubt* says why it is not known whether
-    the rows are the same as the committed ones; empty if they are."""
-    if doubt == NO_OFFSETS.unknown:
+def warn_of_skipped(sink: str | None, skipped: Skipped) -> None:
+    """Say that nothing was written, so that a wrong version number is noticed."""
+    if skipped.is_older:
+        _log.warning(
+            "version %d of %s is older than version %d, the last one that is committed: nothing was written. If "
+            "version %d was never committed, its rows are not in Kafka: write them under a version that is later than "
+            "%d. Versions are written one after another",
+            skipped.version,
+            sink,
+            skipped.last,
+            skipped.version,
+            skipped.last,
+        )
+    elif skipped.doubt == NO_OFFSETS.unknown:
         # The ordinary repetition of an application's version.
-        _log.warning("version %d of %s was already committed: nothing was written", version, sink)
-        return
-    if not doubt:
+        _log.warning("version %d of %s was already committed: nothing was written", skipped.version, sink)
+    elif not skipped.doubt:
         _log.warning(
             "version %d of %s was already committed, with the same rows: nothing was written",
-            version,
+            skipped.version,
             sink,
         )
-        return
-    _log.warning(
-        "version %d of %s was already committed: nothing was written. It is not known whether these are the same "
-        "rows, because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), they "
-        "are not in Kafka",
-        version,
-        sink,
-        doubt,
-    )
+    else:
+        _log.warning(
+            "version %d of %s was already committed: nothing was written. It is not known whether these are the same "
+            "rows, because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), "
+            "they are not in Kafka",
+            skipped.version,
+            sink,
+            skipped.doubt,
+        )
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -16,7 +16,7 @@ from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
-    from kafka_sink.exactly_once.model import OpenTransaction
+    from kafka_sink.exactly_once.model import OpenTransaction, Skipped
     from kafka_sink.exactly_once.plan import Plan
 
 #: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
@@ -50,16 +50,15 @@ class TaskCommit(WriterCommitMessage):
 class TransactionalCommit(TaskCommit):
     """The outcome of a task that wrote in a transaction: the transaction, the plan and the version.
 
-    ``plan`` is None if the version was already committed and nothing was written; ``doubt`` then says why it is not
-    known whether the rows were the same. ``written`` is None if there were no rows, or if the transaction is the
-    driver's.
+    ``plan`` is None if nothing was written because the version was ``skipped``. ``written`` is None if there were no
+    rows, or if the transaction is the driver's.
     """
 
     writer: str = ""
     version: int = -1
     plan: Plan | None = None
     written: OpenTransaction | None = None
-    doubt: str = ""
+    skipped: Skipped | None = None
 
 
 def merge_ranges(commits: Iterable[TaskCommit]) -> dict[TopicPartition, PartitionRange]:

@@ -28,6 +28,7 @@ from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
     OpenTransaction,
+    Skipped,
     Transaction,
     UnwritableRowsError,
 )
@@ -122,8 +123,8 @@ def _meaning(error: SinkWriteError) -> type[ExactlyOnceError]:
     return AttemptError
 
 
-def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: str) -> TransactionalCommit:
-    """Consume all rows without writing them, because their version is committed. *doubt* as in :meth:`Plan.doubt`."""
+def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> TransactionalCommit:
+    """Consume all rows without writing them, because their version is *skipped*."""
     context = TaskContext.get()
     for _ in batches:
         pass
@@ -137,8 +138,8 @@ def drain(batches: Iterator[pa.RecordBatch], version: int, writer: str, doubt: s
         batches=0,
         elapsed_ms=0,
         writer=writer,
-        version=version,
-        doubt=doubt,
+        version=skipped.version,
+        skipped=skipped,
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError, KafkaError
-from kafka_sink.exactly_once.model import ExactlyOnceError, UnwritableRowsError
+from kafka_sink.exactly_once.model import ExactlyOnceError, Skipped, UnwritableRowsError
 from kafka_sink.spark.dataframe_writer import parse_arguments
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.job_failures import error_of_task
@@ -111,11 +111,13 @@ def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
 def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     writer = exactly_once_writer()
     with caplog.at_level(logging.WARNING):
-        writer.commit([make_commit(version=3)], 3)
-        writer.commit([replace(make_commit(version=3), doubt="of the fog")], 3)
-    same, unknown = caplog.messages
+        for skipped in (Skipped(3, 3), Skipped(3, 3, "of the fog"), Skipped(3, 5)):
+            writer.commit([replace(make_commit(version=3), skipped=skipped)], 3)
+    same, unknown, older = caplog.messages
     assert "version 3 of sink was already committed, with the same rows: nothing was written" in same
     assert "it is not known whether these are the same rows, because of the fog" in unknown.lower()
+    assert "version 3 of sink is older than version 5" in older
+    assert "If version 3 was never committed, its rows are not in Kafka" in older
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "abort() touches nothing")

@@ -35,7 +35,7 @@ def test_cancelled_jobs_are_known(said: str) -> None:
     error = PySparkException(said)
     assert is_cancelled(error)
     assert of_attempt(error) is error
-    told = WriteCourse("t", 3, None).ended_by(error)
+    told = WriteCourse("t", 3, None, is_of_query=True).ended_by(error)
     assert isinstance(told, CancelledWriteError)
     assert str(told).endswith(": no row of version 3 became visible; write it again")
 
@@ -103,15 +103,29 @@ class Counted:
 
 @pytest.mark.behaviour("Stop means stop", "An error that ends a write says what stays in the topic")
 def test_an_interrupt_stays_what_it_is_and_says_what_stays() -> None:
-    stopped = WriteCourse("t", None, Counted()).ended_by(KeyboardInterrupt())  # type: ignore[arg-type]
+    stopped = WriteCourse("t", None, Counted(), is_of_query=False).ended_by(  # type: ignore[arg-type]
+        KeyboardInterrupt()
+    )
     assert type(stopped) is KeyboardInterrupt
     assert str(stopped) == (
         "the write was stopped: 1,200 rows of tasks that had ended and the rows of other tasks that were acknowledged "
         "before stay in topic t, and a repeated write writes them again"
     )
-    timed_out = WriteCourse("t", 4, None, is_deciding=True).ended_by(TimeoutError("after 60 s"))
+    timed_out = WriteCourse("t", 4, None, is_of_query=True, is_deciding=True).ended_by(TimeoutError("after 60 s"))
     assert str(timed_out) == "after 60 s"
     assert timed_out.__notes__ == [
         "kafkalite: version 4 was about to be committed and is in Kafka as a whole or not at all; write it again, "
         "which writes it once"
     ]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: versions out of order", "The error of a version says what a later one that is committed does to it"
+)
+def test_failed_version_of_an_application_names_what_a_later_one_does_to_it() -> None:
+    course = WriteCourse("t", 1, None, is_of_query=False)
+    failed = course.ended_by(FencedError("a newer driver has taken over"))
+    (note,) = failed.__notes__
+    assert note.startswith("kafkalite: if version 1 is not committed, write it again before any later version: once")
+    assert "before any later version" in str(course.ended_by(KeyboardInterrupt()))
+    assert not hasattr(WriteCourse("t", 1, None, is_of_query=True).ended_by(FencedError("newer")), "__notes__")
