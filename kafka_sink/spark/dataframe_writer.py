@@ -34,6 +34,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver import lineage
+from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.job_failures import error_of_task, of_attempt
 from kafka_sink.spark.driver.progress_line import progress_line
@@ -72,6 +73,10 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 4
 #: So much of an error goes into the report, characters.
 _SAID_OF_FAILURE: Final = 500
+
+#: The ids of a query and of its run, as it sets them for its jobs (apache/spark ``StreamExecution.runStream``).
+_QUERY: Final = "sql.streaming.queryId"
+_RUN: Final = "spark.jobGroup.id"
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 
@@ -167,7 +172,7 @@ def foreach_batch(
 
     def write_once(df: DataFrame, batch_id: int) -> None:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
-        query = _query_of(df)
+        query = _property_of(df, _QUERY)
         writer = APPLICATION if query is None else f"query {query}"
         if query is None:
             offsets = OffsetsReading(checkpoint_location, batch_id).result()
@@ -175,7 +180,8 @@ def foreach_batch(
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
         try:
             write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
-            _write(df, write, _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True), atomic=atomic)
+            batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=_property_of(df, _RUN))
+            _write(df, write, batch, atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
@@ -200,10 +206,11 @@ def _asking(df: DataFrame, options: SinkOptions, valid_ms: int) -> int | None:
     return valid_ms if is_needed else None
 
 
-def _query_of(df: DataFrame) -> str | None:
-    """The id of the query that *df* is a batch of; None if it is not available (as with Spark Connect)."""
+def _property_of(df: DataFrame, name: str) -> str | None:
+    """What the query that *df* is a batch of has set for its jobs; None if that is not available (as with Spark
+    Connect)."""
     context = getattr(df.sparkSession, "_sc", None)
-    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    return None if context is None else context.getLocalProperty(name)
 
 
 def _counter(df: DataFrame) -> Accumulator[int] | None:
@@ -215,15 +222,16 @@ def _counter(df: DataFrame) -> Accumulator[int] | None:
 @dataclass(frozen=True)
 class _Batch:
     """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*.
-    *is_of_query*: a query writes it, whose stop ends the jobs of this thread."""
+    *is_of_query*: a query writes it, in this *run* (None: not known), whose stop ends the jobs of this thread."""
 
     writer: str
     numbers: BatchNumbering
     offsets: PlannedOffsets = NO_OFFSETS
     counted: Accumulator[int] | None = None
     is_of_query: bool = False
+    run: str | None = None
 
-    def run(self, df: DataFrame, action: Callable[[], T]) -> T:
+    def run_jobs(self, df: DataFrame, action: Callable[[], T]) -> T:
         """The result of *action*, which runs Spark jobs for *df*. If it is interrupted or fails, they have ended.
 
         :raises UnwritableRowsError: if a task says that a row cannot be written.
@@ -251,6 +259,9 @@ def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomi
             result = _write_atomically(df, task, once, once.version, batch, course)
         else:
             result = _write_in_parallel(df, task, once, once.version, batch, course)
+        if once is not None and once.version is not None and batch.run is not None:
+            keep = note_written if result.skipped is None else require_same_rows
+            keep(df, task, once, batch.run, once.version)
     except BaseException as error:
         told = course.ended_by(error)
         publish_failure((), reporting, f"{type(told).__name__}: {told}"[:_SAID_OF_FAILURE], **named)
@@ -411,7 +422,7 @@ def _by_partition(df: DataFrame, options: TaskOptions, batch: _Batch) -> DataFra
     keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
     tasks = shuffle_tasks(df, topic, options.producer_properties)
     grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
-    return batch.run(df, lambda: grouped.localCheckpoint(eager=True))
+    return batch.run_jobs(df, lambda: grouped.localCheckpoint(eager=True))
 
 
 def _run(
@@ -437,7 +448,7 @@ def _run(
             counted.add(outcome.rows_acked)
         yield pyarrow.record_batch([pyarrow.array([encoded], pyarrow.string())], names=["outcome"])
 
-    rows = batch.run(df, df.mapInArrow(run, _OUTCOME_SCHEMA).collect)
+    rows = batch.run_jobs(df, df.mapInArrow(run, _OUTCOME_SCHEMA).collect)
     outcomes = [decode_outcome(row.outcome) for row in rows]
     failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
     if failures:

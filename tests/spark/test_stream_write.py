@@ -253,6 +253,35 @@ def test_foreach_batch_writes_every_micro_batch_once(query: Query, atomic: bool)
     assert [each["decision"] for each in query.reports()] == ["written", "written", "skipped"]
 
 
+@pytest.mark.behaviour("Streams and foreachBatch", "One app_id twice within a foreachBatch is refused")
+@pytest.mark.way(ways.FOREACH_BATCH)
+def test_one_app_id_twice_within_a_batch_is_refused(query: Query) -> None:
+    query.add_files(2)
+    first, second = (foreach_batch(options=query.options, app_id=f"{name}-{query.topic}") for name in "ab")
+    even, odd = "id % 2 = 0", "id % 2 = 1"
+
+    def run(write_batch: Callable[[DataFrame, int], None]) -> None:
+        stream = query.frame().selectExpr("*", "cast(key as long) as id").writeStream.foreachBatch(write_batch)
+        checkpoint = str(query.folder / "checkpoint")
+        stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination(120)
+
+    def with_one(df: DataFrame, batch: int) -> None:
+        first(df.filter(even).drop("id"), batch)
+        first(df.filter(odd).drop("id"), batch)
+
+    def with_two(df: DataFrame, batch: int) -> None:
+        first(df.filter(even).drop("id"), batch)
+        # As somebody does who tries the whole function again.
+        first(df.filter(even).drop("id"), batch)
+        second(df.filter(odd).drop("id"), batch)
+
+    with pytest.raises(Exception, match=rf"app_id 'a-{query.topic}' was used twice in batch 0, for different rows"):
+        run(with_one)
+    assert query.found() == Counter(b"%d" % row for row in range(0, ROWS_A_FILE, 2))
+    run(with_two)
+    assert query.found() == query.expected()
+
+
 @pytest.fixture
 def without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
     """As in every stream before Spark 4.1."""

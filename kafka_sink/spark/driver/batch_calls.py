@@ -1,0 +1,49 @@
+"""Which rows a query last wrote to each sink, in this process.
+
+Two calls of :func:`kafka_sink.foreach_batch` with one name in one micro-batch look like a batch that Spark runs again:
+the second one would be skipped as committed. Spark runs a batch again only in another run of its query; within one run,
+a repetition has the same rows. Used on the driver, by the threads that write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafka_sink.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
+
+
+class _Written(NamedTuple):
+    run: str
+    version: int
+    df: DataFrame
+
+
+#: By cluster, name and progress topic.
+_last: Final[dict[tuple[str, str, str], _Written]] = {}
+
+
+def note_written(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
+    """*df* was written as *version* in this *run* of a query."""
+    _last[_key(task, sink)] = _Written(run, version, df)
+
+
+def require_same_rows(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
+    """:raises ConfigError: if other rows than those of *df* were written as *version* in this *run* of a query."""
+    last = _last.get(_key(task, sink))
+    if last is None or (last.run, last.version) != (run, version) or df.sameSemantics(last.df):
+        return
+    missing = "" if version == 0 else ", with option allowMissingProgress=true in its first batch"
+    raise ConfigError(
+        f"app_id {sink.name!r} was used twice in batch {version}, for different rows: the first call has committed the "
+        f"batch, and the rows of this one were not written. Give this call an app_id of its own{missing}, and start "
+        "the query again: it runs the batch again, skips what is committed and writes these rows"
+    )
+
+
+def _key(task: TaskOptions, sink: ExactlyOnce) -> tuple[str, str, str]:
+    return task.producer_properties["bootstrap.servers"], sink.name, sink.progress_topic
