@@ -49,7 +49,7 @@ _SLICE_S: Final = 0.5
 
 #: For each log of a topic besides the progress topic, that topic's metadata are asked for less often, ms: some progress
 #: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
-_MS_FOR_A_LOG: Final = 10
+MS_FOR_A_LOG: Final = 10
 _LONGEST_VALID_MS: Final = 60_000
 
 
@@ -164,7 +164,7 @@ class DriverSteps:
         if self._other_topics is not None and not self._other_topics:
             return frozenset()
         if remembered.other_logs_ms is not None:
-            valid_ms = min(_MS_FOR_A_LOG * len(remembered.other_logs), _LONGEST_VALID_MS)
+            valid_ms = min(MS_FOR_A_LOG * len(remembered.other_logs), _LONGEST_VALID_MS)
             if now_ms - remembered.other_logs_ms < valid_ms:
                 return remembered.other_logs
         partitions = yield from self.client.leaders.partitions_of(self._other_topics)

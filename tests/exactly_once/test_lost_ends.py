@@ -151,7 +151,7 @@ def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatc
 def test_lost_ends_are_found_by_the_leaders_of_the_rows(
     apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_steps, "_MS_FOR_A_LOG", 0)
+    monkeypatch.setattr(driver_steps, "MS_FOR_A_LOG", 0)
     world, asked = apart
     for version in range(3):
         world.write_batch("parallel", version, b"%d" % version)
@@ -170,7 +170,7 @@ def test_lost_ends_are_found_by_the_leaders_of_the_rows(
 def test_leaders_of_many_rows_are_not_asked_for_in_every_batch(
     apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_steps, "_MS_FOR_A_LOG", 60_000)
+    monkeypatch.setattr(driver_steps, "MS_FOR_A_LOG", 60_000)
     world, asked = apart
     world.write_batch("parallel", 0, b"0")
     before = len(asked)

@@ -13,7 +13,6 @@ from kafka_sink.exactly_once.plan import Plan
 from tests.exactly_once.world import QUERY, World
 from tests.support.waiting import until
 
-PART = "Exactly once: versions out of order"
 APPLICATION = BatchNumbering.OF_AN_APPLICATION
 
 
@@ -21,7 +20,9 @@ def no_rows(plan: Plan) -> list[list[TopicPartition]]:
     raise AssertionError("nothing is written")
 
 
-@pytest.mark.behaviour(PART, "A version below the last committed one is not called committed")
+@pytest.mark.behaviour(
+    "Exactly once: versions out of order", "A version below the last committed one is not called committed"
+)
 def test_version_below_the_last_one_is_not_called_committed(world: World) -> None:
     for version in (0, 5):
         world.write_batch("atomic", version, b"%d" % version)
@@ -34,7 +35,9 @@ def test_version_below_the_last_one_is_not_called_committed(world: World) -> Non
     assert same.skipped.decision == "skipped"
 
 
-@pytest.mark.behaviour(PART, "A version that is out of date is found before anybody is fenced")
+@pytest.mark.behaviour(
+    "Exactly once: versions out of order", "A version that is out of date is found before anybody is fenced"
+)
 @pytest.mark.parametrize("protocol", ["atomic", "parallel"])
 def test_version_out_of_date_fences_nobody(world: World, protocol: str) -> None:
     for version in (0, 1):
@@ -59,7 +62,9 @@ def test_version_out_of_date_fences_nobody(world: World, protocol: str) -> None:
     assert world.committed() == [b"0", b"1", b"2"]
 
 
-@pytest.mark.behaviour(PART, "Threads of one process that write to one sink take turns")
+@pytest.mark.behaviour(
+    "Exactly once: versions out of order", "Threads of one process that write to one sink take turns"
+)
 def test_threads_of_one_process_take_turns(world: World) -> None:
     """None of them is fenced, whatever their order is; a version that comes after a later one says so."""
     begun = threading.Event()
@@ -90,7 +95,9 @@ def test_threads_of_one_process_take_turns(world: World) -> None:
     assert all(skipped.is_older for skipped in outcomes.values() if skipped is not None)
 
 
-@pytest.mark.behaviour(PART, "Threads of one process that write to one sink take turns")
+@pytest.mark.behaviour(
+    "Exactly once: versions out of order", "Threads of one process that write to one sink take turns"
+)
 def test_turn_is_given_back_by_a_write_that_fails(world: World) -> None:
     def fails(plan: Plan) -> list[list[TopicPartition]]:
         raise ValueError("of the user")

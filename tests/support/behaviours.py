@@ -83,6 +83,7 @@ PARTS: Final = (
     "Exactly once: too late",
     "Exactly once: lost ends",
     "Exactly once: replaced coordinators",
+    "Exactly once: versions out of order",
     "Exactly once: every interleaving",
     "Sink options and commit messages",
     "Tasks",

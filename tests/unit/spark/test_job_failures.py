@@ -122,7 +122,7 @@ def test_an_interrupt_stays_what_it_is_and_says_what_stays() -> None:
 @pytest.mark.behaviour(
     "Exactly once: versions out of order", "The error of a version says what a later one that is committed does to it"
 )
-def test_failed_version_of_an_application_names_what_a_later_one_does_to_it() -> None:
+def test_failed_version_names_what_a_later_one_does_to_it() -> None:
     course = WriteCourse("t", 1, None, is_of_query=False)
     failed = course.ended_by(FencedError("a newer driver has taken over"))
     (note,) = failed.__notes__
