@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from random import Random
+from typing import IO, Any, Final
 
 import pytest
 from pyspark import InheritableThread
@@ -24,7 +25,17 @@ from tests.support import ways
 from tests.support.amounts import STOPS, only_long
 from tests.support.connect_server import ENVIRON, ConnectServer
 from tests.support.spark_version import requires_data_sources
-from tests.support.stopped_writes import PROGRAM, ROWS, SLOWLY, WAYS, await_first_rows, check_written_again, end
+from tests.support.stopped_writes import (
+    PROGRAM,
+    ROWS,
+    SLOWLY,
+    WAYS,
+    await_first_rows,
+    await_moment,
+    check_nothing_follows,
+    check_written_again,
+    end,
+)
 
 STAYS = {
     "at-least-once": r"the rows of other tasks that were acknowledged before stay in topic",
@@ -192,14 +203,15 @@ class Program:
 
 
 def interrupt_in_every_way(folder: Path, url: str, servers: str, new_topic: Callable[..., str]) -> None:
-    topics = [(way, new_topic(2)) for _ in range(STOPS) for way in WAYS]
+    topics, random = [(way, new_topic(2)) for _ in range(STOPS) for way in WAYS], Random(1)
     program = Program(folder, url, servers, [f"{way}={topic}" for way, topic in topics])
     try:
         for way, topic in topics:
-            await_first_rows(servers, topic)
+            program.line("begins")
+            await_moment(servers, topic, random)
             program.process.send_signal(signal.SIGINT)
             program.line("stopped: the write was stopped: ")
-            when_stopped = end(servers, topic)
+            when_stopped = check_nothing_follows(servers, topic)
             program.go_on()
             program.line(f"rows: {ROWS}")
             check_written_again(servers, topic, way, when_stopped)
@@ -223,8 +235,18 @@ import kafka_sink
 from tests.support.stopped_writes import ROWS, SLOWLY, WAYS
 rows = spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value")
 """,
-    "kafka_sink.write(rows, options={**to, **slowly}, **numbered).rows",
+    "print('begins', flush=True); kafka_sink.write(rows, options={**to, **slowly}, **numbered).rows",
 )
+STREAM: Final = """
+write = kafka_sink.foreach_batch({**to, **slowly}, app_id=to["topic"], atomic=atomic)
+query = (spark.readStream.schema("value string").parquet(folder + "/in").writeStream.foreachBatch(write)
+    .option("checkpointLocation", folder + "/" + to["topic"]).trigger(availableNow=True).start())
+print("begins", flush=True)
+try:
+    query.awaitTermination()
+finally:
+    query.stop()
+"""
 
 
 class Kernel:
@@ -240,8 +262,8 @@ class Kernel:
         (kernel / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "here", "language": "python"}))
         self.manager, self._client = start(kernel_name="python3", env=ENVIRON, startup_timeout=120)
 
-    def run(self, code: str) -> str:
-        """The value of the cell *code*, or what it has raised."""
+    def run(self, code: str, once_it_begins: Callable[[], None] | None = None) -> str:
+        """The value of the cell *code*, or what it has raised. *once_it_begins* is called when the cell has printed."""
         asked = self._client.execute(code)
         said = ""
         while True:
@@ -249,7 +271,9 @@ class Kernel:
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
-            if message["msg_type"] == "execute_result":
+            if message["msg_type"] == "stream" and "begins" in content["text"] and once_it_begins is not None:
+                once_it_begins()
+            elif message["msg_type"] == "execute_result":
                 said = content["data"]["text/plain"]
             elif message["msg_type"] == "error":
                 said = f"{content['ename']}: {content['evalue']}"
@@ -267,20 +291,33 @@ def test_stop_button_of_a_notebook_ends_the_write(
     cluster: Any, new_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    servers = cluster.bootstrap_servers
+    servers, random = cluster.bootstrap_servers, Random(2)
+
+    def to(topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": servers, "topic": topic}
+
+    def interrupt(topic: str) -> None:
+        await_moment(servers, topic, random)
+        kernel.manager.interrupt_kernel()
+
     kernel = Kernel(tmp_path)
     try:
         assert kernel.run(CELLS[0]) == ""
         for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in WAYS]:
-            to = {"kafka.bootstrap.servers": servers, "topic": topic}
-            assert kernel.run(f"to, numbered, slowly = {to}, {numbered(way)}, SLOWLY") == ""
-            with once_rows_appear(servers, topic, kernel.manager.interrupt_kernel):
-                said = kernel.run(CELLS[1])
+            assert kernel.run(f"to, numbered, slowly = {to(topic)}, {numbered(way)}, SLOWLY") == ""
+            said = kernel.run(CELLS[1], lambda topic=topic: interrupt(topic))
             assert said.startswith("KeyboardInterrupt: the write was stopped: "), said
-            when_stopped = end(servers, topic)
+            when_stopped = check_nothing_follows(servers, topic)
             kernel.run("slowly = {}")
             assert kernel.run(CELLS[1]) == str(ROWS)
             check_written_again(servers, topic, way, when_stopped)
+        kernel.run(f"folder = {str(tmp_path)!r}; rows.write.parquet(folder + '/in')")
+        for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in ("atomic", "parallel")]:
+            assert kernel.run(f"to, atomic, slowly = {to(topic)}, {way == 'atomic'}, SLOWLY") == ""
+            assert kernel.run(STREAM, lambda topic=topic: interrupt(topic)).startswith("KeyboardInterrupt")
+            check_nothing_follows(servers, topic)
+            assert kernel.run(f"slowly = {{}}\n{STREAM}") == ""
+            check_written_again(servers, topic, way, 0)
     finally:
         kernel.stop()
 

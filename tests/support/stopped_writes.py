@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from random import Random
 from typing import Any, Final
 
 from kafka_sink.client.blocking.admin import LATEST, AdminClient
+from tests.support.amounts import STOPS
 from tests.support.readback import read_topic
 from tests.support.waiting import until
 
 ROWS: Final = 2000
 #: A write of the rows takes several seconds, and has acknowledged some of them soon.
 SLOWLY: Final = {"maxRecordsPerSecond": "150", "kafka.linger.ms": "5"}
+#: The part of a slow write within which it is interrupted; it takes longer.
+LASTS_S: Final = 9.0
 #: The arguments of kafka_sink.write, without the version.
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "at-least-once": {},
@@ -41,6 +46,7 @@ for version, named in enumerate(topics):
     way, topic = named.split("=")
     number = {"version": version} if "app_id" in WAYS[way] else {}
     try:
+        print("begins", flush=True)
         kafka_sink.write(rows, options={**to, **SLOWLY}, topic=topic, **WAYS[way], **number)
         print("it was not interrupted", flush=True)
     except KeyboardInterrupt as stopped:
@@ -60,6 +66,25 @@ def end(servers: str, topic: str) -> int:
 
 def await_first_rows(servers: str, topic: str) -> None:
     until(f"rows in {topic}", lambda: end(servers, topic) > 0)
+
+
+def await_moment(servers: str, topic: str, random: Random) -> None:
+    """A moment of a slow write to *topic* that has just begun: its first rows; of many writes, any of its moments, also
+    before its first rows and at its end."""
+    if STOPS == 1:
+        await_first_rows(servers, topic)
+    else:
+        time.sleep(random.uniform(0, LASTS_S))
+
+
+def check_nothing_follows(servers: str, topic: str) -> int:
+    """How many records the topic has when its write was stopped, and still has when a row that was on its way to a
+    broker would have arrived."""
+    when_stopped = end(servers, topic)
+    if STOPS > 1:
+        time.sleep(LASTS_S / 5)
+        assert end(servers, topic) == when_stopped
+    return when_stopped
 
 
 def check_written_again(servers: str, topic: str, way: str, when_stopped: int) -> None:
