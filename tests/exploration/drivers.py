@@ -22,6 +22,7 @@ from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import FENCED, AttemptError, BatchNumbering, FencedError, Remembered, Transaction
 from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -35,18 +36,26 @@ _FENCE_TIMEOUT_MS: Final = 1000
 #: What passes in a pause: more than anybody's patience with brokers.
 _PAUSE_MS: Final = 2500
 
+#: The number of the host on which a driver's first task has a copy is so much larger.
+_COPY: Final = 100
+
 #: Requests that change nothing.
 LOOKS: Final = frozenset({"describe", "list", "offsets", "end_offsets", "open"})
 PAUSE: Final = ("pause",)
 
 
 class Settings(NamedTuple):
-    """What is explored: a *protocol*, a transaction *version*, and with or without two-phase commit."""
+    """What is explored: a *protocol*, a transaction *version*, and with or without two-phase commit.
+
+    *others* happens in each run. "apart": every batch is planned by one process and committed by another, as by Spark's
+    data sources; "copies": the first task runs on two hosts, and Spark takes one of them; "last epochs": producer ids
+    come to their end."""
 
     protocol: str
     version: TransactionVersion
     two_phase: bool
     batches: int
+    others: str = ""
 
 
 class _Asks(BaseException):
@@ -262,20 +271,47 @@ def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Write all batches, each in two tasks; those that are committed are skipped."""
     client: Any = Client(answer, settings.version)
-    with mock.patch.object(os, "urandom", lambda count: bytes([life] * count)):
-        steps = DriverSteps(
-            client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock
-        )
-        ids = WriterTransactions(client.clock)
+    steps, hosts = _steps_of(client, settings, life), [_host(client, life)]
+    if settings.others == "copies":
+        hosts.insert(0, _host(client, life + _COPY))
     try:
         for batch in range(settings.batches):
             if settings.protocol == "atomic":
                 _write_atomically(client, steps, life, batch)
-            else:
-                _write_in_parallel(client, steps, ids, life, batch)
+                continue
+            committer = steps
+            if settings.others == "apart":
+                steps, committer = (_steps_of(Client(answer, settings.version), settings, life) for _ in range(2))
+            _write_in_parallel(client, (steps, committer), hosts, life, batch)
     except KafkaError as error:
         return Ended(error)
     return Ended(None)
+
+
+def _steps_of(client: Any, settings: Settings, life: int) -> DriverSteps:
+    with _random_of(life):
+        return DriverSteps(
+            client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock
+        )
+
+
+def _host(client: Any, number: int) -> WriterTransactions:
+    with _random_of(number):
+        return WriterTransactions(client.clock)
+
+
+def _random_of(number: int) -> Any:
+    return mock.patch.object(os, "urandom", lambda count: bytes([number] * count))
+
+
+def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
+    """Whether a task asks *request*, or somebody waits."""
+    if isinstance(request, Ended):
+        return False
+    operation, *arguments = request
+    if operation == "init":
+        return arguments[0] != driver_id(sink_id(GROUP, TOPIC))
+    return operation in ("write", *PAUSE) or (operation == "add" and not arguments[-1])
 
 
 def _write_atomically(client: Any, steps: DriverSteps, life: int, batch: int) -> None:
@@ -291,15 +327,20 @@ def _write_atomically(client: Any, steps: DriverSteps, life: int, batch: int) ->
     AtomicSink(steps).write(batch, "query", BatchNumbering.OF_AN_APPLICATION, write_rows, attempts=1)
 
 
-def _write_in_parallel(client: Any, steps: DriverSteps, ids: WriterTransactions, life: int, batch: int) -> None:
-    sink = ParallelSink(steps)
-    plan = sink.plan("query")
+def _write_in_parallel(
+    client: Any, drivers: tuple[DriverSteps, DriverSteps], hosts: Sequence[WriterTransactions], life: int, batch: int
+) -> None:
+    """Plan by the first of *drivers* and commit by the second one. The first task runs on each of *hosts*; the others,
+    on the last one."""
+    planner, committer = drivers
+    plan = ParallelSink(planner).plan("query")
     if not plan.must_write(batch, "query", BatchNumbering.OF_AN_APPLICATION):
         return
     written = []
     for task, place in enumerate(PARTITIONS):
-        transaction = ids.begin(client, plan, batch)
-        client.write(transaction, task, f"{batch}-{task} of {life}")
-        ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
+        for ids in hosts[-1:] if task else hosts:
+            transaction = ids.begin(client, plan, batch)
+            client.write(transaction, task, f"{batch}-{task} of {life}")
+            ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
         written.append(WrittenTransaction(transaction, frozenset({place})))
-    sink.commit(plan, batch, "query", written, numbers=BatchNumbering.OF_AN_APPLICATION)
+    ParallelSink(committer).commit(plan, batch, "query", written, numbers=BatchNumbering.OF_AN_APPLICATION)

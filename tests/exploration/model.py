@@ -4,8 +4,8 @@ What a request does to a transactional id is decided by the embedded broker's ow
 does; here they are applied to a value that is never changed, so that states can be compared and kept. Brokers may lose
 the ends of a transaction (KAFKA-20734): its id is complete, and nothing was written.
 
-A coordinator may be replaced without noticing it, because it has lost its connection to the controller. It then goes on
-answering from what it knew, and accepts no change, because no other broker stores it.
+A coordinator or a leader may be replaced without noticing it, because it has lost its connection to the controller. It
+then goes on answering from what it knew, and accepts no change, because no other broker stores it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kafka_sink.broker.coordinator import transaction_rules as rules
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.coordinator.transaction_metadata import (
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    TransactionMetadata,
+    TransactionState,
+)
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import (
@@ -34,12 +39,16 @@ PARTITIONS: Final = (TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1))
 #: The participant of a transaction with offsets of the group.
 OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 
-#: The coordinator that each request goes to.
+#: Whom each request goes to: the coordinator of the group or of transactions, or the leaders of the rows.
 COORDINATORS: Final = {
     "offsets": "group",
     "commit_offsets": "group",
     **dict.fromkeys(("describe", "list", "init", "add", "end"), "transactions"),
+    **dict.fromkeys(("write", "end_offsets", "open"), "leaders"),
 }
+
+#: The first transaction of an id that begins behind it has the last epoch of its producer id.
+NEARLY_LAST_EPOCH: Final = LAST_PRODUCER_EPOCH - 1
 
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 
@@ -63,7 +72,8 @@ class Offset(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """The whole cluster. *pending* offsets are of open transactions, by producer id."""
+    """The whole cluster. *pending* offsets are of open transactions, by producer id. New ids begin behind
+    *first_epoch*."""
 
     version: TransactionVersion
     ids: tuple[tuple[str, TransactionMetadata], ...] = ()
@@ -71,9 +81,11 @@ class Model:
     pending: frozenset[tuple[int, Offset]] = frozenset()
     committed: frozenset[Offset] = frozenset()
     next_producer_id: int = 1
-    #: What a replaced coordinator of transactions knows, and what a replaced coordinator of the group does.
+    first_epoch: int = NO_PRODUCER_EPOCH
+    #: What a replaced coordinator of transactions knows, a replaced coordinator of the group, and replaced leaders.
     old_ids: tuple[tuple[str, TransactionMetadata], ...] | None = None
     old_offsets: tuple[frozenset[tuple[int, Offset]], frozenset[Offset]] | None = None
+    old_logs: tuple[tuple[Entry, ...], ...] | None = None
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -86,12 +98,15 @@ class Model:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """The coordinators that were replaced and do not know it."""
-        olds = {"group": self.old_offsets, "transactions": self.old_ids}
+        """The coordinators and leaders that were replaced and do not know it."""
+        olds = {"group": self.old_offsets, "transactions": self.old_ids, "leaders": self.old_logs}
         return frozenset(coordinator for coordinator, old in olds.items() if old is not None)
 
     def of_replaced(self, coordinator: str) -> Model:
-        """The cluster as the replaced *coordinator* sees it."""
+        """The cluster as the replaced *coordinator*, or the leaders, see it."""
+        if coordinator == "leaders":
+            assert self.old_logs is not None
+            return replace(self, logs=self.old_logs)
         if coordinator == "transactions":
             assert self.old_ids is not None
             return replace(self, ids=self.old_ids)
@@ -115,12 +130,10 @@ class Model:
     ) -> tuple[Model, Any]:
         timeout_ms = NO_TIMEOUT_MS if two_phase else timeout_ms
         known = dict(self.ids).get(name)
-        model = self
         if known is None:
-            known = TransactionMetadata(name, self.next_producer_id, timeout_ms, 0)
-            model = replace(self, next_producer_id=self.next_producer_id + 1)
-        changed = rules.init_producer_id(known, timeout_ms, expected, self.version, _no_new_id, 0)
-        model = model.with_id(changed)
+            known = TransactionMetadata(name, self.next_producer_id, timeout_ms, 0, self.first_epoch)
+        changed = rules.init_producer_id(known, timeout_ms, expected, self.version, self._new_id, 0)
+        model = self.with_id(changed)
         if changed.state.is_deciding:
             return model, ErrorCode.CONCURRENT_TRANSACTIONS
         return model, Transaction(name, changed.producer_id, changed.producer_epoch)
@@ -166,7 +179,7 @@ class Model:
 
     def _end(self, transaction: Transaction, commit: bool) -> tuple[Model, Any]:
         known = self._known(transaction)
-        changed = rules.end_transaction(known, transaction.producer, self.version, _no_new_id, 0, committed=commit)
+        changed = rules.end_transaction(known, transaction.producer, self.version, self._new_id, 0, committed=commit)
         return self.with_id(changed), None
 
     def _offsets(self, stable: bool) -> tuple[Model, Any]:
@@ -216,14 +229,16 @@ class Model:
         return sorted({each for each in (participants, rows, participants - rows) if each}, key=sorted)
 
     def with_replaced(self, coordinator: str) -> Model:
-        """The *coordinator*, that of transactions or of the group, is replaced and does not know it."""
+        """The *coordinator*, that of transactions or of the group, or the leaders, are replaced and do not know it."""
+        if coordinator == "leaders":
+            return replace(self, old_logs=self.logs)
         if coordinator == "transactions":
             return replace(self, old_ids=self.ids)
         return replace(self, old_offsets=(self.pending, self.committed))
 
     def time_out(self, name: str) -> Model:
         """Begin to abort the open transaction of *name*."""
-        return self.with_id(rules.fenced(dict(self.ids)[name], self.version, _no_new_id, 0))
+        return self.with_id(rules.fenced(dict(self.ids)[name], self.version, self._new_id, 0))
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +268,15 @@ class Model:
 
     def with_id(self, changed: TransactionMetadata) -> Model:
         ids: Mapping[str, TransactionMetadata] = {**dict(self.ids), changed.transactional_id: changed}
-        return replace(self, ids=tuple(sorted(ids.items(), key=lambda item: item[0])))
+        taken = max(changed.producer_id, changed.next_producer_id) + 1
+        return replace(
+            self,
+            ids=tuple(sorted(ids.items(), key=lambda item: item[0])),
+            next_producer_id=max(self.next_producer_id, taken),
+        )
+
+    def _new_id(self) -> int:
+        return self.next_producer_id
 
     def with_log(self, partition: int, log: tuple[Entry, ...]) -> Model:
         logs = list(self.logs)
@@ -272,10 +295,6 @@ class Model:
 
 def offsets_of(answer: Iterable[Offset]) -> dict[int, OffsetAndMetadata]:
     return {each.partition: OffsetAndMetadata(each.offset, each.metadata) for each in answer}
-
-
-def _no_new_id() -> int:
-    raise AssertionError("no epoch comes to its end here")
 
 
 def _description(known: TransactionMetadata) -> TransactionDescription:

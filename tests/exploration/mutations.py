@@ -14,8 +14,9 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
-from kafka_sink.exactly_once.model import OutdatedProgressError
+from kafka_sink.exactly_once.model import OutdatedProgressError, Transaction
 from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
@@ -159,6 +160,21 @@ def _proven_anyway(true: Any, *args: Any) -> None:
         true(*args)
 
 
+def _nobody(true: Any, *args: Any, **options: Any) -> Exchange[list[Any]]:
+    yield from ()
+    return []
+
+
+def _commit_losers(true: Any, sink: ParallelSink, plan: Any, losers: Any) -> None:
+    client: Any = sink._client
+    client.run(client.end(losers, plan.transaction_version, commit=True))
+
+
+def _or_of_another_id(true: Any, found: TransactionDescription, transaction: Transaction, version: Any) -> bool:
+    is_another = found.transaction.producer_id != transaction.producer_id
+    return bool(true(found, transaction, version)) or (is_another and found.state == "CompleteCommit")
+
+
 MUTATIONS: Final = (
     Mutation("an older epoch may write", Model, "_write", _older_may_write, _ATOMIC_2, Faults(1, 1)),
     Mutation("nobody asks who may write", Model, "_write", _anybody_may_write, _PARALLEL_1, Faults(2, 1)),
@@ -193,4 +209,44 @@ MUTATIONS: Final = (
         _REPLACED._replace(most=2, deaths=1),
     ),
     Mutation("any progress is the latest", ProgressStore, "_is_as_read", _believed, _PARALLEL_1, Faults(0, 1)),
+    Mutation(
+        "attempts that lost stay open",
+        DriverSteps,
+        "left_open",
+        _nobody,
+        _PARALLEL_1._replace(others="copies"),
+        Faults(0, 0),
+    ),
+    Mutation(
+        "attempts that lost are committed",
+        ParallelSink,
+        "_abort_losers",
+        _commit_losers,
+        _PARALLEL_2._replace(others="copies"),
+        Faults(0, 0),
+    ),
+    Mutation(
+        "a new producer id is still one's own",
+        TransactionDescription,
+        "is_commit_of",
+        _or_of_another_id,
+        _ATOMIC_2_TWICE._replace(others="last epochs"),
+        Faults(1, 0),
+    ),
+    Mutation(
+        "a committer believes its planner",
+        ProgressStore,
+        "_is_as_read",
+        _believed,
+        _PARALLEL_1._replace(others="apart"),
+        Faults(0, 1),
+    ),
+    Mutation(
+        "tasks that outlive their driver may write",
+        Model,
+        "_write",
+        _anybody_may_write,
+        _PARALLEL_1,
+        Faults(1, 0, tasks=1),
+    ),
 )
