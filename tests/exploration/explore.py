@@ -151,9 +151,9 @@ class Explorer:
             lives = (*world.lives, Life(begun))
             yield f"driver {begun} starts", replace(world, lives=lives, begun=begun, were_two=len(lives) > 1)
         for life in world.lives:
-            if life.number == world.active:
+            if life.is_orphan or life.number == world.active:
                 yield from self._steps_of_driver(world, life)
-            elif all(each.number != world.active for each in world.lives):
+            elif all(each.is_orphan or each.number != world.active for each in world.lives):
                 yield from self._steps_of_driver(replace(world, active=life.number), life)
             elif world.faults.switches:
                 left = world.faults._replace(switches=world.faults.switches - 1)

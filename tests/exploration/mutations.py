@@ -26,6 +26,9 @@ from tests.exploration.model import Entry, Model
 MOST_STATES: Final = 400_000
 #: Only coordinators are replaced.
 _REPLACED: Final = Faults(1, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
+_DEATH: Final = Faults(1, 0, answers=0, time_outs=0, ends=0)
+_ANSWER: Final = Faults(1, 0, deaths=0, late=0, time_outs=0, ends=0)
+_END: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0)
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
@@ -176,12 +179,12 @@ def _or_of_another_id(true: Any, found: TransactionDescription, transaction: Tra
 
 
 MUTATIONS: Final = (
-    Mutation("an older epoch may write", Model, "_write", _older_may_write, _ATOMIC_2, Faults(1, 1)),
+    Mutation("an older epoch may write", Model, "_write", _older_may_write, _ATOMIC_2, _DEATH),
     Mutation("nobody asks who may write", Model, "_write", _anybody_may_write, _PARALLEL_1, Faults(2, 1)),
     Mutation("markers say the opposite", Model, "complete", _opposite, _PARALLEL_2, Faults(0, 0)),
     Mutation("readers are not told what was aborted", Model, "visible", _all_rows, _ATOMIC_2, Faults(1, 0)),
     Mutation("a coordinator that starts knows nothing", Model, "_describe", _nothing_known, _PARALLEL_1, Faults(1, 1)),
-    Mutation("an end before the last markers is fenced", Model, "_end", _fence_the_early, _PARALLEL_2, Faults(1, 0)),
+    Mutation("an end before the last markers is fenced", Model, "_end", _fence_the_early, _PARALLEL_2, _ANSWER),
     Mutation(
         "offsets of aborted transactions count",
         Model,
@@ -193,12 +196,12 @@ MUTATIONS: Final = (
     Mutation("commits are not waited for", Client, "end", _done_at_once, _PARALLEL_2, Faults(0, 0)),
     Mutation("markers are tried only once", LostEnds, "_write_end", _never_again, _ATOMIC_2, Faults(1, 0)),
     Mutation("a fence does not wait for ends", LostEnds, "settle_driver", _settled_at_once, _ATOMIC_1, Faults(2, 0)),
-    Mutation("a lost commit is aborted", LostEnds, "_is_commit", _abort_of_all, _ATOMIC_2, Faults(1, 0)),
+    Mutation("a lost commit is aborted", LostEnds, "_is_commit", _abort_of_all, _ATOMIC_2, _END),
     Mutation("a lost abort is committed", LostEnds, "_is_commit", _commit_of_all, _ATOMIC_2, Faults(2, 0)),
     Mutation("a decision is not finished", DriverSteps, "finish", _nothing_to_finish, _PARALLEL_2, Faults(1, 0)),
     Mutation("nothing begins an epoch", DriverSteps, "following", _own_epoch_again, _ATOMIC_2_TWICE, Faults(1, 0)),
     Mutation("a stranger needs no fence", DriverSteps, "following", _without_own, _ATOMIC_2_TWICE, Faults(1, 0)),
-    Mutation("nothing can have happened", DriverSteps, "following", _whatever_happened, _ATOMIC_2_TWICE, Faults(1, 0)),
+    Mutation("nothing can have happened", DriverSteps, "following", _whatever_happened, _ATOMIC_2_TWICE, _END),
     Mutation("progress is not read again", ProgressStore, "_is_as_read", _believed, _ATOMIC_2, _REPLACED),
     Mutation(
         "nothing is proven before aborts",
@@ -231,7 +234,7 @@ MUTATIONS: Final = (
         "is_commit_of",
         _or_of_another_id,
         _ATOMIC_2_TWICE._replace(others="last epochs"),
-        Faults(1, 0),
+        _END,
     ),
     Mutation(
         "a committer believes its planner",
@@ -240,13 +243,5 @@ MUTATIONS: Final = (
         _believed,
         _PARALLEL_1._replace(others="apart"),
         Faults(0, 1),
-    ),
-    Mutation(
-        "tasks that outlive their driver may write",
-        Model,
-        "_write",
-        _anybody_may_write,
-        _PARALLEL_1,
-        Faults(1, 0, tasks=1),
     ),
 )

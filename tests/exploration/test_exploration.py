@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Figure
 from tests.exploration.drivers import Settings
-from tests.exploration.explore import Explorer, Faults, all_settings, going_on
+from tests.exploration.explore import Explorer, Faults, all_settings, going_on, with_others
 from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
 from tests.support.amounts import only_long
@@ -18,7 +18,7 @@ FAULTS = [
     Faults(0, 1),
     Faults(1, 0),
     Faults(1, 0, coordinators=1),
-    pytest.param(Faults(2, 1, coordinators=1), marks=only_long),
+    pytest.param(Faults(2, 1, coordinators=1, tasks=1), marks=only_long),
 ]
 
 
@@ -51,6 +51,19 @@ def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Fault
     report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 4).run()
     what = f"two batches, {faults.most} faults, {faults.switches} switches, {faults.coordinators} replaced"
     figure(what, str(report))
+
+
+@pytest.mark.behaviour(
+    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
+)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("settings", with_others(2), ids=str)
+@pytest.mark.parametrize(
+    "faults", [Faults(1, 0, tasks=1), pytest.param(Faults(2, 1, coordinators=1, tasks=1), marks=only_long)], ids=str
+)
+def test_hosts_processes_and_epochs_break_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 2).run()
+    figure(f"{faults.most} faults, {faults.switches} switches", str(report))
 
 
 @pytest.mark.behaviour("Exactly once: every interleaving", "The exploration notices every broken rule")

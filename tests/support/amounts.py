@@ -56,7 +56,7 @@ LOST_ENDS = _amount(
     "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "KAFKALITE_EXPLORED_STATES", 8_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "KAFKALITE_EXPLORED_STATES", 2_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
 )
 MANY_SINKS = _amount(
     "KAFKALITE_MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
