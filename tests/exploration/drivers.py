@@ -310,7 +310,7 @@ def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
         return False
     operation, *arguments = request
     if operation == "init":
-        return arguments[0] != driver_id(sink_id(GROUP, TOPIC))
+        return bool(arguments[0] != driver_id(sink_id(GROUP, TOPIC)))
     return operation in ("write", *PAUSE) or (operation == "add" and not arguments[-1])
 
 

@@ -193,7 +193,7 @@ MUTATIONS = (
         IncompleteBatches,
         "deallocate",
         _free_early,
-        likely_seed=181,
+        likely_seed=319,
     ),
     Mutation(
         "a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, likely_seed=1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import IO, Any, Final
@@ -305,7 +306,7 @@ def test_stop_button_of_a_notebook_ends_the_write(
         assert kernel.run(CELLS[0]) == ""
         for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in WAYS]:
             assert kernel.run(f"to, numbered, slowly = {to(topic)}, {numbered(way)}, SLOWLY") == ""
-            said = kernel.run(CELLS[1], lambda topic=topic: interrupt(topic))
+            said = kernel.run(CELLS[1], partial(interrupt, topic))
             assert said.startswith("KeyboardInterrupt: the write was stopped: "), said
             when_stopped = check_nothing_follows(servers, topic)
             kernel.run("slowly = {}")
@@ -314,7 +315,7 @@ def test_stop_button_of_a_notebook_ends_the_write(
         kernel.run(f"folder = {str(tmp_path)!r}; rows.write.parquet(folder + '/in')")
         for way, topic in [(way, new_topic(2)) for _ in range(STOPS) for way in ("atomic", "parallel")]:
             assert kernel.run(f"to, atomic, slowly = {to(topic)}, {way == 'atomic'}, SLOWLY") == ""
-            assert kernel.run(STREAM, lambda topic=topic: interrupt(topic)).startswith("KeyboardInterrupt")
+            assert kernel.run(STREAM, partial(interrupt, topic)).startswith("KeyboardInterrupt")
             check_nothing_follows(servers, topic)
             assert kernel.run(f"slowly = {{}}\n{STREAM}") == ""
             check_written_again(servers, topic, way, 0)
