@@ -49,6 +49,7 @@ class ProgressLine:
         self._seen: deque[tuple[int, int]] = deque([(self._started_ms, 0)])
         self._condition = threading.Condition()
         self._has_ended = False
+        self._has_failed = False
 
     def run(self) -> None:
         """Draw from time to time; the body of the line's thread."""
@@ -56,7 +57,13 @@ class ProgressLine:
             while self._wait():
                 self.step(self._clock.monotonic_ms())
             seconds = (self._clock.monotonic_ms() - self._started_ms) / 1000
-            self._screen.end(f"kafkalite: {self._job.rows.value:,} rows acknowledged in {seconds:.1f} s")
+            rows = f"{self._job.rows.value:,} rows"
+            # Of the tasks that did not end nobody knows; the error says what stays in the topics.
+            self._screen.end(
+                f"kafkalite: not completed, {rows} of completed tasks acknowledged in {seconds:.1f} s"
+                if self._has_failed
+                else f"kafkalite: {rows} acknowledged in {seconds:.1f} s"
+            )
         except Exception:
             _log.debug("the progress line ends early", exc_info=True)
 
@@ -86,10 +93,10 @@ class ProgressLine:
         since_ms, before = self._seen[0]
         return (rows - before) * 1000 // max(now_ms - since_ms, 1)
 
-    def end_with_program(self) -> None:
+    def end_with_program(self, *, has_failed: bool = False) -> None:
         """Make :meth:`run` end the line and return; also called at the interpreter's exit."""
         with self._condition:
-            self._has_ended = True
+            self._has_ended, self._has_failed = True, has_failed
             self._condition.notify()
 
 
@@ -116,7 +123,7 @@ def _start(df: DataFrame, ending: ExitStack) -> Accumulator[int] | None:
         line = ProgressLine(job, screen)
         thread = start_loop("kafkalite-progress-line", line)
         ending.callback(thread.join, _END_S)
-        ending.callback(line.end_with_program)
+        ending.push(lambda kind, *_: line.end_with_program(has_failed=kind is not None))
     except Exception:
         _log.debug("no progress line is shown", exc_info=True)
         return None

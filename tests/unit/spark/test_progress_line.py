@@ -85,6 +85,21 @@ def test_an_error_ends_the_line_only() -> None:
     make_line(Job(fails=True), TerminalStream(), FakeClock()).run()
 
 
+@pytest.mark.parametrize(
+    ("has_failed", "says"),
+    [(False, "1,000 rows acknowledged"), (True, "not completed, 1,000 rows of completed tasks acknowledged")],
+)
+def test_the_end_says_whether_the_write_completed(has_failed: bool, says: str) -> None:
+    job: Any = Job()
+    kept: list[str] = []
+    screen: Any = SimpleNamespace(show=kept.append, end=kept.append)
+    line = ProgressLine(job, screen, FakeClock())
+    job.rows.value = 1_000
+    line.end_with_program(has_failed=has_failed)
+    line.run()
+    assert kept == [f"kafkalite: {says} in 0.0 s"]
+
+
 def test_nothing_is_shown_without_terminal_and_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert find_screen() is None
