@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import kafka_sink
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.support.amounts import only_long
 
@@ -201,6 +203,71 @@ def test_follow_prints_records_as_they_come(running: RunningBroker) -> None:
             assert follower.stderr.read().strip() == ""
         finally:
             follower.kill()
+
+
+@contextmanager
+def silent_broker(connections: int) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The address of a broker that answers nothing, and what returns when it has so many connections."""
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0), backlog=connections) as listener:
+        listener.settimeout(LIMIT_S)
+
+        def await_all() -> None:
+            while len(held) < connections:
+                held.append(listener.accept()[0])
+
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", await_all
+        finally:
+            for each in held:
+                each.close()
+
+
+@pytest.mark.behaviour("Stop means stop", "Ctrl-C ends every command that waits for a broker")
+def test_ctrl_c_ends_every_command_that_waits_for_a_broker() -> None:
+    commands = [
+        ("topics", "list"),
+        ("groups", "list"),
+        ("txn", "list"),
+        ("acls", "list"),
+        ("produce", "t"),
+        ("consume", "t"),
+        ("check", "t"),
+    ]
+    with silent_broker(len(commands)) as (at, await_all):
+        environ = {**os.environ, BOOTSTRAP_SERVERS_VARIABLE: at}
+        running = [
+            subprocess.Popen([*KAFKALITE, *each], env=environ, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for each in commands
+        ]
+        try:
+            await_all()
+            for process in running:
+                process.send_signal(signal.SIGINT)
+            ends = [(process.communicate(timeout=LIMIT_S)[1].strip(), process.returncode) for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.communicate()
+    assert dict(zip(commands, ends, strict=True)) == dict.fromkeys(commands, ("", 130))
+
+
+@pytest.mark.behaviour("Stop means stop", "An interrupt ends peek, which waits for a broker")
+def test_interrupt_ends_peek() -> None:
+    session: Any = None
+    with silent_broker(1) as (at, await_all):
+
+        def interrupt() -> None:
+            await_all()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                kafka_sink.peek(session, {"kafka.bootstrap.servers": at, "topic": "t"})
+        finally:
+            thread.join()
 
 
 def test_a_reader_that_goes_away_is_no_failure(running: RunningBroker) -> None:
