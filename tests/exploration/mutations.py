@@ -16,7 +16,6 @@ from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
 from kafka_sink.exactly_once.model import OutdatedProgressError, Transaction
 from kafka_sink.exactly_once.names import driver_id
-from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
@@ -168,9 +167,8 @@ def _nobody(true: Any, *args: Any, **options: Any) -> Exchange[list[Any]]:
     return []
 
 
-def _commit_losers(true: Any, sink: ParallelSink, plan: Any, losers: Any) -> None:
-    client: Any = sink._client
-    client.run(client.end(losers, plan.transaction_version, commit=True))
+def _commit_losers(true: Any, steps: DriverSteps, losers: Any, version: TransactionVersion) -> None:
+    steps.client.run(steps.client.end(losers, version, commit=True))
 
 
 def _or_of_another_id(true: Any, found: TransactionDescription, transaction: Transaction, version: Any) -> bool:
@@ -222,8 +220,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "attempts that lost are committed",
-        ParallelSink,
-        "_abort_losers",
+        DriverSteps,
+        "abort",
         _commit_losers,
         _PARALLEL_2._replace(others="copies"),
         Faults(0, 0),
