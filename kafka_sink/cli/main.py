@@ -18,6 +18,7 @@ import click
 from kafka_sink.cli import output
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.common.config import nearest
+from kafka_sink.common.once import Said, once
 
 COMMANDS: Final = (
     "broker",
@@ -80,7 +81,9 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line *arguments* (without the program's name) and return the exit code."""
     try:
-        code = cli.main(list(arguments), prog_name="kafkalite", standalone_mode=False)
+        # A command has several clients, which read the same properties.
+        with once(Said()):
+            code = cli.main(list(arguments), prog_name="kafkalite", standalone_mode=False)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "kafkalite"
         output.error_line(f"{error.format_message()} See '{path} --help'.")

@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.common import config as configuration
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
 
@@ -55,6 +57,16 @@ def _client_properties(context: click.Context, parameter: click.Parameter, texts
         )
     from_file: dict[str, str] = context.meta.get(_COMMAND_CONFIG, {})
     return {name: value for name, value in from_file.items() if name != _BOOTSTRAP_SERVERS} | given
+
+
+def checked(properties: dict[str, str], bootstrap_servers: str) -> dict[str, str]:
+    """*properties* with the servers, for clients that pass over what they do not know.
+
+    :raises ConfigError: if a property is unknown or invalid.
+    """
+    given = {**properties, _BOOTSTRAP_SERVERS: bootstrap_servers}
+    configuration.parse(ClientConfig, given)
+    return given
 
 
 def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:

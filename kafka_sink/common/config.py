@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
 from functools import cache
@@ -71,6 +72,10 @@ def _parse_string(value: Any) -> str:
     return value.strip()
 
 
+def _parse_upper_case(value: Any) -> str:
+    return _parse_string(value).upper()
+
+
 def _parse_plugin(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         raise ValueError
@@ -86,6 +91,8 @@ BOOLEAN = ConfigType("true or false", _parse_bool)
 INT = ConfigType("a whole number", _parse_int)
 DOUBLE = ConfigType("a number", float)
 STRING = ConfigType("text", _parse_string)
+#: A name that may be written in any case.
+UPPER_CASE = ConfigType("text", _parse_upper_case)
 LIST = ConfigType("a comma-separated list", _parse_list)
 PLUGIN = ConfigType("the dotted path of a class, a class or an object", _parse_plugin)
 PLUGINS = ConfigType("dotted paths of classes separated by commas, or a list of classes or objects", _parse_plugins)
@@ -194,12 +201,36 @@ def as_properties(config: Any) -> dict[str, Any]:
     return {name: getattr(config, item.name) for name, (_, item) in keys(type(config)).items()}
 
 
-def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
-    """`` (did you mean …?)`` for the known name most similar to *name*, or "" if the similarity (0 to 1) is below
-    *likeness*.
-    """
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean …?)`` for the known name most similar to *name*, or "" if none is similar."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+#: How similar (0 to 1) the name of an option and its misspelling are at least: the letters and digits of most names,
+#: and of names with few of them, where a single wrong one weighs more.
+_LIKENESS, _LIKENESS_OF_SHORT_NAMES, _SHORT = 0.85, 0.75, 6
+
+
+def misspelt(name: str, known: Iterable[str]) -> str | None:
+    """The option among *known* of which *name* is a misspelling: a few wrong letters, other separators or another
+    case. An option of another meaning is worse than none, so that names that are only similar are not taken for one,
+    and a name with a word more is not taken for the one without it.
+    """
+    by_letters = {_letters(each): each for each in known}
+    letters = _letters(name)
+    likeness = _LIKENESS_OF_SHORT_NAMES if len(letters) <= _SHORT else _LIKENESS
+    matches = difflib.get_close_matches(letters, by_letters, n=1, cutoff=likeness)
+    meant = by_letters[matches[0]] if matches else None
+    return None if meant is None or _words(name) > _words(meant) else meant
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
 
 
 def no_effect(config: type[Any]) -> Mapping[str, str]:
@@ -213,6 +244,25 @@ def not_supported(config: type[Any]) -> Mapping[str, str]:
     ``{prefix}`` stands for the prefix of option names."""
     names: Mapping[str, str] = getattr(config, "NOT_SUPPORTED", {})
     return names
+
+
+def reader_of(config: type[Any], name: str) -> str | None:
+    """Whom the option *name* is for, as in "for consumers", if it is not one of *config*; None if that is unknown."""
+    known: Callable[[str], str | None] | None = getattr(config, "reader_of", None)
+    return None if known is None or name in keys(config) else known(name)
+
+
+def without_effect(config: type[Any], names: Iterable[str]) -> dict[str, str]:
+    """Those of *names* that *config* takes although they have no effect, each with the reason or its reader."""
+    reasons = {name: no_effect(config).get(name) or reader_of(config, name) for name in names}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def warn_without_effect(reasons: Mapping[str, str], prefix: str = "") -> None:
+    """One warning of all options in *reasons*, which are taken although they have no effect."""
+    if reasons:
+        listed = ", ".join(f"{prefix}{name} ({reason})" for name, reason in reasons.items())
+        warn(_log, "options without effect here: %s", listed)
 
 
 #: The name of the option with the providers of references.
@@ -310,23 +360,20 @@ def without_none(properties: Mapping[str, Any]) -> dict[str, Any]:
 def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
-    Names in the class's ``NO_EFFECT`` are ignored with one warning that names them all; names in *passed_over* are
-    ignored, because another component reads them.
+    Names in the class's ``NO_EFFECT``, and those for other programs (``reader_of``), are ignored with one warning that
+    names them all; names in *passed_over* are ignored, because another component reads them.
 
-    :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has the most similar
-        known one) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required key
-        is missing, or a reference cannot be replaced.
+    :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has what is meant, where
+        that is known) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required
+        key is missing, or a reference cannot be replaced.
     """
     table = keys(config)
     values: dict[str, Any] = {}
-    ignored: list[str] = []
     check_names(properties)
+    ignored = without_effect(config, [name for name in properties if name not in passed_over])
     providers = providers_of(config, properties)
     for name, value in properties.items():
-        if name in passed_over:
-            continue
-        if name in no_effect(config):
-            ignored.append(f"{prefix}{name} ({no_effect(config)[name]})")
+        if name in passed_over or name in ignored:
             continue
         if name not in table:
             raise _unusable(config, name, prefix)
@@ -335,8 +382,7 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
     for name, (entry, item) in table.items():
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
-    if ignored:
-        warn(_log, "options without effect here: %s", ", ".join(ignored))
+    warn_without_effect(ignored, prefix)
     return config(**values)
 
 
@@ -361,8 +407,18 @@ def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
     if reason is not None:
         reason = reason.replace("{prefix}", prefix)
         return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it")
-    hint = nearest(name, keys(config)).replace("did you mean ", f"did you mean {prefix}")
-    return ConfigError(f"unknown option {prefix}{name}{hint}")
+    return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}")
+
+
+def hint(config: type[Any], name: str, prefix: str, *, without: Collection[str] = ()) -> str:
+    """What is meant by *name*, which is not an option of *config*: an addition to an error, or "" where that is not
+    known. Options in *without* are not recommended."""
+    known = [each for each in keys(config) if each not in without]
+    instead_of: Callable[[str, str, Collection[str]], str | None] | None = getattr(config, "instead_of", None)
+    if instead_of is not None and (instead := instead_of(name, prefix, known)):
+        return f": {instead}"
+    meant = misspelt(name, known)
+    return f" (did you mean {prefix}{meant}?)" if meant else ""
 
 
 def markdown_table(

@@ -22,12 +22,13 @@ def load_properties(path: str) -> dict[str, str]:
 
     ``=``, ``:`` or white space ends a name; ``#`` and ``!`` start comments. A backslash at the end of a line joins the
     next line to it; elsewhere it escapes the next character (``\\t``, ``\\n``, ``\\r``, ``\\f`` and ``\\uHHHH`` have
-    their usual meaning). A name alone, which Java reads as a name with an empty value, is an error.
+    their usual meaning). A byte order mark, with which some editors begin a file, is left out. A name alone, which Java
+    reads as a name with an empty value, is an error.
 
     :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
     """
     found: dict[str, str] = {}
-    with Path(path).open(encoding="utf-8") as lines:
+    with Path(path).open(encoding="utf-8-sig") as lines:
         for number, line in _logical_lines(lines):
             match = _PROPERTY.fullmatch(line)
             if match is None:

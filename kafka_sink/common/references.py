@@ -106,7 +106,7 @@ def _from_directory(path: str, key: str) -> str:
         raise _NotFoundError("expected ${dir:/path/of/a/directory:file}")
     file = Path(path, key)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise _NotFoundError(_unreadable(str(file), error)) from None
     # Editors and echo end a file with a line feed, which is not meant to be part of a secret.

@@ -15,6 +15,7 @@ from typing import Any
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import is_java_handler, is_of_aws
 from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.client.options.other_readers import is_of_registry_clients
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
@@ -243,16 +244,12 @@ _IN_FLIGHT_MAX = 5
 _IDEMPOTENCE_NEEDS = f"needs acks=all, retries above 0 and at most {_IN_FLIGHT_MAX} requests in flight"
 
 
-#: From this similarity on, an unknown name is taken for a misspelt name of Kafka's.
-_LIKENESS_OF_A_TYPO = 0.85
-
-
 def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False) -> frozenset[str]:
     """The names in *properties* that are meant for the user's own plugins, as Kafka's Java client passes all properties
     to them.
 
-    These are the names that are not Kafka's, if there is such a plugin. Names that are almost Kafka's are left out, so
-    that they are refused as unknown.
+    These are the names that are not Kafka's, if there is such a plugin; the names of a schema registry's clients are
+    among them. Names that are almost Kafka's are left out, so that they are refused as unknown.
 
     :param are_given: whether a plugin was passed as an object.
     """
@@ -260,7 +257,10 @@ def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False)
         return frozenset()
     known = [*c.keys(ProducerConfig), *c.no_effect(ProducerConfig), *c.not_supported(ProducerConfig)]
     return frozenset(
-        name for name in properties if name not in known and not c.nearest(name, known, likeness=_LIKENESS_OF_A_TYPO)
+        name
+        for name in properties
+        if is_of_registry_clients(name)
+        or not (name in known or ProducerConfig.reader_of(name) or c.misspelt(name, known))
     )
 
 

@@ -52,6 +52,7 @@ from kafka_sink.producer.futures import (
     FutureRecordMetadata,
     PartlyStagedError,
 )
+from kafka_sink.producer.keyword_options import says_what_options_are
 from kafka_sink.producer.pipeline import Pipeline, make_network
 from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
 from kafka_sink.producer.producer_record import ProducerRecord
@@ -83,6 +84,7 @@ class KafkaProducer:
     :raises KafkaError: if the producer could not be created; everything that was opened is closed again.
     """
 
+    @says_what_options_are
     def __init__(
         self,
         properties: Mapping[str, Any],

@@ -74,7 +74,7 @@ REFUSED: Mapping[str, str] = {
     "transactional.id": "every task has its own ids; name the sink with transactionalIdPrefix or txnAppId",
 }
 
-#: Options of Spark's Kafka source (from its Kafka guide), which are often copied as well.
+#: Options of Spark's Kafka source (from its Kafka guide), which stand in mappings that both use.
 _OF_SPARKS_SOURCE = frozenset(
     [
         "assign",
@@ -97,23 +97,6 @@ _OF_SPARKS_SOURCE = frozenset(
         "maxtriggerdelay",
         "minoffsetspertrigger",
         "minpartitions",
-    ]
-)
-
-#: Options of Kafka's consumers that are often copied as well.
-_OF_READERS = frozenset(
-    [
-        "group.id",
-        "group.instance.id",
-        "auto.offset.reset",
-        "enable.auto.commit",
-        "isolation.level",
-        "max.poll.records",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "fetch.min.bytes",
-        "fetch.max.bytes",
     ]
 )
 
@@ -358,6 +341,7 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     sink_values: dict[str, str] = {}
     kafka_values: dict[str, str] = {}
     registry_values: dict[str, str] = {}
+    without_effect: dict[str, str] = {}
     checkpoint: str | None = None
     is_async = False
     for name, value in as_texts(options).items():
@@ -372,15 +356,21 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
             sink_values[own[lowered]] = value
         elif is_of_registry(lowered):
             registry_values[lowered] = value
+        elif reader := _reader_of(lowered):
+            # They stand in mappings that others use too.
+            without_effect[name] = reader
         else:
             raise _refused(name, value, list(own.values()))
     parsed = c.parse(SinkOptions, sink_values)
     two_phase = _take_two_phase(kafka_values)
+    of_plugins = producer_config.names_for_plugins(kafka_values)
+    ignored = c.without_effect(ProducerConfig, [name for name in kafka_values if name not in of_plugins])
+    c.warn_without_effect(without_effect | {f"{KAFKA_PREFIX}{name}": why for name, why in ignored.items()})
+    # The tasks do not need what the user was warned about.
+    kafka_values = {name: value for name, value in kafka_values.items() if name not in ignored}
     defaults = check_producer_properties(kafka_values)
     if secrets := producer_config.inline_secrets(kafka_values):
         _warn_of_secrets(f"{KAFKA_PREFIX}{name}" for name in secrets)
-    # The user was warned about these options; the tasks do not need them.
-    kafka_values = {name: value for name, value in kafka_values.items() if name not in c.no_effect(ProducerConfig)}
     if registered := registry_secrets(registry_values):
         _warn_of_secrets(registered)
     merged = replace(
@@ -419,25 +409,27 @@ def _warn_of_secrets(names: Iterable[str]) -> None:
         )
 
 
+def _reader_of(name: str) -> str | None:
+    """Whom an option without ``kafka.`` is for, if it is for others."""
+    if name in _OF_SPARKS_SOURCE:
+        return "for reading"
+    return "for streams" if name in _OF_THE_QUERY | _OF_ASYNC_PROGRESS else c.reader_of(ProducerConfig, name)
+
+
 def _what_was_meant(name: str, own: list[str]) -> str:
-    """A hint: Kafka's option of this name, the nearest option, or a list of the options."""
-    kafka = [KAFKA_PREFIX + known for known in c.keys(ProducerConfig) if known not in REFUSED]
-    if KAFKA_PREFIX + name in kafka:
+    """A hint: the option that is meant, or a list of the options."""
+    kafka = [known for known in c.keys(ProducerConfig) if known not in REFUSED]
+    if name in kafka:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
+    meant = c.misspelt(name, [*own, *_OF_REGISTRY])
     return (
-        c.nearest(name, [*own, *_OF_REGISTRY, *kafka])
-        or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
-    )
+        f" (did you mean {meant}?)" if meant else c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
+    ) or f"; remove it: the options are {', '.join(own)}, and Kafka's options as {KAFKA_PREFIX}…"
 
 
 def _refused(name: str, value: str, own: list[str]) -> ConfigError:
     """The error for an option that is neither one of the sink's *own* options nor a Kafka option."""
     lowered = name.lower()
-    if lowered in _OF_SPARKS_SOURCE:
-        hint = "use topic" if lowered == "subscribe" else "remove it"
-        return ConfigError(f"option {name} is for reading, and a sink can only write; {hint}")
-    if lowered in _OF_THE_QUERY | _OF_ASYNC_PROGRESS:
-        return ConfigError(f"option {name} is for streams, and this is a batch write; remove it")
     if lowered == "path":
         return ConfigError(
             f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
@@ -624,19 +616,14 @@ def check_producer_properties(values: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     of_plugins = producer_config.names_for_plugins(values)
     for name in values:
-        if name in _OF_READERS or name.endswith(".deserializer"):
-            raise ConfigError(f"option {KAFKA_PREFIX}{name} is for consumers, and a sink can only write; remove it")
-        if (
-            name not in c.keys(ProducerConfig)
-            and name not in of_plugins
-            and name not in c.no_effect(ProducerConfig)
-            and name not in c.not_supported(ProducerConfig)
-            and not c.nearest(name, c.keys(ProducerConfig))
-        ):
-            raise ConfigError(
-                f"unknown option {KAFKA_PREFIX}{name}: {KAFKA_PREFIX}… is for options of Kafka's producer, which "
-                "docs/options.md lists; remove it"
-            )
+        is_known = name in c.keys(ProducerConfig) or name in of_plugins or c.without_effect(ProducerConfig, [name])
+        if is_known or name in c.not_supported(ProducerConfig):
+            continue
+        hint = c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
+        raise ConfigError(
+            f"unknown option {KAFKA_PREFIX}{name}"
+            + (hint or f": {KAFKA_PREFIX}… is for options of Kafka's producer, which docs/options.md lists; remove it")
+        )
     given = {name: value for name, value in values.items() if _is_known_here(name, values)}
     known = {**SINK_DEFAULTS, **given}
     if "bootstrap.servers" in values:

@@ -162,7 +162,10 @@ def produce(
     if raw and (key_format or value_format):
         raise click.UsageError("--raw excludes --format and --key-format.")
     if client is not None and not (key_format or value_format):
-        raise click.UsageError("--registry needs --format or --key-format.")
+        if context.params["registry_url"] is not None:
+            raise click.UsageError("--registry needs --format or --key-format.")
+        # They stand in a file that others use too: the producer says that they are not for it.
+        properties |= registry
     read_key = _reader(client, topic, KEY, key_format, key_schema, key_message)
     read_value = _reader(client, topic, VALUE, value_format, value_schema, value_message)
     config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}

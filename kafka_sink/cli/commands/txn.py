@@ -38,7 +38,7 @@ def txn() -> None:
 
 
 def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> CoordinatorClient:
-    return CoordinatorClient({**properties, "bootstrap.servers": bootstrap_servers}, timeout_ms=timeout_ms)
+    return CoordinatorClient(options.checked(properties, bootstrap_servers), timeout_ms=timeout_ms)
 
 
 def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None, states: Sequence[str]) -> list[str]:

@@ -81,6 +81,7 @@ def ui(
     Protobuf are decoded with --registry. Prometheus finds metrics of streams, topics, groups and transactions under
     /metrics, or from other machines at the address of --metrics-port.
     """
+    properties = options.checked(properties, bootstrap_servers)
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decoder_of(registry)}
     server = page_server(bootstrap_servers, port, **more)
     output.show_progress()

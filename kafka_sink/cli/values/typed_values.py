@@ -137,7 +137,7 @@ def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
 
 def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
     fastavro, file = _fastavro(), written.schema_file
-    given = None if file is None else ColumnFormat(written.column, AVRO, file.read_text(encoding="utf-8"))
+    given = None if file is None else ColumnFormat(written.column, AVRO, file.read_text(encoding="utf-8-sig"))
     found = registered(registry, written, given)
     kind, parsed = parse_schema(found.schema), fastavro.parse_schema(json.loads(found.schema))
     header = wire_header(found.schema_id)

@@ -7,11 +7,11 @@ the consumer extend it. It opens no connection: it checks the form of addresses,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from kafka_sink.client.options import java_options
+from kafka_sink.client.options import java_options, other_names, other_readers
 from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -74,7 +74,7 @@ class ConnectionConfig:
     )
     security_protocol: str = c.key(
         "security.protocol",
-        c.STRING,
+        c.UPPER_CASE,
         "PLAINTEXT",
         "protocol of the connections to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
         validator=c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
@@ -206,3 +206,13 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
     NO_EFFECT: ClassVar[Mapping[str, str]] = java_options.NO_EFFECT
     #: Those that would change what was promised.
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = java_options.NOT_SUPPORTED
+
+    @staticmethod
+    def reader_of(name: str) -> str | None:
+        """Whom an option in a shared file is for that is not this client's; None if it is unknown."""
+        return other_readers.reader_of(name)
+
+    @staticmethod
+    def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
+        """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
+        return other_names.instead_of(name, prefix, known)

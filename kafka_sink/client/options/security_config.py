@@ -7,7 +7,7 @@ passwords appear in no ``repr`` and in no error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
@@ -20,22 +20,13 @@ SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
 SASL_SSL: Final = "SASL_SSL"
 
 
-def _mechanism(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value.strip().upper()
-
-
-_MECHANISM: Final = c.ConfigType("the name of a SASL mechanism", _mechanism)
-
-
 @dataclass(frozen=True)
 class SecurityConfig(OAuthConfig, ClientSslConfig):
     """The SASL options (apache/kafka ``SaslConfigs``)."""
 
     sasl_mechanism: str = c.key(
         "sasl.mechanism",
-        _MECHANISM,
+        c.UPPER_CASE,
         "",
         "SASL mechanism used for authentication (Kafka: GSSAPI); AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
         validator=c.Validator(f"one of {', '.join(OF_CLIENTS)}", lambda name: name in ("", *OF_CLIENTS)),

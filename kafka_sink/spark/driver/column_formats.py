@@ -135,7 +135,7 @@ def schema_text(wanted: WantedFormat) -> str:
                 f"option {wanted.column}.schema: the file {given} has {size} bytes, and a schema at most "
                 f"{_MAX_SCHEMA_BYTES}; name the file of the schema"
             )
-        return _read_protobuf(path) if is_protobuf else path.read_text(encoding="utf-8")
+        return _read_protobuf(path) if is_protobuf else path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         itself = "the schema itself" if is_protobuf else "the schema itself as JSON"

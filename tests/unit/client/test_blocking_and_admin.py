@@ -490,5 +490,7 @@ def test_the_admin_client_closes_with_its_block(admin: AdminClient, network: Fak
 
 
 def test_admin_properties_are_checked() -> None:
-    with pytest.raises(ConfigError, match="unknown option acks"):
-        AdminClient("127.0.0.1:9092", {"acks": "all"})
+    with pytest.raises(
+        ConfigError, match=r"unknown option default.api.timeout \(did you mean default.api.timeout.ms\?"
+    ):
+        AdminClient("127.0.0.1:9092", {"default.api.timeout": "1"})

@@ -33,6 +33,7 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "s.properties").write_text("pw = S3cr3t\\t1\na\\:b=S3cr3t2\nempty=\n", encoding="utf-8")
     (tmp_path / "pw").write_text("S3cr3t3\n")
     (tmp_path / "raw").write_text("S3cr3t4")
+    (tmp_path / "of an editor").write_text("pw = S3cr3t6", encoding="utf-8-sig")
     (tmp_path / "latin").write_bytes(b"x=\xe9")
     monkeypatch.setenv("SAMPLE_PASSWORD", "S3cr3t5")
     monkeypatch.setenv("SAMPLE_REFERENCE", "${env:SAMPLE_PASSWORD}")
@@ -48,6 +49,9 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("${file:DIR/s.properties:a:b}", "S3cr3t2"),
         ("${file:DIR/s.properties:empty}", ""),
         ("${dir:DIR:raw}", "S3cr3t4"),
+        # Java's client keeps the byte order mark, and finds no such key.
+        ("${file:DIR/of an editor:pw}", "S3cr3t6"),
+        ("${dir:DIR:of an editor}", "pw = S3cr3t6"),
         ('u="a" p="${dir:DIR:raw}";', 'u="a" p="S3cr3t4";'),
         ("${dir:DIR:raw}${env:SAMPLE_PASSWORD}", "S3cr3t4S3cr3t5"),
         ("${env:SAMPLE_REFERENCE}", "${env:SAMPLE_PASSWORD}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
 import multiprocessing
@@ -617,6 +618,19 @@ def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedClus
             producer.send_columns(TOPIC, rows)
         producer.flush()
     assert stored(cluster) == []
+
+
+def test_options_as_keyword_arguments_are_told_what_they_are_here() -> None:
+    untyped: Any = KafkaProducer
+    for positional in ((), ({},)):
+        with pytest.raises(TypeError) as caught:
+            untyped(*positional, bootstrap_servers="a:1", linger_ms=5, value_serializer=None, qqq=1)
+        assert str(caught.value) == (
+            "options are passed as one mapping with Kafka's names, as in KafkaProducer({'bootstrap.servers': "
+            "'localhost:9092'}), and not as keyword arguments: bootstrap_servers: set bootstrap.servers, linger_ms: set "
+            "linger.ms, qqq"
+        )
+    assert next(iter(inspect.signature(KafkaProducer).parameters)) == "properties"
 
 
 def test_messages_name_options_as_the_user_wrote_them(cluster: EmbeddedCluster) -> None:

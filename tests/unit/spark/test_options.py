@@ -41,6 +41,10 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
         ("kafka.compresion.type", "did you mean kafka.compression.type?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
         ("acks", "did you mean kafka.acks?"),
+        ("metadata.broker.list", "metadata.broker.list: set kafka.bootstrap.servers"),
+        ("kafka.bootstrap_servers", "kafka.bootstrap_servers: set kafka.bootstrap.servers"),
+        ("kafka.value_serializer", "kafka.value_serializer: remove it; value.serializer is for producers"),
+        ("kafka.ssl.ca.location", "name the file of certificates with kafka.ssl.truststore.location (PEM)"),
         ("outputMode", "remove it: the options are topic, topicPartitions, "),
     ],
 )
@@ -89,12 +93,31 @@ def test_asynchronous_progress_goes_with_at_least_once_alone() -> None:
     parse_options({**REQUIRED, **exactly_once, "asyncProgressTrackingEnabled": "false"}, is_stream=True)
 
 
-@pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "key.deserializer"])
-def test_consumer_options_are_refused_as_such(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"option kafka.{name} is for consumers, and a sink can only write; remove it"
-    ):
-        parse_options({**REQUIRED, f"kafka.{name}": "x"})
+OF_OTHERS = {
+    "kafka.group.id": "for consumers",
+    "kafka.key.deserializer": "for consumers",
+    "kafka.application.id": "for Kafka Streams",
+    "kafka.ssl.protocol": "Python's ssl module",
+    "session.timeout.ms": "for consumers",
+    "subscribe": "for reading",
+    "startingOffsets": "for reading",
+    "maxoffsetspertrigger": "for reading",
+    "checkpointLocation": "for streams",
+    "queryname": "for streams",
+    "asyncProgressTrackingEnabled": "for streams",
+}
+
+
+@pytest.mark.behaviour(
+    "Sink options and commit messages",
+    "Options of sources, streams, consumers and other clients in the same mapping are taken, and named in one warning",
+)
+def test_options_for_others_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert parse_options({**REQUIRED, **dict.fromkeys(OF_OTHERS, "s3cret")}) == parse_options(REQUIRED)
+    (warning,) = caplog.messages
+    assert warning.startswith("options without effect here: ")
+    assert all(f"{name} ({reader}" in warning for name, reader in OF_OTHERS.items())
+    assert "s3cret" not in warning
 
 
 @pytest.mark.parametrize(
@@ -110,20 +133,6 @@ def test_missing_java_options_say_what_to_use_instead(name: str, instead: str) -
     assert f"option kafka.{name} is not supported: " in str(caught.value)
     assert instead in str(caught.value)
     assert "did you mean" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["subscribe", "startingOffsets", "failOnDataLoss", "maxOffsetsPerTrigger"])
-def test_options_of_sparks_source_are_refused_as_such(name: str) -> None:
-    for given in (name, name.lower()):
-        hint = "use topic" if name == "subscribe" else "remove it"
-        with pytest.raises(ConfigError, match=f"option {given} is for reading, and a sink can only write; {hint}"):
-            parse_options({**REQUIRED, given: "x"})
-
-
-@pytest.mark.parametrize("name", ["checkpointLocation", "queryname", "asyncProgressTrackingEnabled"])
-def test_options_of_streams_are_refused_for_a_batch_write(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"option {name} is for streams, and this is a batch write; remove it"):
-        parse_options({**REQUIRED, name: "x"})
 
 
 def test_unknown_option_like_no_other_explains_kafka_options() -> None:
