@@ -74,7 +74,7 @@ def promised(column: str) -> dict[str, str]:
     "Sink options and commit messages",
     "What Spark's own sink takes is taken, or refused with what to write instead, as the page says",
 )
-def test_sets_of_options_of_public_jobs_are_taken_as_the_page_says(files: Mapping[str, str]) -> None:
+def test_options_of_public_jobs_are_taken_as_the_page_says(files: Mapping[str, str]) -> None:
     assert len(SETS) >= 100
     kinds = [each["kind"] for each in SETS]
     assert promised("sets") == {kind: str(kinds.count(kind)) for kind in kinds}

@@ -48,7 +48,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.mark.behaviour(
-    "Command line", "A properties file that others share is taken, with one warning of what it has for them"
+    "What people paste", "A properties file that others share is taken, with one warning of what it has for them"
 )
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_takes_a_file_that_others_share(

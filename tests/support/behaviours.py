@@ -48,6 +48,7 @@ PARTS: Final = (
     "Groups of other clients",
     "Kafka's Java clients",
     "Judged by Java",
+    "What people paste",
     "Spark's own Kafka connector",
     "Transactions of other clients",
     "Same answers as Apache Kafka",

@@ -52,7 +52,7 @@ def main() -> None:
     sets = json.load(sys.stdin)
     conf = SparkConf(loadDefaults=False).set("spark.driver.extraClassPath", jars.replace(",", ":"))
     conf.set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -Dlog4j2.level=OFF")
-    gateway = launch_gateway(conf)
+    gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
     try:
         verdicts = [refusal(gateway.jvm, options) for options in sets]
     finally:

@@ -30,7 +30,9 @@ def refusal(name: str, prefix: str = "") -> str:
     return str(caught.value)
 
 
-@pytest.mark.behaviour("Security", "One properties file serves producers, consumers, admin clients and every command")
+@pytest.mark.behaviour(
+    "What people paste", "One properties file serves producers, consumers, admin clients and every command"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_options_of_every_reader_are_taken_and_named_once(
     kind: type[ProducerConfig], caplog: pytest.LogCaptureFixture
@@ -56,7 +58,7 @@ def test_readers_are_those_of_the_tables_here() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.behaviour("Security", "A name of another client gets Kafka's name of it, and no name a wrong one")
+@pytest.mark.behaviour("What people paste", "A name of another client gets Kafka's name of it, and no name a wrong one")
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
