@@ -116,3 +116,14 @@ def table_console() -> Console:
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     return console
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """:raises Abort: if the answer is not yes."""
+    if yes:
+        return
+    try:
+        click.confirm(without_controls(question), abort=True, err=True)
+    except click.Abort:
+        line("nothing was changed; --yes answers the question", is_error=True)
+        raise

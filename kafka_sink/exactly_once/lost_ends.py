@@ -300,8 +300,9 @@ class LostEnds:
         command = f"kafkalite txn hanging {place.topic}" + (f" {place.partition}" if rows else "")
         return LostEndError(
             f"a transaction {what}: the brokers have lost its end (KAFKA-20734) in {', '.join(places)}, and nothing "
-            f"proves whether it was committed or aborted, so nothing more is written. '{command}' shows it; compare "
-            "the batch with its source ('kafkalite verify'), and end it there with --commit-at or --abort-at"
+            f"proves whether it was committed or aborted, so nothing more is written. '{command}' shows it; end it "
+            "there with --commit-at, or with --abort-at if that is refused, then compare its batch with the source "
+            "('kafkalite verify') and write missing rows with another program"
         )
 
 

@@ -1,4 +1,4 @@
-"""The list of a batch's transactions as text: about five characters each, short enough for the metadata of an offset.
+"""The list of a batch's transactions as text: 6 to 18 characters each, short enough for the metadata of an offset.
 
 Pure functions. The random part of a process is written once for all of its transactions; numbers and producer ids are
 written as differences from the previous transaction.

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import Node, ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.names import accept_command
 
 #: Codes that mean that a producer no longer owns its transaction.
 FENCED: Final = frozenset(
@@ -193,9 +194,12 @@ class TornBatchError(ExactlyOnceError):
 
     def __str__(self) -> str:
         lost = ", ".join(map(str, self.lost))
+        sink, _, _ = self.lost[0].transactional_id.rsplit(".", 2)
         return (
             f"batch {self.version} was decided, but no driver completed it within transaction.timeout.ms: the "
             f"brokers aborted {len(self.lost)} of its {len(self.lost) + len(self.committed)} transactions, and "
-            f"their rows are missing: {lost}; write these rows again, then delete the consumer group that has the "
-            "name of the sink and start with allowMissingProgress=true"
+            f"their rows are missing: {lost}. Until somebody has judged that, the sink writes nothing. Compare the "
+            "batch with its source ('kafkalite verify') and write the missing rows with another program, or do without "
+            f"them; then run `{accept_command(sink, self.version)}` and start the sink again, which goes on with the "
+            "next batch"
         )

@@ -1,4 +1,5 @@
-"""The transactional ids of a sink: one for its driver, and those of the processes that write its rows.
+"""The transactional ids of a sink: one for its driver, and those of the processes that write its rows; and the commands
+that name a sink.
 
 Pure functions. The ids of a sink are distinct from those of a sink whose name is a prefix of its name, and from those
 of a sink with the same name that writes to another topic.
@@ -7,6 +8,7 @@ of a sink with the same name that writes to another topic.
 from __future__ import annotations
 
 import re
+import shlex
 
 PROCESS_BYTES = 6
 _OF_PROCESS = rf"[0-9a-f]{{{2 * PROCESS_BYTES}}}\.[0-9]+"
@@ -23,6 +25,17 @@ def sink_of_id(transactional_id: str) -> tuple[str, str] | None:
     sink."""
     match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|{_OF_PROCESS})", transactional_id, re.DOTALL)
     return None if match is None else (match[1], match[2])
+
+
+def accept_command(sink: str, version: int, writer: str | None = None) -> str:
+    """The command that records *version* as the last complete one of the *sink* with these ids."""
+    named = () if writer is None else ("--writer", writer)
+    return shlex.join(["kafkalite", "txn", "accept", *sink.rsplit("/", 1), "--version", str(version), *named])
+
+
+def delete_progress_command(name: str, progress_topic: str) -> str:
+    """The command that deletes the progress of a sink, and nothing of others with the same name."""
+    return shlex.join(["kafkalite", "groups", "delete", name, "--topic", progress_topic])
 
 
 def driver_id(sink: str) -> str:

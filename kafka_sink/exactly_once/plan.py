@@ -18,6 +18,7 @@ from kafka_sink.exactly_once.model import (
     Skipped,
     Transaction,
 )
+from kafka_sink.exactly_once.names import accept_command, delete_progress_command
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ class Plan:
                 raise ProgressError(
                     f"batch {version} is not the first, but the consumer group {self.name!r} has no progress of "
                     "earlier batches: they were not written by this sink, or the brokers have forgotten it "
-                    "(offsets.retention.minutes, or the progress topic was deleted). If you know that the last "
-                    "batch is in Kafka as a whole, or not at all, continue with option allowMissingProgress=true"
+                    "(offsets.retention.minutes, or the progress topic was deleted). Spark may have written this batch "
+                    "before. If no row of it is in Kafka, continue with option allowMissingProgress=true, which writes "
+                    "it. If it is there ('kafkalite verify'; write what is missing with another program), run "
+                    f"`{accept_command(self.sink, version, writer)}` and start again without that option"
                 )
             return True
-        require_writer(self.name, progress, writer)
+        require_writer(self.sink, progress, writer)
         if numbers is not BatchNumbering.OF_AN_APPLICATION and version < progress.version:
             raise ProgressError(
                 f"batch {version} of {writer} is older than batch {progress.version}, which is committed: the "
@@ -88,9 +91,10 @@ class Plan:
         if version == progress.version and self.is_unsure:
             raise ProgressError(
                 f"batch {version} was decided, but the brokers have since forgotten its transactions "
-                "(transactional.id.expiration.ms), so it is not known whether all of it is in Kafka. Check with "
-                "'kafkalite verify': if it is, continue with the next version; if not, delete the consumer group "
-                f"{self.name!r} and write it again, a stream with allowMissingProgress=true"
+                "(transactional.id.expiration.ms), so it is not known whether all of it is in Kafka. Compare it with "
+                "its source ('kafkalite verify'). If it is there (write what is missing with another program), run "
+                f"`{accept_command(self.sink, version)}`; if no row of it is, "
+                f"`{accept_command(self.sink, version - 1)}`. Then start again: the sink goes on after that batch"
             )
         self._require_same_rows(progress, version)
         return version >= progress.next_version
@@ -127,12 +131,14 @@ class Plan:
         return ""
 
 
-def require_writer(name: str, progress: Progress, writer: str) -> None:
-    """:raises ProgressError: if *progress* of the sink *name* belongs to another writer."""
+def require_writer(sink: str, progress: Progress, writer: str) -> None:
+    """:raises ProgressError: if *progress* of the *sink* with these ids belongs to another writer."""
     if progress.writer != writer:
+        name, topic = sink.rsplit("/", 1)
         raise ProgressError(
             f"the sink {name!r} belongs to {progress.writer}, which has committed up to version {progress.version}, "
             f"and not to {writer}: a sink has one writer (a query with a new checkpoint is another writer); choose "
-            f"another transactionalIdPrefix or txnAppId, or delete the consumer group {name!r} if its writer is no "
-            "longer used"
+            "another transactionalIdPrefix or txnAppId; or, if that writer is no longer used, delete its progress: "
+            f"`{delete_progress_command(name, topic)}`. Either way this one writes all rows that it reads, also those "
+            "that the other has written"
         )

@@ -8,6 +8,7 @@ the middle of it and resumes does no harm.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -22,10 +23,12 @@ from kafka_sink.exactly_once.model import (
     FencedError,
     OutdatedProgressError,
     Progress,
+    TornBatchError,
     Transaction,
 )
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan, require_writer
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
 _log = logging.getLogger(__name__)
@@ -39,7 +42,12 @@ _PLANS: Final = 3
 
 
 def plan_batch(
-    steps: DriverSteps, writer: str | None = None, version: int | None = None, *, with_rows: bool = False
+    steps: DriverSteps,
+    writer: str | None = None,
+    version: int | None = None,
+    *,
+    with_rows: bool = False,
+    accepted: int | None = None,
 ) -> Plan:
     """Begin a batch of the sink of *steps*.
 
@@ -49,6 +57,8 @@ def plan_batch(
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
     :param version: the version to write, if known; if a later one is committed, nothing else is done, and the plan
         permits no write.
+    :param accepted: a version whose lost part is known and accepted: if it is the decided one and torn, its outcome
+        counts as unknown.
     :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
@@ -61,8 +71,8 @@ def plan_batch(
         with steps.turn():
             for _ in range(_PLANS - 1):
                 with suppress(OutdatedProgressError):
-                    return _plan_batch(steps, writer, version, with_rows=with_rows)
-            return _plan_batch(steps, writer, version, with_rows=with_rows)
+                    return _plan_batch(steps, writer, version, accepted, with_rows=with_rows)
+            return _plan_batch(steps, writer, version, accepted, with_rows=with_rows)
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
         missing, _, _ = str(error).partition("; ")
@@ -87,14 +97,16 @@ def plan_batch(
         raise ExactlyOnceError(f"{error}: {remedy.format(sink=steps.name, topic=steps.progress_topic)}") from error
 
 
-def _plan_batch(steps: DriverSteps, writer: str | None, version: int | None, *, with_rows: bool) -> Plan:
+def _plan_batch(
+    steps: DriverSteps, writer: str | None, version: int | None, accepted: int | None, *, with_rows: bool
+) -> Plan:
     # The sink may have been used with the other protocol before this process began.
     with_rows = with_rows or not steps.remembered.logs
     look = steps.look(with_rows=with_rows)
     known = look.known
     steps.client.require_verification()
     if known is not None and writer is not None:
-        require_writer(steps.name, known, writer)
+        require_writer(steps.id, known, writer)
     transaction_version = steps.client.transaction_version()
     if known is not None and version is not None and version < known.version:
         # Whatever the driver's transaction is, this plan needs none.
@@ -102,7 +114,7 @@ def _plan_batch(steps: DriverSteps, writer: str | None, version: int | None, *, 
         return _plan(steps, look, transaction_version, nobody, 0, known)
     following = steps.client.run(steps.following(look, transaction_version))
     if following is None:
-        plan = _plan_after_fence(steps, look, transaction_version, with_rows=with_rows)
+        plan = _plan_after_fence(steps, look, transaction_version, accepted, with_rows=with_rows)
     else:
         plan = _plan(steps, look, transaction_version, following.transaction, following.timeout_ms, known)
     steps.remembered.driver, steps.remembered.progress, steps.remembered.partitions = plan.driver, plan.progress, None
@@ -132,7 +144,7 @@ def _plan(
 
 
 def _plan_after_fence(
-    steps: DriverSteps, look: Look, transaction_version: TransactionVersion, *, with_rows: bool
+    steps: DriverSteps, look: Look, transaction_version: TransactionVersion, accepted: int | None, *, with_rows: bool
 ) -> Plan:
     known = look.known
     # A decision that was read is final, so its transactions can be described before it is certain that it is the
@@ -144,7 +156,7 @@ def _plan_after_fence(
     )
     progress = steps.client.run(steps.store.read())
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
-    ending = steps.finish(plan, ended)
+    ending = _ending(steps, plan, ended, accepted)
     decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
     undecided = [transaction for transaction in look.left_open if transaction not in decided]
     if progress is None:
@@ -166,6 +178,18 @@ def _plan_after_fence(
     steps.settle_writers(look.logs, transaction_version)
     plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
     return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
+
+
+def _ending(
+    steps: DriverSteps, plan: Plan, ended: Mapping[str, TransactionDescription], accepted: int | None
+) -> Ending:
+    """As :meth:`DriverSteps.finish`; a torn batch that is *accepted* counts as forgotten."""
+    try:
+        return steps.finish(plan, ended)
+    except TornBatchError as error:
+        if error.version != accepted:
+            raise
+        return Ending.FORGOTTEN
 
 
 def _warn_of_short_retention(steps: DriverSteps) -> None:

@@ -19,7 +19,7 @@ from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, Transacti
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
 from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
-from kafka_sink.exactly_once.names import sink_id
+from kafka_sink.exactly_once.names import delete_progress_command, sink_id
 
 #: Kafka's offset.metadata.max.bytes, which counts characters.
 _METADATA_LIMIT: Final = 4096
@@ -116,8 +116,8 @@ class ProgressStore:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata "
                 f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
-                "application uses the group; choose another name for the sink, or delete the group if it is not "
-                "needed"
+                "application uses the group; choose another name for the sink, or delete these offsets if nobody needs "
+                f"them: `{delete_progress_command(self._group, self._topic)}`"
             ) from error
 
     def _fetch(self, *, require_stable: bool, waits: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
@@ -189,7 +189,7 @@ class ProgressStore:
             raise UndecidedError(
                 f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
                 f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer tasks, "
-                "or choose a topic with more partitions"
+                "or choose a topic with more partitions, and allowMissingProgress=true for the first batch with it"
             )
         return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.exchange import Exchange
-from kafka_sink.common.clock import SystemClock
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
@@ -38,43 +37,6 @@ from kafka_sink.spark.task.transactional_task import write_in_drivers_transactio
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
-from tests.support.waiting import until
-
-_HOUR_MS = 3_600_000
-
-
-class LaterClock(SystemClock):
-    """The real clock, until its wall clock is set later."""
-
-    later_by_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.later_by_ms
-
-
-@pytest.fixture
-def brokers_clock() -> LaterClock:
-    return LaterClock()
-
-
-@pytest.fixture
-def forgetful(brokers_clock: LaterClock) -> Iterator[World]:
-    """A sink whose brokers forget transactional ids that nobody has used for an hour."""
-    config = BrokerConfig(
-        transactional_id_expiration_ms=_HOUR_MS, transaction_remove_expired_transaction_cleanup_interval_ms=10
-    )
-    with EmbeddedCluster(nodes=1, config=config, clock=brokers_clock) as cluster:
-        cluster.create_topic("rows", partitions=PARTITIONS)
-        world = World(cluster.bootstrap_servers, "rows")
-        yield world
-        world.client.close()
-
-
-def _forget_ids(world: World, brokers_clock: LaterClock) -> None:
-    # EndTxn is answered before the markers are written, and a transaction that has not ended is not forgotten.
-    until("the end of all transactions", lambda: all(each.is_over for each in world.ids_known().values()))
-    brokers_clock.later_by_ms += 2 * _HOUR_MS
-    until("the expiry of all ids", lambda: not world.ids_known())
 
 
 @pytest.mark.behaviour(
@@ -84,11 +46,11 @@ def _forget_ids(world: World, brokers_clock: LaterClock) -> None:
     "Faults: exactly once",
     "Progress that is missing, foreign, too new or forgotten is refused before a row is written, with what to do",
 )
-def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, brokers_clock: LaterClock) -> None:
+def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, forget_ids: Callable[[], None]) -> None:
     world = forgetful
     for version in (0, 1):
         world.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)
-    _forget_ids(world, brokers_clock)
+    forget_ids()
     for _ in range(2):
         plan = world.parallel.plan()
         assert plan.progress is not None
@@ -107,13 +69,13 @@ def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, brok
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "Ids that the brokers have forgotten are given up")
-def test_ids_that_the_brokers_have_forgotten_are_given_up(forgetful: World, brokers_clock: LaterClock) -> None:
+def test_ids_that_the_brokers_have_forgotten_are_given_up(forgetful: World, forget_ids: Callable[[], None]) -> None:
     world = forgetful
     for version in range(3):
         world.write_batch("parallel", version, b"a", b"b")
     before = set(world.ids_known())
     assert len(before) == 5
-    _forget_ids(world, brokers_clock)
+    forget_ids()
     for version in range(3, 6):
         world.write_batch("parallel", version, b"a", b"b")
     driver = driver_id(sink_id(world.topic, world.topic))

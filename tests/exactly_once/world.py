@@ -68,7 +68,15 @@ class World:
     def committed(self) -> list[bytes | None]:
         return [message.value for message in read_topic(self.bootstrap, self.topic)]
 
-    def write_batch(self, protocol: str, version: int, *values: bytes, digest: str = "") -> None:
+    def write_batch(
+        self,
+        protocol: str,
+        version: int,
+        *values: bytes,
+        digest: str = "",
+        writer: str = QUERY,
+        numbers: BatchNumbering = BatchNumbering.OF_A_QUERY,
+    ) -> None:
         """Plan it, write it (in two tasks, where each has a transaction of its own) and commit it; *digest* is of the
         offsets that were planned."""
         offsets = PlannedOffsets(version, digest)
@@ -78,9 +86,9 @@ class World:
                 self.send(plan.driver, plan.transaction_version, *values)
                 return [[TopicPartition(self.topic, 0)]]
 
-            self.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1, offsets=offsets)
+            self.atomic.write(version, writer, numbers, write_rows, attempts=1, offsets=offsets)
             return
         plan = replace(self.parallel.plan(), offsets=offsets)
-        if plan.must_write(version, QUERY, BatchNumbering.OF_A_QUERY):
+        if plan.must_write(version, writer, numbers):
             written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
-            self.parallel.commit(plan, version, QUERY, written)
+            self.parallel.commit(plan, version, writer, written, numbers=numbers)

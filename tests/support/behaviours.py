@@ -85,6 +85,7 @@ PARTS: Final = (
     "Exactly once: lost ends",
     "Exactly once: replaced coordinators",
     "Exactly once: versions out of order",
+    "Exactly once: advice",
     "Exactly once: every interleaving",
     "Sink options and commit messages",
     "Tasks",

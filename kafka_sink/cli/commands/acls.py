@@ -16,7 +16,6 @@ from kafka_sink.cli.commands.acl_choice import Choice, Principals, Resources, Ro
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, PatternType
-from kafka_sink.common.text import without_controls
 
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -166,7 +165,7 @@ def add(yes: bool, **given: Any) -> None:
             output.line(f"nothing to add: {_counted(wanted)} existed already")
             return
         _show(missing)
-        _ask(f"Add {_counted(missing)}?", yes=yes)
+        output.ask(f"Add {_counted(missing)}?", yes=yes)
         admin.create_acls(missing)
     output.line(f"added {_counted(missing)}" + (f", {len(existing)} existed already" if existing else ""))
 
@@ -186,7 +185,7 @@ def remove(yes: bool, **given: Any) -> None:
             return
         _show(found)
         _refuse_unknown(found)
-        _ask(f"Remove {_counted(found)}?", yes=yes)
+        output.ask(f"Remove {_counted(found)}?", yes=yes)
         removed = admin.delete_acls(found)
     output.line(f"removed {_counted(removed)}")
 
@@ -223,14 +222,3 @@ def _show(found: Iterable[AclBinding]) -> None:
 
 def _counted(found: list[AclBinding]) -> str:
     return "1 ACL" if len(found) == 1 else f"{len(found)} ACLs"
-
-
-def _ask(question: str, *, yes: bool) -> None:
-    """:raises Abort: if the answer is not yes."""
-    if yes:
-        return
-    try:
-        click.confirm(without_controls(question), abort=True, err=True)
-    except click.Abort:
-        output.line("nothing was changed; --yes answers the question", is_error=True)
-        raise

@@ -17,6 +17,7 @@ from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.exactly_once.group_progress import assigned_of, group_document, sinks_of
+from kafka_sink.exactly_once.names import delete_progress_command
 
 
 @click.group(cls=CommandGroup)
@@ -75,13 +76,20 @@ def describe(
 
 @groups.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--topic", help="Delete only the offsets of this topic, and keep the group.")
 @options.connection
-def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+def delete(
+    names: tuple[str, ...], topic: str | None, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
+) -> None:
     """Delete groups without members, and their offsets."""
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
-            admin.delete(name)
-            output.line(f"deleted {name}")
+            if topic is None:
+                admin.delete(name)
+                output.line(f"deleted {name}")
+                continue
+            deleted = admin.delete_offsets(name, topic)
+            output.line(f"deleted the offsets of {name} for {deleted} partitions of {topic}")
 
 
 @groups.command("reset-offsets")
@@ -161,8 +169,9 @@ def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata
     for sink in sinks_of(committed):
         raise click.ClickException(
             f"group {name} is the progress of an exactly-once sink, whose last batch is {sink['last_batch']}: with "
-            "another offset it would lose or repeat batches. To begin anew, delete the group and the query's "
-            "checkpoint."
+            "another offset it would lose or repeat batches. To begin anew, and write all rows of its source again, "
+            "delete the query's checkpoint and the offsets of this topic alone: "
+            f"`{delete_progress_command(name, sink['topic'])}`."
         )
 
 

@@ -1,7 +1,7 @@
-"""``kafkalite txn``: shows transactions of any cluster, and ends hanging ones.
+"""``kafkalite txn``: shows transactions of any cluster, ends hanging ones, and lets a sink go on after a torn batch.
 
 Runs on the main thread. It sends requests to the transaction coordinators, as the producers do. It only ends
-transactions that were named.
+transactions that were named, or that belong to the sink that was named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
+from kafka_sink.exactly_once.accepting import Standing, standing
+from kafka_sink.exactly_once.accepting import accept as accept_batch
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
@@ -34,7 +37,7 @@ _ANY_TIMEOUT_MS = 60_000
 
 @click.group(cls=CommandGroup)
 def txn() -> None:
-    """List, describe, abort and commit transactions."""
+    """List, describe, abort and commit transactions; accept a batch of a sink."""
 
 
 def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> CoordinatorClient:
@@ -234,6 +237,63 @@ def hanging(
             (number, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms))
             for number, each in found
         ],
+    )
+
+
+@txn.command()
+@click.argument("name")
+@click.argument("topic")
+@click.option(
+    "--version", required=True, type=click.IntRange(min=-1), help="The batch that is the sink's last complete one."
+)
+@click.option("--writer", help="The sink's writer, as its error names it; needed if the sink has no progress.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.connection
+def accept(
+    name: str,
+    topic: str,
+    version: int,
+    writer: str | None,
+    yes: bool,
+    bootstrap_servers: str,
+    timeout_ms: int,
+    properties: dict[str, str],
+) -> None:
+    """Let the exactly-once sink NAME, whose progress is kept for TOPIC, go on after a batch that only its operator can
+    judge.
+
+    The sink stops with an error that names this command, if the brokers have aborted a part of a decided batch, or have
+    forgotten how it ended, or have forgotten the sink's progress. Compare the batch with its source first, and write
+    what is missing with another program: the sink never writes the accepted batch again. A sink that could go on by
+    itself is left alone.
+    """
+    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+        steps = DriverSteps(client, name, topic, topics=None)
+        found = client.run(standing(steps))
+        reason = found.against(version, writer)
+        if reason is not None:
+            raise click.ClickException(f"nothing was changed for the sink {name} ({topic}): {reason}.")
+        _show_standing(name, topic, found, version)
+        output.ask(f"Record that batch {version} is the last complete one?", yes=yes)
+        accept_batch(steps, version, writer)
+    output.line(f"recorded: the sink {name} ({topic}) goes on with batch {version + 1}")
+
+
+def _show_standing(name: str, topic: str, found: Standing, version: int) -> None:
+    progress = found.progress
+    if progress is None:
+        output.line(f"The sink {name} ({topic}) has no progress.")
+    else:
+        output.line(f"The sink {name} ({topic}) of {progress.writer} has decided batch {progress.version}:")
+        output.print_table(
+            ("transaction", "outcome"), [(str(each), outcome.value) for each, outcome in found.outcomes.items()]
+        )
+    if progress is not None and version < progress.version:
+        output.line(f"The sink will write batch {progress.version} again: rows of it that are in Kafka are then twice.")
+        return
+    output.line(
+        f"The sink will go on with batch {version + 1} and never write batch {version} again: rows of it that are "
+        "not in Kafka stay missing. A driver of the sink that is running is stopped."
     )
 
 

@@ -2,8 +2,8 @@
 
 Blocking, on the calling thread; every call ends within default.api.timeout.ms. It never joins a group.
 
-Source: ListGroups, DescribeGroups, DeleteGroups, OffsetFetch, OffsetCommit (as an administrator: without member,
-generation -1); apache/kafka ``ConsumerProtocol`` for the format of member assignments.
+Source: ListGroups, DescribeGroups, DeleteGroups, OffsetFetch, OffsetDelete, OffsetCommit (as an administrator: without
+member, generation -1); apache/kafka ``ConsumerProtocol`` for the format of member assignments.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ from kafka_sink.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from kafka_sink.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
 )
 from kafka_sink.protocol.schema import Struct
 
@@ -133,6 +139,16 @@ class GroupAdmin:
         """
         self._requests.run(self._requests.ask(_DeleteGroup(group_id)))
 
+    def delete_offsets(self, group_id: str, topic: str) -> int:
+        """Delete the offsets that the group has committed for *topic*; return for how many partitions.
+
+        :raises ApiError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC if a member reads the topic.
+        """
+        places = [place for place in self.committed(group_id) if place.topic == topic]
+        if places:
+            self._requests.run(self._requests.ask(_DeleteOffsets(group_id, places)))
+        return len(places)
+
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""
         self._client.close()
@@ -209,6 +225,29 @@ class _DeleteGroup(_GroupRequest[None]):
     def read(self, body: Struct) -> Done[None] | Errors[None]:
         code = self._expect(body, DeleteGroupsResponse).results[0].error_code
         return self._read_code(code, None, f"the group {self.group_id!r} could not be deleted")
+
+
+@dataclass(frozen=True)
+class _DeleteOffsets(_GroupRequest[None]):
+    api_key = ApiKey.OFFSET_DELETE
+
+    places: Sequence[TopicPartition]
+
+    def build(self, version: int) -> Struct:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, partition in self.places:
+            topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
+        return OffsetDeleteRequest(
+            group_id=self.group_id, topics=[OffsetDeleteRequestTopic(name, parts) for name, parts in topics.items()]
+        )
+
+    def read(self, body: Struct) -> Done[None] | Errors[None]:
+        answer = self._expect(body, OffsetDeleteResponse)
+        parts = [part.error_code for topic in answer.topics for part in topic.partitions]
+        codes = [ErrorCode.of(code) for code in (answer.error_code, *parts) if code]
+        if codes:
+            return Errors(codes, f"offsets of the group {self.group_id!r} could not be deleted")
+        return Done(None)
 
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:

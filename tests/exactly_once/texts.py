@@ -1,0 +1,189 @@
+"""The texts of the exactly-once code and pages that may advise something, and the tests that follow them.
+
+:func:`texts` reads them from the code (errors, warnings, notes) and from the tables of pages. :data:`FOLLOWED` has a
+part of each text that advises what concerns rows, with the tests that do it and count rows afterwards; :data:`OTHERS`
+has a part of each other text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+_MODULES: Final = (
+    *sorted((ROOT / "kafka_sink" / "exactly_once").glob("*.py")),
+    *(
+        ROOT / "kafka_sink" / "spark" / name
+        for name in (
+            "dataframe_writer.py",
+            "driver/batch_calls.py",
+            "driver/transactional_write.py",
+            "driver/write_course.py",
+            "driver/write_report.py",
+            "task/transactional_task.py",
+        )
+    ),
+)
+#: The columns "what to do" of tables: page, heading, column.
+_TABLES: Final = (
+    ("errors.md", "## Exactly once", 2),
+    ("operating.md", "## When a transaction hangs", 2),
+)
+#: What is shorter advises nothing.
+_SHORTEST: Final = 27
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Where each text is, and the text, without what is put in."""
+    yield from ((place, text) for place, text in _all_texts() if len(text) > _SHORTEST)
+
+
+def _all_texts() -> Iterator[tuple[str, str]]:
+    for path in _MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if text := _text_of(node):
+                yield f"{path.name}:{getattr(node, 'lineno', 0)}", text
+    for page, heading, column in _TABLES:
+        section = (ROOT / "docs" / page).read_text().split(f"\n{heading}\n")[1].split("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+        for row in rows:
+            yield f"{page}, {heading}", re.split(r" \| |^\| | \|$", row)[1:][column]
+
+
+def _text_of(node: ast.AST) -> str:
+    """What *node* raises, warns of or returns."""
+    said: list[ast.expr] = []
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        said = node.exc.args
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAYS:
+        said = node.args
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.JoinedStr):
+        said = [node.value]
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Call) and _is_error(node.value.func):
+        said = node.value.args
+    parts = [each for expression in said for each in ast.walk(expression)]
+    return "".join(each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str))
+
+
+def _is_error(called: ast.expr) -> bool:
+    return isinstance(called, ast.Name) and called.id.endswith("Error")
+
+
+_SAYS: Final = frozenset({"warning", "add_note"})
+
+_RUN_AGAIN: Final = ("test_undecided_batch_is_run_again", "test_batch_after_the_unknown_one_may_run_again")
+_IN_ORDER: Final = ("test_version_that_failed_is_written_before_the_next",)
+_BY_HAND: Final = (
+    "test_end_that_nothing_proves_is_ended_by_hand",
+    "test_lost_end_is_ended_by_hand_only_as_it_was_decided",
+)
+_COMPLETED: Final = ("test_undecided_is_ended_by_the_next_driver_or_by_hand",)
+_TORN: Final = ("test_torn_batch_is_accepted_when_its_rows_are_there",)
+_CHECKPOINT: Final = ("test_old_checkpoint_goes_on_as_told",)
+_STOPS: Final = (
+    "test_fenced_writer_stops_and_leaves_the_winner_alone",
+    "test_overtaken_driver_does_not_call_its_decision_undone",
+)
+
+#: A part of a text → the tests that do what it advises.
+FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
+    "; this one stops": _STOPS,
+    "; run it again": _RUN_AGAIN,
+    "repartition the rows so that one task writes each partition": (
+        "test_rows_of_one_partition_are_brought_to_one_task",
+    ),
+    "start the sink, which ends them": ("test_only_what_the_sink_cannot_judge_is_accepted",),
+    "start the sink, which writes the batch again": ("test_batch_that_was_aborted_as_a_whole_is_not_accepted",),
+    "choose another name for the sink, or delete these offsets": ("test_group_of_another_program_is_left_or_cleared",),
+    "coalesce the batch to fewer tasks": ("test_batch_of_too_many_tasks_is_written_with_fewer",),
+    "choose another transactionalIdPrefix or txnAppId; or, if that writer": (
+        "test_another_writer_writes_all_that_it_reads",
+    ),
+    "then the rows since ": _CHECKPOINT,
+    "has no progress of earlier batches": ("test_sink_without_progress_goes_on_as_told",),
+    "have since forgotten its transactions": ("test_forgotten_batch_is_accepted_as_it_is",),
+    "write them under a version that is later than": ("test_version_that_came_too_late_is_written_under_a_later_one",),
+    "used twice in batch": ("test_one_app_id_twice_within_a_batch_is_refused",),
+    "Compare the batch with its source": _TORN,
+    "proves whether it was committed or aborted, so nothing more is written": _BY_HAND,
+    "is not committed, ": _IN_ORDER,
+    "became visible; ": _IN_ORDER,
+    "is in Kafka as a whole or not at all; ": _IN_ORDER,
+    # pages
+    "run one query per name; the other one goes on": _STOPS,
+    "the command or the option that lets the sink go on": (
+        *_CHECKPOINT,
+        "test_sink_without_progress_goes_on_as_told",
+        "test_forgotten_batch_is_accepted_as_it_is",
+    ),
+    "run it again: a stream is started again": _RUN_AGAIN,
+    "run it again, as above": _RUN_AGAIN,
+    "`kafkalite txn accept`": _TORN,
+    "with `kafkalite txn hanging TOPIC PARTITION --commit-at OFFSET`, or": _BY_HAND,
+    "start the sink: it completes what it had decided and aborts the rest": _COMPLETED,
+    "it leaves out what the sink has decided, which": _COMPLETED,
+    "start the sink `NAME`: it writes the lost end again": (
+        "test_lost_commit_is_written_again_before_anything_else",
+        "test_lost_abort_is_not_turned_into_a_commit",
+    ),
+    "--abort-at OFFSET`, in each partition": _BY_HAND,
+    "--commit-at OFFSET`, in each partition": _BY_HAND,
+}
+
+#: A part of each text that advises nothing, or nothing that could lose or repeat rows.
+OTHERS: Final = (
+    "nothing was recorded for the sink",
+    "and no other batch can be accepted",
+    "there is nothing to accept",
+    " attempts; the last error",
+    "attempts must be at least",
+    "the transaction of a failed attempt stays open",
+    "any broker has answered",
+    "(option progressTopic) does not exist or is not",
+    "more than a third of the time that transactions",
+    "the logs were not searched",
+    "the last time-out was accepted",
+    "is open, and that id is",
+    "(KAFKA-20734) in %s; it is written again",
+    "a transaction is open there, and only with READ",
+    "nobody completed its lost commit within",
+    "is open, and its id is not known",
+    "not a list of transactions",
+    "it took  ms, and transactions may stay open",
+    "the brokers do not know the transaction",
+    ", and its producer is now",
+    "but its task wrote to",
+    "use brokers of Apache Kafka 3.6 or newer",
+    "; check bootstrap.servers and",
+    "the brokers forget the progress of the sink",
+    "from a group coordinator that had been replaced",
+    "need brokers that verify transactions",
+    "not every broker answered within",
+    "exactly-once writes need the value true",
+    "no transactional id was acquired in",
+    "is for a transaction for each task",
+    "is set twice: as an argument",
+    "the write has no plan",
+    "the write was cancelled ()",
+    "do not all belong to version",
+    "did not complete, because a task failed",
+    "a repeated write writes them again",
+    "rows could not be written and %s",
+    "tasks reported nothing, so",
+    "; partition :  of  rows",
+    "there twice if the write is repeated",
+    "option reportPath: cannot write",
+    "already committed: nothing was written",
+    "with the same rows: nothing was written",
+    "this is a second attempt at a task",
+    "the transaction of this attempt stays open",
+    "the error after the last one names",
+    "look at the reader: its group",
+    "ask its owner; `kafkalite txn",
+    "bring the partition's brokers back",
+)
