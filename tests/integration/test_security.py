@@ -54,7 +54,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
     look_up = socket.getaddrinfo
 
     def look_up_here(host: str, *arguments: Any, **options: Any) -> Any:
-        return look_up("127.0.0.1" if host.endswith(".test") else host, *arguments, **options)
+        return look_up("127.0.0.1" if host.endswith((".test", ".test.")) else host, *arguments, **options)
 
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("a name was looked up by its address")
@@ -85,6 +85,13 @@ def test_a_certificate_that_lists_the_name_is_accepted(listed: str, host: str, p
         )
         assert produce(properties) == 10
         assert stored(cluster) == 10
+
+
+@pytest.mark.behaviour("TLS", "A dot at the end of a host name is for DNS, and no part of the name in a certificate")
+@pytest.mark.usefixtures("names")
+def test_advertised_name_with_a_dot_at_its_end_is_accepted() -> None:
+    with secure_cluster(AUTHORITY.issue(HOST).pem(), f"{HOST}.") as cluster:
+        assert produce(client_properties(cluster, "SSL", ssl_truststore_certificates=AUTHORITY.pem)) == 10
 
 
 BAD: dict[str, tuple[Identity, str]] = {

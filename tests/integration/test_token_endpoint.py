@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,21 @@ def idp(keystore: Path) -> Iterator[TokenServer]:
     with token_server(Issuer(None), keystore) as running:
         yield running
     LOGINS.forget()
+
+
+def test_endpoints_name_may_end_with_a_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = []
+    look_up = socket.getaddrinfo
+
+    def look_up_here(host: str, *arguments: Any, **options: Any) -> Any:
+        looked_up.append(host)
+        return look_up("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up_here)
+    (tmp_path / "idp.pem").write_text(AUTHORITY.issue("idp.test").pem())
+    with token_server(Issuer(None), tmp_path / "idp.pem") as idp:
+        assert endpoint(idp.url.replace("127.0.0.1", "idp.test.")).fetch(CREDENTIALS).value
+    assert looked_up[-1] == "idp.test."
 
 
 def endpoint(url: str, tls: SslConfig = TRUST, limits: EndpointLimits = LIMITS) -> TokenEndpoint:
@@ -235,9 +251,10 @@ def test_key_of_the_wrong_kind_is_named(keystore: Path) -> None:
 
 
 def properties(idp: TokenServer, **given: str) -> dict[str, Any]:
+    trusted = " ".join(AUTHORITY.pem.split("\n"))
     line = (
         f'OAuthBearerLoginModule required clientId="{CLIENT}" clientSecret="{SECRET}" scope="a b" '
-        f'extension_logicalCluster="lkc-1" ssl.truststore.certificates="{AUTHORITY.pem}";'
+        f'extension_logicalCluster="lkc-1" ssl.truststore.certificates="{trusted}";'
     )
     return {
         "bootstrap.servers": "127.0.0.1:1",

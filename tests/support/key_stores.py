@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+#: Keys, certificates and stores of openssl and keytool (tests/golden/make_key_material.py).
+MATERIAL = json.loads((Path(__file__).parents[1] / "golden" / "key_material.json").read_text(encoding="ascii"))
 KEYTOOL = shutil.which("keytool")
 KINDS = ("JKS", "PKCS12")
 

@@ -118,7 +118,7 @@ def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
             break
         found[name.text] = value.text
     raise ConfigError(
-        f'option {option}: malformed after {len(found)} options, expected name="value", with \\" for quotes and '
-        "\\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, and the line "
-        "ends with one ;"
+        f'option {option}: malformed after {len(found)} options, expected name="value" in one line, with \\" for '
+        "quotes and \\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, "
+        "and the line ends with one ;"
     )

@@ -13,7 +13,8 @@ import binascii
 import re
 from typing import Final
 
-_BLOCK: Final = re.compile(r"-+BEGIN (?P<label>[A-Z0-9 ]+?)-+(?P<body>.*?)-+END (?P=label)-+", re.S)
+_BLOCK: Final = re.compile(r"-+BEGIN (?P<label>[A-Z0-9 ]+?)-+(?P<body>.*?)-+END (?P=label)-{1,5}", re.S)
+_BEGIN: Final = re.compile("-BEGIN ")
 _HEADER: Final = re.compile(r"\s*(?P<name>[A-Z][A-Za-z-]*):[ \t]*(?P<value>\S+)")
 #: What ends a line, or says that the text goes on, where the text was escaped once more than it was read.
 _NOTHING: Final = re.compile(r"\s|\\[nr]|\\")
@@ -24,9 +25,15 @@ def rebuilt(text: str) -> str:
     """The blocks of *text*, each line where it belongs, without what is between them; empty if there are none.
 
     A block that is damaged stays as it is, so that OpenSSL says what is wrong with it.
+
+    :raises ValueError: if one does not end as it begins, which OpenSSL would pass over.
     """
     # Comments, as keytool writes them, may have any encoding.
-    return "".join(map(_rebuilt_block, _BLOCK.finditer(text.encode("ascii", errors="ignore").decode())))
+    text = text.encode("ascii", errors="ignore").decode()
+    blocks = list(_BLOCK.finditer(text))
+    if len(blocks) != len(_BEGIN.findall(text)):
+        raise ValueError("a block of its PEM does not end as it begins")
+    return "".join(map(_rebuilt_block, blocks))
 
 
 def _rebuilt_block(block: re.Match[str]) -> str:

@@ -6,6 +6,7 @@ Source: RFC 8018 (PBES1, PBES2), RFC 7292 appendix C, for the object identifiers
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -40,8 +41,7 @@ def decrypted(pem: str, password: str) -> str:
     :raises KeyStoreError: if it is not the password, or the algorithm is not supported; the text names the algorithm.
     """
     block = _ENCRYPTED.search(pem)
-    head = b"" if block is None else base64.b64decode(block[1])[:_HEAD_BYTES]
-    algorithm = next((name for identifier, name in _LEGACY.items() if identifier in head), "")
+    algorithm = "" if block is None else _algorithm(block[1])
     if block is None or not algorithm:
         raise KeyStoreError("it is not the password of the private key", is_about_password=True)
     try:
@@ -67,3 +67,12 @@ def decrypted(pem: str, password: str) -> str:
         raise KeyStoreError("it is not the password of the private key", is_about_password=True) from None
     plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return pem.replace(block[0], plain)
+
+
+def _algorithm(block: str) -> str:
+    """The algorithm that only older programs use; empty if it is another one."""
+    try:
+        head = base64.b64decode(block)[:_HEAD_BYTES]
+    except binascii.Error:
+        raise KeyStoreError("its private key is damaged") from None
+    return next((name for identifier, name in _LEGACY.items() if identifier in head), "")

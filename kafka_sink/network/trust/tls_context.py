@@ -206,7 +206,7 @@ class TlsContexts:
             where = f"options {prefix}.key and {prefix}.certificate.chain"
         else:
             raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
-        self._load(context, rebuilt(pem), where)
+        self._load(context, pem, where)
 
     def _check_type(self, kind: str, store_type: str, password: str) -> None:
         """:raises ConfigError: if the type of a store does not fit the other options."""
@@ -241,7 +241,7 @@ class TlsContexts:
             return password
 
         try:
-            with _memory_file(pem) as path:
+            with _memory_file(rebuilt(pem)) as path:
                 context.load_cert_chain(path, password=ask)
         except (ssl.SSLError, OSError, ValueError) as error:
             if asked and not password:
@@ -249,7 +249,8 @@ class TlsContexts:
             if asked:
                 self._load(context, self._decrypted(pem, where), where)
                 return
-            reason = getattr(error, "reason", None) or "no private key with its certificate"
+            reason = error if type(error) is ValueError else getattr(error, "reason", None)
+            reason = reason or "no private key with its certificate"
             raise ConfigError(
                 f"{where} cannot be used: {reason}; it must contain a private key (PKCS #8) and its certificates, PEM"
             ) from None

@@ -6,7 +6,9 @@ from typing import Final
 
 from tests.compat.java_judges.jaas_lines import JAAS_LINES
 from tests.compat.java_judges.judging import Judged
+from tests.compat.java_judges.key_stores import KEY_STORES
 
 JUDGED: Final[dict[str, Judged]] = {
     "Java: JAAS lines": JAAS_LINES,
+    "Java: key stores": KEY_STORES,
 }

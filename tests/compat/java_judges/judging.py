@@ -55,6 +55,8 @@ class Judged:
     random: Callable[[random.Random], Given]
     ours: Callable[[Given], Any]
     differences: tuple[Difference, ...] = ()
+    #: Of the amount that a run tries, because cases of some kinds take longer.
+    share: float = 1.0
 
     def verdict(self, given: Given) -> Verdict:
         try:

@@ -10,9 +10,11 @@ import pytest
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import PasswordCredentials
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.common.config import parse
+from kafka_sink.common.config import keys, parse
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.registry.config import registry_configs
 from tests.fakes.clock import FakeClock
 
 SCRAM_LINE = 'ScramLoginModule required username="alice" password="s3cr3t";'
@@ -70,6 +72,56 @@ def test_unchecked_names_and_a_token_in_clear_are_warned_of(caplog: pytest.LogCa
     assert "host name" not in caplog.text
     build("SSL", ssl_endpoint_identification_algorithm="")
     assert "ssl.endpoint.identification.algorithm is empty: a certificate for any host name is accepted" in caplog.text
+
+
+#: Every name of Kafka's for TLS, with a value that it may have.
+OF_TLS = {
+    "ssl.protocol": "SSL",
+    "ssl.provider": "SunJSSE",
+    "ssl.secure.random.implementation": "SHA1PRNG",
+    "ssl.keymanager.algorithm": "SunX509",
+    "ssl.trustmanager.algorithm": "PKIX",
+    "ssl.endpoint.identification.algorithm": "",
+    "ssl.truststore.certificates": "pem",
+    "ssl.truststore.location": "/ca.pem",
+    "ssl.truststore.password": "x",
+    "ssl.truststore.type": "JKS",
+    "ssl.keystore.certificate.chain": "pem",
+    "ssl.keystore.key": "pem",
+    "ssl.keystore.location": "/key.pem",
+    "ssl.keystore.password": "x",
+    "ssl.keystore.type": "PKCS12",
+    "ssl.key.password": "x",
+    "ssl.enabled.protocols": "TLSv1.2",
+    "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+}
+REFUSED_OF_TLS = {"ssl.engine.factory.class"}
+NAMES = (Path(__file__).parents[2] / "golden" / "kafka_producer_options.txt").read_text(encoding="ascii").split()
+
+
+@pytest.mark.behaviour("SASL", "The line of a token endpoint takes every ssl.* option, or says that it has no effect")
+def test_token_endpoints_line_takes_every_option_of_tls(caplog: pytest.LogCaptureFixture) -> None:
+    assert OF_TLS.keys() | REFUSED_OF_TLS == {name for name in NAMES if name.startswith("ssl.")}
+    options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://idp/token"}
+    line = 'OAuthBearerLoginModule required clientId="a" clientSecret="b"'
+    for name, value in OF_TLS.items():
+        caplog.clear()
+        build("SASL_SSL", sasl_jaas_config=f'{line} {name}="{value}";', **options)
+        has_effect = name in keys(ClientSslConfig)
+        assert has_effect != any(f"without effect here: sasl.jaas.config: {name} (" in said for said in caplog.messages)
+    with pytest.raises(ConfigError, match=r"ssl\.engine\.factory\.class is not supported: Java classes cannot be used"):
+        build("SASL_SSL", sasl_jaas_config=f'{line} ssl.engine.factory.class="x.Y";', **options)
+
+
+@pytest.mark.behaviour(
+    "Schema registry", "Its ssl.* options are all that Kafka knows, or it is said that one has no effect"
+)
+def test_registry_takes_every_option_of_tls(caplog: pytest.LogCaptureFixture) -> None:
+    for name, value in OF_TLS.items():
+        caplog.clear()
+        registry_configs({"schema.registry.url": "https://registry", f"schema.registry.{name}": value})
+        has_effect = name in keys(ClientSslConfig)
+        assert has_effect != any(f"without effect here: schema.registry.{name} (" in said for said in caplog.messages)
 
 
 def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

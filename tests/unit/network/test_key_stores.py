@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import ssl
 import sys
@@ -21,7 +22,7 @@ from kafka_sink.network.trust.jks import KeyStoreError, read_jks, unprotect
 from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
 from kafka_sink.network.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority
-from tests.support.key_stores import keytool, requires_keytool
+from tests.support.key_stores import MATERIAL, keytool, requires_keytool
 
 PASSWORD = "st0re-s3cret"
 KEY_PASSWORD = "k3y-s3cret"
@@ -198,6 +199,15 @@ def test_damaged_stores_are_refused(stores: Path) -> None:
                 assert PASSWORD not in str(error)
 
     damage()
+
+
+@pytest.mark.parametrize("kind", ["pkcs12", "jks"])
+@pytest.mark.behaviour("TLS", "Of several private keys in a key store none is chosen in silence")
+def test_several_keys_in_a_store_are_refused(kind: str) -> None:
+    two = base64.b64decode(MATERIAL["stores"][f"two.{kind}"])
+    with pytest.raises(KeyStoreError, match="it contains 2 private keys, expected one; export one alias"):
+        key_and_chain(two, MATERIAL["password"], "")
+    assert "PRIVATE KEY" in key_and_chain(base64.b64decode(MATERIAL["stores"][f"one.{kind}"]), MATERIAL["password"], "")
 
 
 def test_a_changed_store_is_read_again(stores: Path, tmp_path: Path) -> None:
