@@ -12,6 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
+from kafka_sink.formats.schema_text import SchemaText
 
 
 class Format(Protocol):
@@ -37,21 +38,24 @@ class Format(Protocol):
         :raises FormatError: if a type has no counterpart; the text names the column.
         """
 
-    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+    def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
 
         :raises FormatError: if *schema* is invalid, or lacks the message. Whether the rows fit it is checked here for
             JSON, and by the encoder for the others.
         """
 
+    def linked(self, schema: SchemaText) -> str:
+        """One text of *schema* and all that it refers to, as this package reads it.
+
+        :raises FormatError: if one of the texts is invalid.
+        """
+
     def record_name(self, form: ColumnFormat) -> str | None:
         """The full name of the record that the schema describes; None if it describes none."""
 
-    def registered_schema(self, form: ColumnFormat) -> str:
-        """The schema as a registry gets it.
-
-        :raises FormatError: if it cannot be registered; the text names the column.
-        """
+    def registered_schema(self, form: ColumnFormat) -> SchemaText:
+        """The schema as a registry gets it, with what it refers to."""
 
 
 def format_of(name: str) -> Format:

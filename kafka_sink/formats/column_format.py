@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+from kafka_sink.formats.schema_text import SchemaText
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +23,8 @@ class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
     The schema of JSON is empty where nobody is told of one. *messages* are those that the schema of Protobuf declares
-    (:class:`~kafka_sink.formats.protobuf.schema.Schema`).
+    (:class:`~kafka_sink.formats.protobuf.schema.Schema`). *source* is what *schema* was linked from, if it refers to
+    others; tasks do not need it.
     """
 
     column: str
@@ -29,6 +32,7 @@ class ColumnFormat:
     schema: str
     prefix: bytes = b""
     messages: object = None
+    source: SchemaText | None = field(default=None, compare=False)
 
 
 class ColumnEncoder(Protocol):

@@ -11,13 +11,15 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.network.http_exchange import Server
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.steps import Step, known, split_advice
 from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
-from kafka_sink.registry.client import AVRO, RegistryClient
+from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
+from kafka_sink.registry.references import AVRO, settled
 
 _REGISTRY: Final = "schema registry"
 _SUBJECT: Final = "subject"
@@ -81,9 +83,13 @@ class RegistrySteps:
             )
         return self._compared(subject, subject.schema, f"{found}; the {_origin(subject)} schema")
 
-    def _compared(self, subject: SubjectTarget, schema: str, found: str) -> Finding:
+    def _compared(self, subject: SubjectTarget, schema: SchemaText, found: str) -> Finding:
         client, config = known(self._client, _REGISTRY), known(self._config, _REGISTRY)
         kind = subject.kind or AVRO
+        try:
+            schema = settled(schema, kind, client, config.reference_subject, is_registered=False)
+        except SchemaNotFoundError as error:
+            return _of_missing_reference(subject.name, found, str(error), config)
         for each in (schema, *subject.earlier):
             schema_id = client.find(subject.name, each, kind)
             if schema_id is not None:
@@ -135,6 +141,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def _of_missing_reference(name: str, found: str, error: str, config: RegistryConfig) -> Finding:
+    if config.auto_register:
+        return Finding(
+            _SUBJECT, name, Status.OK, f"{found} refers to schemas that are not there yet; the write registers them"
+        )
+    return Finding(
+        _SUBJECT,
+        name,
+        Status.FAILED,
+        f"{found} refers to a schema that is not there ({error})",
+        "register it, or set auto.register.schemas=true",
+    )
 
 
 def _of_missing_subject(name: str, config: RegistryConfig) -> Finding:

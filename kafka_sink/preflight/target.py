@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_sink.formats.schema_text import SchemaText
+
 
 @dataclass(frozen=True)
 class ExactlyOnceTarget:
@@ -44,9 +46,9 @@ class SubjectTarget:
     name: str
     column: str
     kind: str | None = None
-    schema: str | None = None
+    schema: SchemaText | None = None
     is_derived: bool = False
-    earlier: tuple[str, ...] = ()
+    earlier: tuple[SchemaText, ...] = ()
 
 
 @dataclass(frozen=True)

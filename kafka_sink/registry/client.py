@@ -22,6 +22,7 @@ from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
 from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
@@ -33,12 +34,10 @@ from kafka_sink.registry.errors import (
     RegistryDeniedError,
     RegistryError,
     SchemaNotFoundError,
-    UnusableSchemaError,
 )
+from kafka_sink.registry.references import AVRO, Place, asked, resolved
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-#: The type of a schema that a registry assumes.
-AVRO: Final = "AVRO"
 
 _TIMEOUT_MS: Final = 20_000
 _ROUNDS: Final = 3
@@ -54,10 +53,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema (its JSON) and its id."""
+    """A schema with its id and the number of its version, with all that it refers to."""
 
     schema_id: int
-    schema: str
+    version: int
+    schema: SchemaText
 
 
 class RegistryClient:
@@ -87,23 +87,35 @@ class RegistryClient:
             if self._has_credentials(server) and server.scheme == "http" and not server.is_here:
                 _warn_once(server.shown)
 
-    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
-        """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id.
+    def register(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
+        """Register *schema*, of the type *kind*, as a version of *subject* if it is none yet; its id. What it refers to
+        must have its places in the registry, here and below (:mod:`kafka_sink.registry.references`).
 
         :raises IncompatibleSchemaError: if the registry refuses it because of an earlier version.
         :raises RegistryError: if it refuses it otherwise, or cannot be reached.
         """
-        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind))
+        return _number(self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", schema, kind), "id")
 
-    def id_of(self, subject: str, schema: str, kind: str = AVRO) -> int:
+    def id_of(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
         """The id of *schema*, of the type *kind*, which must be a version of *subject*.
 
         :raises SchemaNotFoundError: if it is not.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return self._id(self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema, kind))
+        return _number(self._look_up(subject, schema, kind), "id")
 
-    def find(self, subject: str, schema: str, kind: str = AVRO) -> int | None:
+    def version_of(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:
+        """The number of the version of *subject* that *schema*, of the type *kind*, is.
+
+        :raises SchemaNotFoundError: if it is none.
+        :raises RegistryError: if the registry cannot be reached.
+        """
+        return _number(self._look_up(subject, schema, kind), "version")
+
+    def _look_up(self, subject: str, schema: SchemaText | str, kind: str) -> Any:
+        return self._ask("POST", f"/subjects/{quote(subject, safe='')}", schema, kind)
+
+    def find(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int | None:
         """The id of *schema*, of the type *kind*, if it is a version of *subject*; None if it is not, or if the
         credentials do not allow the question.
 
@@ -117,21 +129,29 @@ class RegistryClient:
     def latest(self, subject: str, kind: str = AVRO) -> RegisteredSchema:
         """The latest version of *subject*, which must be of the type *kind*.
 
-        :raises SchemaNotFoundError: if there is none.
-        :raises UnusableSchemaError: if it is of another type, or refers to other subjects.
+        :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
+        :raises UnusableSchemaError: if it is of another type, or refers to too much.
         :raises RegistryError: if the registry cannot be reached.
         """
-        answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return RegisteredSchema(self._id(answer), _alone(f"the latest schema of subject {subject}", answer, kind))
+        return self.version(subject, "latest", kind)
 
-    def schema(self, schema_id: int, kind: str = AVRO) -> str:
-        """The schema with this id, which must be of the type *kind*.
+    def version(self, subject: str, number: int | str, kind: str = AVRO) -> RegisteredSchema:
+        """The version *number* of *subject*, or ``latest``; as :meth:`latest`. One that was deleted is found, too:
+        others may refer to it.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
+        answer = self._ask("GET", path if number == "latest" else f"{path}?deleted=true")
+        text = self._with_references(f"version {number} of subject {subject}", answer, kind)
+        return RegisteredSchema(_number(answer, "id"), _number(answer, "version"), text)
 
-        :raises SchemaNotFoundError: if there is none.
-        :raises UnusableSchemaError: if it is of another type, or refers to other subjects.
+    def schema(self, schema_id: int, kind: str = AVRO) -> SchemaText:
+        """The schema with this id, which must be of the type *kind*, with all that it refers to.
+
+        :raises SchemaNotFoundError: if there is none, or if what it refers to is not there.
+        :raises UnusableSchemaError: if it is of another type, or refers to too much.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return _alone(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
+        return self._with_references(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
     def kind(self, schema_id: int) -> str:
         """The type of the schema with this id, as registries name it.
@@ -139,9 +159,9 @@ class RegistryClient:
         :raises SchemaNotFoundError: if there is none.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return str(self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType", AVRO))
+        return str(self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO)
 
-    def incompatibilities(self, subject: str, schema: str, kind: str = AVRO) -> list[str]:
+    def incompatibilities(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> list[str]:
         """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
 
         :raises RegistryError: if it is no schema, or the registry cannot be reached.
@@ -160,20 +180,28 @@ class RegistryClient:
         """
         return [str(each) for each in self._ask("GET", "/schemas/types", expected=list)]
 
-    def _id(self, answer: dict[str, Any]) -> int:
-        found = answer.get("id")
-        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
-            raise RegistryError(f"the registry answered with the id {found!r}, expected a number; check its address")
-        return found
+    def _with_references(self, what: str, answer: dict[str, Any], kind: str) -> SchemaText:
+        """The schema in *answer*, called *what*, and all that it refers to."""
+
+        def ask(reference: Place) -> Any:
+            path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}?deleted=true"
+            return self._ask("GET", path)
+
+        return resolved(what, answer, kind, ask)
 
     def _ask(
-        self, method: str, path: str, schema: str | None = None, kind: str = AVRO, expected: type[Any] = dict
+        self,
+        method: str,
+        path: str,
+        schema: SchemaText | str | None = None,
+        kind: str = AVRO,
+        expected: type[Any] = dict,
     ) -> Any:
         headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Connection": "close"}
         body = None
         if schema is not None:
             headers["Content-Type"] = _CONTENT_TYPE
-            body = json.dumps({"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}).encode()
+            body = json.dumps(asked(schema, kind)).encode()
             path += f"{'&' if '?' in path else '?'}normalize={str(self.config.normalize).lower()}"
         causes: dict[str, str] = {}
         for attempt in range(self._rounds):
@@ -292,14 +320,11 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     return found
 
 
-def _alone(what: str, answer: dict[str, Any], kind: str) -> str:
-    """The schema in *answer*, called *what*, of the type *kind* and without references to others."""
-    schema, found = answer.get("schema"), answer.get("schemaType", AVRO)
-    if found != kind or not isinstance(schema, str):
-        raise UnusableSchemaError(f"{what} is {found!r}, expected {kind}; choose another one")
-    if answer.get("references"):
-        raise UnusableSchemaError(f"{what} refers to other subjects, which is not supported; register it as one schema")
-    return schema
+def _number(answer: dict[str, Any], name: str) -> int:
+    found = answer.get(name)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
+        raise RegistryError(f"the registry answered with the {name} {found!r}, expected a number; check its address")
+    return found
 
 
 def _refusal(answer: HttpAnswer) -> str:

@@ -26,6 +26,10 @@ URL: Final = "schema.registry.url"
 _USER_INFO: Final = "USER_INFO"
 
 
+_DEFAULT_REFERENCE: Final = "DefaultReferenceSubjectNameStrategy"
+_QUALIFIED_REFERENCE: Final = "QualifiedReferenceSubjectNameStrategy"
+
+
 class SubjectNameStrategy(StrEnum):
     """How a subject is named. The full names of Confluent's classes are accepted too."""
 
@@ -100,6 +104,13 @@ class RegistryConfig:
         False,
         "write by the latest schema of the subject, to which the columns must fit",
     )
+    latest_strict: bool = c.key(
+        "latest.compatibility.strict",
+        c.BOOLEAN,
+        True,
+        "with use.latest.version=true, refuse columns that do not fit the latest JSON Schema; false: write them all "
+        "the same; Avro and Protobuf cannot be written by a schema that the columns do not fit",
+    )
     normalize: bool = c.key("normalize.schemas", c.BOOLEAN, False, "the registry compares schemas in their normal form")
     key_strategy: str = c.key(
         "key.subject.name.strategy",
@@ -115,6 +126,20 @@ class RegistryConfig:
         "name of the subject of values",
         validator=_ONE_OF_STRATEGIES,
     )
+
+    reference_strategy: str = c.key(
+        "reference.subject.name.strategy",
+        _STRATEGY,
+        _DEFAULT_REFERENCE,
+        "name of the subject of a schema that another one refers to: the name of the reference, or (Qualified…) an "
+        "import of Protobuf with dots for slashes and without .proto",
+        validator=c.one_of(_DEFAULT_REFERENCE, _QUALIFIED_REFERENCE),
+    )
+
+    def reference_subject(self, name: str) -> str:
+        """The subject of the schema that others refer to as *name*."""
+        is_qualified = self.reference_strategy == _QUALIFIED_REFERENCE and name.endswith(".proto")
+        return name.removesuffix(".proto").replace("/", ".") if is_qualified else name
 
     def strategy(self, column: str) -> str:
         """The strategy that names the subject of *column* (``key`` or ``value``)."""

@@ -17,7 +17,9 @@ from urllib.parse import unquote, urlsplit
 
 from kafka_sink.common.threads import Thread, start_loop
 from kafka_sink.network.local_server import LocalHandler, LocalServer
-from kafka_sink.registry.schema_store import AVRO, TYPES, RefusalError, Schema, SchemaStore, serialized
+from kafka_sink.registry.errors import UnusableSchemaError
+from kafka_sink.registry.references import AVRO, places_of
+from kafka_sink.registry.schema_store import TYPES, RefusalError, Schema, SchemaStore
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
@@ -27,10 +29,13 @@ _Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
 
 
 def _schema_of(body: Body) -> Schema:
-    text, kind = body.get("schema"), body.get("schemaType", AVRO)
-    if kind not in TYPES or body.get("references") or not isinstance(text, str):
-        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(TYPES)} without references are kept here")
-    return Schema(kind, text)
+    text, kind = body.get("schema"), body.get("schemaType") or AVRO
+    if kind not in TYPES or not isinstance(text, str):
+        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(TYPES)} are kept here")
+    try:
+        return Schema(kind, text, tuple(places_of(body.get("references") or (), "the schema")))
+    except UnusableSchemaError as error:
+        raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
 
 
 def _compatibility(store: SchemaStore, subject: str, schema: Schema) -> Any:
@@ -63,6 +68,11 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
             lambda store, found, body: store.version(unquote(found[1]), found[2]),
         ),
         (
+            "GET",
+            r"/subjects/([^/]+)/versions/([^/]+)/referencedby",
+            lambda store, found, body: store.referring(unquote(found[1]), found[2]),
+        ),
+        (
             "POST",
             r"/subjects/([^/]+)/versions",
             lambda store, found, body: {"id": store.register(unquote(found[1]), _schema_of(body))},
@@ -90,7 +100,7 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
             found = pattern.fullmatch(path)
             if found is not None and each == method:
                 answered = action(store, found, _object(body))
-                return 200, serialized(answered) if "format=serialized" in parts.query else answered
+                return 200, store.serialized(answered) if "format=serialized" in parts.query else answered
         raise RefusalError(404, 404, "HTTP 404 Not Found")
     except RefusalError as error:
         return error.status, {"error_code": error.code, "message": str(error)}

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kafka_sink.formats.avro.compatibility import problems
+from kafka_sink.formats.avro.linking import linked as linked_avro
 from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.schema import AvroType
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
 from kafka_sink.formats.json.compatibility import problems as json_problems
 from kafka_sink.formats.protobuf.compatibility import problems as protobuf_problems
+from kafka_sink.formats.protobuf.descriptors import linked
 from kafka_sink.formats.protobuf.parsing import file_descriptor, parse_file
+from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.registry.errors import UnusableSchemaError
+from kafka_sink.registry.references import AVRO, Place, places_of, resolved
 
-AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
 
@@ -49,28 +54,17 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema of one of :data:`TYPES`."""
+    """A schema of one of :data:`TYPES`, and the names and places of those that it refers to."""
 
     kind: str
     text: str
+    references: tuple[tuple[str, Place], ...] = ()
 
     def shown(self) -> dict[str, Any]:
         """As a registry answers it: Avro is not mentioned."""
-        return {"schema": self.text} if self.kind == AVRO else {"schemaType": self.kind, "schema": self.text}
-
-    def canonical(self) -> str:
-        """The same text for the same JSON, or the same descriptor of Protobuf, of the same type.
-
-        :raises RefusalError: if it is no schema.
-        """
-        try:
-            if self.kind == PROTOBUF:
-                parse_file(self.text)
-                return f"{self.kind} {file_descriptor(self.text, is_named=False)}"
-            (parse_schema if self.kind == AVRO else parse_json_schema)(self.text)
-            return f"{self.kind} {json.dumps(json.loads(self.text), separators=(',', ':'))}"
-        except (FormatError, ValueError) as error:
-            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
+        found = {"schema": self.text} if self.kind == AVRO else {"schemaType": self.kind, "schema": self.text}
+        listed = [{"name": name, "subject": place.subject, "version": place.version} for name, place in self.references]
+        return {**found, "references": listed} if listed else found
 
 
 @dataclass(frozen=True)
@@ -97,10 +91,11 @@ class SchemaStore:
 
         :raises RefusalError: if it is no schema, or not compatible with earlier versions.
         """
-        canonical = schema.canonical()
+        schema = self._with_numbers(schema)
+        canonical = self._canonical(schema)
         versions = self._subjects.get(subject, [])
         for version in versions:
-            if version.schema.canonical() == canonical:
+            if self._canonical(version.schema) == canonical:
                 return version.schema_id
         reasons = self.incompatibilities(subject, schema)
         if reasons:
@@ -120,22 +115,22 @@ class SchemaStore:
 
         :raises RefusalError: if it is no schema.
         """
-        schema.canonical()
+        self._canonical(schema)
         level = self.level(subject)
         versions = self._subjects.get(subject, [])
         if level == "NONE" or not versions:
             return []
         compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
-        return list(_reasons(level, schema, compared))
+        return list(self._reasons(level, schema, compared))
 
     def find(self, subject: str, schema: Schema) -> dict[str, Any]:
         """The version of *subject* that *schema* is.
 
         :raises RefusalError: if there is none.
         """
-        canonical = schema.canonical()
+        canonical = self._canonical(self._with_numbers(schema))
         for number, version in enumerate(self._versions(subject), 1):
-            if version.schema.canonical() == canonical:
+            if self._canonical(version.schema) == canonical:
                 return _shown(subject, number, version)
         raise RefusalError(404, 40403, "Schema not found")
 
@@ -151,11 +146,16 @@ class SchemaStore:
 
         :raises RefusalError: if there is none.
         """
-        versions = self._versions(subject)
-        index = len(versions) if number == "latest" else int(number) if number.isdecimal() else 0
-        if not 1 <= index <= len(versions):
-            raise RefusalError(404, 40402, f"Version {number} not found.")
-        return _shown(subject, index, versions[index - 1])
+        index, version = self._version(subject, number)
+        return _shown(subject, index, version)
+
+    def referring(self, subject: str, number: str) -> list[int]:
+        """The ids of the schemas that refer to a version of *subject*.
+
+        :raises RefusalError: if there is none.
+        """
+        index, _ = self._version(subject, number)
+        return sorted({each.schema_id for each in self._referring(Place(subject, index))})
 
     def schema(self, schema_id: str) -> Schema:
         """The schema with this id.
@@ -183,6 +183,13 @@ class SchemaStore:
         :raises RefusalError: if there is no such subject.
         """
         numbers = self.versions(subject)
+        for number in numbers:
+            if any(self._referring(Place(subject, number))):
+                raise RefusalError(
+                    422,
+                    42206,
+                    f"One or more references exist to the schema of version {number} of subject '{subject}'.",
+                )
         del self._subjects[subject]
         return numbers
 
@@ -191,34 +198,97 @@ class SchemaStore:
             raise RefusalError(404, 40401, f"Subject '{subject}' not found.")
         return self._subjects[subject]
 
+    def serialized(self, answered: Any) -> Any:
+        """*answered*, with a schema of Protobuf as its descriptor in base64, for clients that do not parse text."""
+        if not isinstance(answered, dict) or answered.get("schemaType") != PROTOBUF:
+            return answered
+        listed = tuple(places_of(answered.get("references", ()), ""))
+        text = linked(self._resolved(Schema(PROTOBUF, answered["schema"], listed)))
+        return {**answered, "schema": file_descriptor(text)}
 
-def serialized(answered: Any) -> Any:
-    """*answered*, with a schema of Protobuf as its descriptor in base64, for clients that do not parse text."""
-    if not isinstance(answered, dict) or answered.get("schemaType") != PROTOBUF:
-        return answered
-    return {**answered, "schema": file_descriptor(answered["schema"])}
+    def _version(self, subject: str, number: str) -> tuple[int, _Version]:
+        versions = self._versions(subject)
+        index = len(versions) if number in ("latest", "-1") else int(number) if number.isdecimal() else 0
+        if not 1 <= index <= len(versions):
+            raise RefusalError(404, 40402, f"Version {number} not found.")
+        return index, versions[index - 1]
+
+    def _referring(self, place: Place) -> Iterator[_Version]:
+        for versions in self._subjects.values():
+            for version in versions:
+                if any(each == place for _, each in version.schema.references):
+                    yield version
+
+    def _with_numbers(self, schema: Schema) -> Schema:
+        """*schema* with the number of the version where it refers to the latest one."""
+        numbered = tuple(
+            (name, Place(place.subject, self._version(place.subject, str(place.version))[0]))
+            for name, place in self._checked(schema)
+        )
+        return replace(schema, references=numbered)
+
+    def _checked(self, schema: Schema) -> tuple[tuple[str, Place], ...]:
+        for name, place in schema.references:
+            try:
+                self._version(place.subject, str(place.version))
+            except RefusalError as error:
+                raise RefusalError(
+                    422, 42201, f"Invalid schema: no schema is found for the reference {name}: {error}"
+                ) from None
+        return schema.references
+
+    def _resolved(self, schema: Schema) -> SchemaText:
+        """*schema* with all that it refers to."""
+
+        def ask(place: Place) -> Any:
+            return self.version(place.subject, str(place.version))
+
+        try:
+            return resolved("the schema", schema.shown(), schema.kind, ask)
+        except UnusableSchemaError as error:
+            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
+
+    def _canonical(self, schema: Schema) -> str:
+        """The same text for the same JSON, or the same descriptor of Protobuf, of the same type.
+
+        :raises RefusalError: if it is no schema.
+        """
+        text = self._resolved(Schema(schema.kind, schema.text, self._checked(schema)))
+        try:
+            if schema.kind == PROTOBUF:
+                parse_file(linked(text))
+                found = file_descriptor(linked(text), is_named=False)
+            else:
+                (parse_json_schema if schema.kind == JSON else _parse_avro)(text)
+                found = json.dumps(json.loads(schema.text), separators=(",", ":"))
+        except (FormatError, ValueError) as error:
+            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
+        return f"{schema.kind} {found} {schema.references}"
+
+    def _reasons(self, level: str, new: Schema, earlier: Sequence[_Version]) -> Iterator[str]:
+        for version in earlier:
+            old = version.schema
+            if new.kind != old.kind:
+                yield f"the type is {new.kind}, and was {old.kind}"
+                continue
+            if level.startswith(("BACKWARD", "FULL")):
+                yield from _problems(new.kind, self._resolved(new), self._resolved(old))
+            if level.startswith(("FORWARD", "FULL")):
+                for problem in _problems(new.kind, self._resolved(old), self._resolved(new)):
+                    yield f"{problem} (of the earlier schema)"
 
 
 def _shown(subject: str, number: int, version: _Version) -> dict[str, Any]:
     return {"subject": subject, "version": number, "id": version.schema_id, **version.schema.shown()}
 
 
-def _reasons(level: str, new: Schema, earlier: Sequence[_Version]) -> Iterator[str]:
-    for version in earlier:
-        old = version.schema
-        if new.kind != old.kind:
-            yield f"the type is {new.kind}, and was {old.kind}"
-            continue
-        if level.startswith(("BACKWARD", "FULL")):
-            yield from _problems(new, old)
-        if level.startswith(("FORWARD", "FULL")):
-            for problem in _problems(old, new):
-                yield f"{problem} (of the earlier schema)"
+def _parse_avro(schema: SchemaText) -> AvroType:
+    return parse_schema(linked_avro(schema))
 
 
-def _problems(reader: Schema, writer: Schema) -> Iterator[str]:
-    if reader.kind == PROTOBUF:
-        return protobuf_problems(parse_file(reader.text), parse_file(writer.text))
-    if reader.kind == AVRO:
-        return problems(parse_schema(reader.text), parse_schema(writer.text))
-    return json_problems(parse_json_schema(reader.text), parse_json_schema(writer.text))
+def _problems(kind: str, reader: SchemaText, writer: SchemaText) -> Iterator[str]:
+    if kind == PROTOBUF:
+        return protobuf_problems(parse_file(linked(reader)), parse_file(linked(writer)))
+    if kind == AVRO:
+        return problems(_parse_avro(reader), _parse_avro(writer))
+    return json_problems(parse_json_schema(reader), parse_json_schema(writer))

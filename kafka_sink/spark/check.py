@@ -21,7 +21,8 @@ from kafka_sink.preflight.steps import split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
+from kafka_sink.spark.driver.column_formats import forms_to_register
+from kafka_sink.spark.driver.given_schemas import registered_schema
 from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.format_lookup import look_up
@@ -108,7 +109,8 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
         return None
     subjects = []
     for wanted in options.wanted_formats:
-        forms = [] if schema is None or config.use_latest else forms_to_register(wanted, schema)
+        is_of_registry = config.use_latest or wanted.references is not None
+        forms = [] if schema is None or is_of_registry else forms_to_register(wanted, schema)
         if forms:
             named = [subject_of(form, config, options.topic) for form in forms]
             texts = [text for _, text in named]

@@ -130,14 +130,15 @@ _A_LIMIT = c.ConfigType("a number of rows (100) or a share of them (1%)", BadRow
 
 @dataclass(frozen=True)
 class WantedFormat:
-    """What the options say about a column that is written in the format *name*: a given *schema*, and the *message* of
-    Protobuf in it.
+    """What the options say about a column that is written in the format *name*: a given *schema*, the *message* of
+    Protobuf in it, and the *references* to what a registry has.
     """
 
     column: str
     name: str
     schema: str | None
     message: str | None
+    references: str | None = None
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,16 @@ class SinkOptions:
         "key.schema",
         c.STRING,
         None,
-        "with key.format: the schema, or a file with it on the driver; default: derived from the column",
+        "with key.format: the schema, or on the driver a file with it, a folder, or several files with commas "
+        "between, the schema first; default: derived from the column",
         validator=c.Validator("a schema", bool),
+    )
+    key_refs: str | None = c.key(
+        "key.refs",
+        c.STRING,
+        None,
+        "with key.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
+        validator=c.Validator("a list in JSON", bool),
     )
     key_message: str | None = c.key(
         "key.message",
@@ -206,8 +215,16 @@ class SinkOptions:
         "value.schema",
         c.STRING,
         None,
-        "with value.format: the schema, or a file with it on the driver; default: derived from the column",
+        "with value.format: the schema, or on the driver a file with it, a folder, or several files with commas "
+        "between, the schema first; default: derived from the column",
         validator=c.Validator("a schema", bool),
+    )
+    value_refs: str | None = c.key(
+        "value.refs",
+        c.STRING,
+        None,
+        "with value.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
+        validator=c.Validator("a list in JSON", bool),
     )
     value_message: str | None = c.key(
         "value.message",
@@ -317,11 +334,13 @@ class SinkOptions:
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
         """The formats of the columns that are written in one."""
         given = (
-            ("key", self.key_format, self.key_schema, self.key_message),
-            ("value", self.value_format, self.value_schema, self.value_message),
+            ("key", self.key_format, self.key_schema, self.key_message, self.key_refs),
+            ("value", self.value_format, self.value_schema, self.value_message, self.value_refs),
         )
         return tuple(
-            WantedFormat(column, name, schema, message) for column, name, schema, message in given if name is not None
+            WantedFormat(column, name, schema, message, references)
+            for column, name, schema, message, references in given
+            if name is not None
         )
 
     @property
@@ -451,8 +470,8 @@ def _check_topic(options: SinkOptions) -> None:
 def _check_formats(options: SinkOptions) -> None:
     """:raises ConfigError: if options of a format have no effect."""
     for column, given in (
-        ("key", {"schema": options.key_schema, "message": options.key_message}),
-        ("value", {"schema": options.value_schema, "message": options.value_message}),
+        ("key", {"schema": options.key_schema, "message": options.key_message, "refs": options.key_refs}),
+        ("value", {"schema": options.value_schema, "message": options.value_message, "refs": options.value_refs}),
     ):
         unused = [f"{column}.{name}" for name, value in given.items() if value is not None]
         if unused and column not in options.formatted:
@@ -473,6 +492,11 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
         raise ConfigError(
             f"option {column}.schema has no effect with {column}.format=json and without schema.registry.url: JSON "
             "is written without a schema; remove it"
+        )
+    if wanted.references is not None and (wanted.schema is None or not registry.urls):
+        raise ConfigError(
+            f"option {column}.refs has no effect without {column}.schema and schema.registry.url: it says what that "
+            "schema refers to in the registry; set both, or remove it"
         )
     if wanted.message is None:
         return

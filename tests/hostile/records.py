@@ -23,6 +23,7 @@ from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.schema_text import SchemaText
 from tests.support.encoders import avro_encoder
 
 #: More text than this is made of no hostile record of these sizes.
@@ -39,8 +40,8 @@ class OneSchema:
     def __init__(self, text: str, kind: str = "AVRO") -> None:
         self._text, self._kind = text, kind
 
-    def schema(self, schema_id: int, kind: str = "AVRO") -> str:
-        return self._text
+    def schema(self, schema_id: int, kind: str = "AVRO") -> SchemaText:
+        return SchemaText(self._text)
 
     def kind(self, schema_id: int) -> str:
         return self._kind
@@ -185,7 +186,8 @@ _ROWS: Final = pa.array([{"a": 1, "b": "x"}, None], pa.struct([("a", pa.int64())
 def _use(form: str, schema: str) -> None:
     """Use *schema* for rows; it may be refused."""
     try:
-        format_of(form).encoder(format_of(form).given(schema, _ROWS.type, "value"), _ROWS.type).encode(_ROWS)
+        given = format_of(form).given(SchemaText(schema), _ROWS.type, "value")
+        format_of(form).encoder(given, _ROWS.type).encode(_ROWS)
     except (FormatError, SerializationError):
         return
 

@@ -12,6 +12,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.preflight import registry_steps
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
 from kafka_sink.preflight.registry_steps import RegistrySteps
@@ -56,15 +57,15 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
         (SCHEMA, Status.OK, "the given schema is compatible"),
         (OTHER, Status.FAILED, "READER_FIELD_MISSING_DEFAULT_VALUE: the field 'b'"),
     ):
-        (_, each) = findings(own, replace(VALUE, schema=schema))
+        (_, each) = findings(own, replace(VALUE, schema=None if schema is None else SchemaText(schema)))
         assert (each.status, text in each.found) == (status, True), each
     (_, unknown) = findings(own, replace(VALUE, is_derived=True))
     assert (unknown.status, "not compared with the schema that is derived" in unknown.found) == (Status.WARNING, True)
-    (_, grown) = findings(own, replace(VALUE, schema=OTHER, is_derived=True))
+    (_, grown) = findings(own, replace(VALUE, schema=SchemaText(OTHER), is_derived=True))
     assert (grown.status, grown.what_to_do.partition(",")[0]) == (Status.FAILED, "change the column value")
-    (_, kept) = findings(own, replace(VALUE, schema=OTHER, is_derived=True, earlier=(SCHEMA,)))
+    (_, kept) = findings(own, replace(VALUE, schema=SchemaText(OTHER), is_derived=True, earlier=(SchemaText(SCHEMA),)))
     assert (kept.status, "the derived schema is compatible: it has the id 1" in kept.found) == (Status.OK, True)
-    (_, foreign) = findings({**own, "auto.register.schemas": "false"}, replace(VALUE, schema=OTHER))
+    (_, foreign) = findings({**own, "auto.register.schemas": "false"}, replace(VALUE, schema=SchemaText(OTHER)))
     assert (foreign.status, "the given schema is no version of it" in foreign.found) == (Status.FAILED, True)
     (_, wrong) = findings(own, replace(VALUE, kind="JSON"))
     assert (wrong.status, "is 'AVRO', expected JSON" in wrong.found) == (Status.FAILED, True)

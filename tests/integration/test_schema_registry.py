@@ -56,7 +56,7 @@ def test_confluents_client_and_ours_see_the_same(registry: EmbeddedRegistry) -> 
     assert theirs.get_schema(first).schema_str == A
     second = theirs.register_schema("other", Schema(B, "AVRO"))
     assert ours.id_of("other", B) == second != first
-    assert ours.latest("other").schema == B
+    assert ours.latest("other").schema.text == B
     assert theirs.get_subjects() == ["a/b-value", "other"]
     assert theirs.get_latest_version("other").version == 1
     assert not theirs.test_compatibility("a/b-value", Schema(B, "AVRO"))
@@ -299,7 +299,9 @@ def test_schemas_that_cannot_be_used_are_refused() -> None:
     latest = {"subject": "s", "id": 7, "version": 1, "schema": A}
     for more, expected in (
         ({"schemaType": "PROTOBUF"}, "is 'PROTOBUF', expected AVRO"),
-        ({"references": [{"name": "R"}]}, "refers to other subjects"),
+        ({"references": [{"name": "R"}]}, "has the reference {'name': 'R'}, expected name, subject and version"),
+        ({"references": "R"}, "has the reference None"),
+        ({"references": [{"name": "R", "subject": "s", "version": 1}]}, "refers to .* or to itself"),
     ):
         body = json.dumps({**latest, **more}).encode()
         with Scripted(http(200, body)) as server, pytest.raises(RegistryError, match=expected):

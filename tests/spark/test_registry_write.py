@@ -99,6 +99,21 @@ def test_confluents_deserializer_reads_every_row(
     assert orders.client.get_subjects() == [f"{orders.topic}-key", f"{orders.topic}-value"]
 
 
+def test_schema_of_several_files_is_written_with_references(
+    spark: SparkSession, orders: Orders, tmp_path: Path
+) -> None:
+    def record(name: str, kind: str) -> str:
+        return json.dumps({"type": "record", "name": name, "fields": [{"name": "id", "type": kind}]})
+
+    for name, kind in (("shop.Order", "shop.Line"), ("shop.Line", "shop.Item"), ("shop.Item", "long")):
+        (tmp_path / f"{name}.avsc").write_text(record(name, kind))
+    frame = spark.range(ROWS).select(f.expr("id as key"), f.expr("struct(struct(struct(id) as id) as id) as value"))
+    orders.write(frame, value__schema=str(tmp_path))
+    assert orders.read() == [(number, {"id": {"id": {"id": number}}}) for number in range(ROWS)]
+    references = orders.client.get_latest_version(f"{orders.topic}-value").schema.references or []
+    assert [(each.name, each.subject, each.version) for each in references] == [("shop.Line", "shop.Line", 1)]
+
+
 @pytest.mark.behaviour("Schema registry", "Columns may come and go as the subject's compatibility allows")
 def test_columns_may_change_as_the_registry_allows(spark: SparkSession, orders: Orders) -> None:
     with_default = json.dumps(

@@ -115,8 +115,9 @@ class Tally:
 @click.option(
     "--value-schema",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Schema of the values, which is registered. Default: the latest one of the subject TOPIC-value.",
+    type=click.Path(exists=True, path_type=Path),
+    help="Schema of the values, or a folder with it and what it refers to, to be registered. Default: the latest one "
+    "of the subject TOPIC-value.",
 )
 @click.option(
     "--value-message", metavar="NAME", help="Message of the schema, with --format protobuf. Default: the first one."
@@ -125,8 +126,8 @@ class Tally:
 @click.option(
     "--key-schema",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Schema of the keys, which is registered. Default: the latest one of the subject TOPIC-key.",
+    type=click.Path(exists=True, path_type=Path),
+    help="The same as --value-schema, for keys. Default: the latest one of the subject TOPIC-key.",
 )
 @click.option("--key-message", metavar="NAME", help="The same as --value-message, for keys.")
 @registry_options.registry

@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import SchemaNotFoundError, UnusableSchemaError
 
 T = TypeVar("T")
@@ -22,9 +23,9 @@ _ENTRY_CHARACTERS: Final = 256
 
 
 class KeptSchemas(Generic[T]):
-    """What *made* makes of the text that *asked* gives for an id. Any thread may use it."""
+    """What *made* makes of the schema that *asked* gives for an id. Any thread may use it."""
 
-    def __init__(self, asked: Callable[[int], str], made: Callable[[str], T]) -> None:
+    def __init__(self, asked: Callable[[int], SchemaText], made: Callable[[SchemaText], T]) -> None:
         self._asked, self._made = asked, made
         self._lock = threading.Lock()
         self._kept: dict[int, tuple[int, T | SerializationError]] = {}
@@ -46,8 +47,8 @@ class KeptSchemas(Generic[T]):
 
     def _make(self, schema_id: int) -> tuple[int, T | SerializationError]:
         try:
-            text = self._asked(schema_id)
-            return len(text), self._made(text)
+            schema = self._asked(schema_id)
+            return len(schema.text) + sum(map(len, schema.others().values())), self._made(schema)
         except (SchemaNotFoundError, UnusableSchemaError, FormatError) as error:
             return 0, SerializationError(f"schema {schema_id} cannot be used: {error}")
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from kafka_sink.cli.values.json_records import Read
 from kafka_sink.cli.values.kept_schemas import KeptSchemas
-from kafka_sink.cli.values.value_schemas import TypedColumn, registered
+from kafka_sink.cli.values.value_schemas import TypedColumn, given_form, registered
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
-from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
-from kafka_sink.formats.protobuf.descriptors import check_installed, pool_of, read_schema
+from kafka_sink.formats.column_format import PROTOBUF
+from kafka_sink.formats.protobuf.descriptors import check_installed, linked, pool_of
 from kafka_sink.formats.protobuf.parsing import message_names, parse_file, parse_schema
 from kafka_sink.formats.protobuf.weighing import Scale
 from kafka_sink.registry.client import RegistryClient
@@ -31,7 +31,9 @@ def shown(column: str, registry: RegistryClient, most_values: int) -> Callable[[
     :raises FormatError: if a package is missing.
     """
     check_installed()
-    schemas = KeptSchemas(lambda schema_id: registry.schema(schema_id, PROTOBUF.upper()), _ReadSchema)
+    schemas = KeptSchemas(
+        lambda schema_id: registry.schema(schema_id, PROTOBUF.upper()), lambda schema: _ReadSchema(linked(schema))
+    )
 
     def decoded(payload: bytes) -> Iterator[str]:
         schema_id, data = split_wire(payload)
@@ -85,18 +87,14 @@ def writer(registry: RegistryClient, written: TypedColumn) -> Read:
     :raises FormatError: if the schema is invalid or lacks the message, or if a package is missing.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
-    given = None
-    if written.schema_file is not None:
-        text = read_schema(written.schema_file)
-        given = ColumnFormat(written.column, PROTOBUF, text, messages=parse_schema(text, written.message))
-    found = registered(registry, written, given)
-    schema = parse_schema(found.schema, written.message)
-    header = wire_header(found.schema_id) + message_position(schema.position)
+    schema_id, text = registered(registry, written, given_form(written))
+    schema = parse_schema(text, written.message)
+    header = wire_header(schema_id) + message_position(schema.position)
 
     def encoded(value: Any, field: str) -> bytes | None:
         if value is None:
             return None
-        return header + _from_json(found.schema, schema.root, value, field)
+        return header + _from_json(text, schema.root, value, field)
 
     return encoded
 

@@ -7,21 +7,22 @@ nor a schema is trusted: what is made of one is bounded, and one that cannot be 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from kafka_sink.cli.values import avro_json, protobuf_values
 from kafka_sink.cli.values.json_records import Read, Shown, bytes_text
 from kafka_sink.cli.values.kept_schemas import KeptSchemas
-from kafka_sink.cli.values.value_schemas import TypedColumn, registered
+from kafka_sink.cli.values.value_schemas import TypedColumn, given_form, registered
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
-from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.linking import linked
+from kafka_sink.formats.avro.parsing import json_of, parse_schema
 from kafka_sink.formats.avro.reading import DatumReader
-from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.reading import check_json
+from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import split_wire, wire_header
 from kafka_sink.ui.shown import SHOWN_CHARACTERS
@@ -62,7 +63,7 @@ def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
         by_kind[PROTOBUF.upper()] = _pieces(PROTOBUF, "value", registry, _MOST_VALUES_OF_PAGE)
     except FormatError as error:
         missing = str(error)
-    kinds = KeptSchemas(registry.kind, str)
+    kinds = KeptSchemas(lambda schema_id: SchemaText(registry.kind(schema_id)), lambda kind: kind.text)
 
     def decoded(payload: bytes) -> str:
         schema_id, _ = split_wire(payload)
@@ -101,7 +102,7 @@ def _whole(pieces: Pieces, column: str) -> Shown:
 
 
 def _of_avro(column: str, registry: RegistryClient) -> Pieces:
-    readers = KeptSchemas(registry.schema, DatumReader)
+    readers = KeptSchemas(registry.schema, lambda schema: DatumReader(linked(schema)))
 
     def decoded(payload: bytes) -> Iterator[str]:
         schema_id, data = split_wire(payload)
@@ -136,11 +137,10 @@ def payload_writer(registry: RegistryClient, written: TypedColumn) -> Read:
 
 
 def _avro_writer(registry: RegistryClient, written: TypedColumn) -> Read:
-    fastavro, file = _fastavro(), written.schema_file
-    given = None if file is None else ColumnFormat(written.column, AVRO, file.read_text(encoding="utf-8-sig"))
-    found = registered(registry, written, given)
-    kind, parsed = parse_schema(found.schema), fastavro.parse_schema(json.loads(found.schema))
-    header = wire_header(found.schema_id)
+    fastavro = _fastavro()
+    schema_id, schema = registered(registry, written, given_form(written))
+    kind, parsed = parse_schema(schema), fastavro.parse_schema(json_of(schema))
+    header = wire_header(schema_id)
 
     def encoded(value: Any, field: str) -> bytes | None:
         if value is None:

@@ -5,14 +5,17 @@ Runs on the main thread, before any line is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.registry.client import RegisteredSchema, RegistryClient
+from kafka_sink.formats.files import read_schema
+from kafka_sink.registry.client import RegistryClient
+from kafka_sink.registry.references import settled
 from kafka_sink.registry.subjects import subject_name
 
 KEY: Final = "key"
@@ -21,8 +24,8 @@ VALUE: Final = "value"
 
 @dataclass(frozen=True, slots=True)
 class TypedColumn:
-    """The keys or values of *topic*, called *column*, in the format *form*, by the schema in *schema_file* (None: the
-    latest one of the subject). *message* is one of a schema of Protobuf, by default the first.
+    """The keys or values of *topic*, called *column*, in the format *form*, by the schema in *schema_file*, a file or a
+    folder (None: the latest one of the subject). *message* is one of a schema of Protobuf, by default the first.
     """
 
     topic: str
@@ -32,8 +35,9 @@ class TypedColumn:
     message: str | None = None
 
 
-def registered(registry: RegistryClient, written: TypedColumn, given: ColumnFormat | None) -> RegisteredSchema:
-    """The schema of *given*, which is registered or looked up as the options say; else the latest one of the subject.
+def registered(registry: RegistryClient, written: TypedColumn, given: ColumnFormat | None) -> tuple[int, str]:
+    """The id and the linked text of the schema of *given*, which is registered or looked up as the options say; else of
+    the latest one of the subject.
 
     :raises FormatError: if the schema is invalid, or cannot be registered.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
@@ -41,7 +45,23 @@ def registered(registry: RegistryClient, written: TypedColumn, given: ColumnForm
     strategy = registry.config.key_strategy if written.column == KEY else registry.config.value_strategy
     kind = written.form.upper()
     if given is None:
-        return registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
-    subject = subject_name(strategy, written.column, written.topic, format_of(given.name).record_name(given))
-    ask: Callable[[str, str, str], int] = registry.register if registry.config.auto_register else registry.id_of
-    return RegisteredSchema(ask(subject, format_of(given.name).registered_schema(given), kind), given.schema)
+        latest = registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
+        return latest.schema_id, format_of(written.form).linked(latest.schema)
+    form, config = format_of(given.name), registry.config
+    subject = subject_name(strategy, written.column, written.topic, form.record_name(given))
+    schema, is_registered = form.registered_schema(given), config.auto_register
+    schema = settled(schema, kind, registry, config.reference_subject, is_registered=is_registered)
+    ask = registry.register if is_registered else registry.id_of
+    return ask(subject, schema, kind), given.schema
+
+
+def given_form(written: TypedColumn) -> ColumnFormat | None:
+    """The form by the schema that is given; None if none is.
+
+    :raises FormatError: if it is invalid, or a package is missing.
+    """
+    if written.schema_file is None:
+        return None
+    schema = read_schema(written.form, [written.schema_file], written.message)
+    # What the rows are does not matter to Avro and Protobuf.
+    return format_of(written.form).given(schema, pa.null(), written.column, written.message)

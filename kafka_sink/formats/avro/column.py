@@ -11,11 +11,13 @@ from typing import Final
 import pyarrow as pa
 
 from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.linking import linked, without_comments
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.payloads import FieldsEncoder
+from kafka_sink.formats.schema_text import SchemaText
 
 
 class AvroFormat:
@@ -31,15 +33,20 @@ class AvroFormat:
         forms = (ColumnFormat(column, AVRO, derive_schema(kind, column, has_defaults=True)), self.derived(kind, column))
         return forms if forms[0] != forms[1] else forms[:1]
 
-    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
-        return ColumnFormat(column, AVRO, schema)
+    def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+        # A registry and its readers may not accept comments.
+        schema = without_comments(schema)
+        return ColumnFormat(column, AVRO, linked(schema), source=schema if schema.references else None)
+
+    def linked(self, schema: SchemaText) -> str:
+        return linked(schema)
 
     def record_name(self, form: ColumnFormat) -> str | None:
         schema = parse_schema(form.schema)
         return schema.name if isinstance(schema, Record) else None
 
-    def registered_schema(self, form: ColumnFormat) -> str:
-        return form.schema
+    def registered_schema(self, form: ColumnFormat) -> SchemaText:
+        return form.source or SchemaText(form.schema)
 
 
 FORMAT: Final = AvroFormat()

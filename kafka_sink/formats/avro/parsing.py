@@ -31,6 +31,7 @@ from kafka_sink.formats.avro.schema import (
     Union,
 )
 from kafka_sink.formats.bounds import MOST_DEPTH, check_size
+from kafka_sink.formats.comments import without_comments
 from kafka_sink.formats.errors import FormatError
 
 #: A row has at most so many values below one another and side by side: names stand for all that they declare.
@@ -72,13 +73,21 @@ def parse_to_read(text: str) -> AvroType:
 
 
 def _parsed(text: str, parser: _Parser) -> AvroType:
+    return parser.type(json_of(text), "", "the schema")
+
+
+def json_of(text: str) -> Any:
+    """The JSON that *text* is; a bare name of a primitive type is accepted without its quotes, and comments are, as
+    Java's parser accepts them.
+
+    :raises FormatError: if it is none, or too large.
+    """
     check_size(text, "Avro schema")
     stripped = text.strip()
     try:
-        declared = stripped if stripped in PRIMITIVES else json.loads(stripped)
+        return stripped if stripped in PRIMITIVES else json.loads(without_comments(stripped))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"the Avro schema is no JSON: {error}; it begins with {stripped[:60]!r}") from None
-    return parser.type(declared, "", "the schema")
 
 
 class _Parser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,12 @@ import pyarrow as pa
 
 from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.schema_text import SchemaText
+
+#: What was warned of in this process: a stream is prepared again for every batch.
+_WARNED: Final[set[tuple[str, ...]]] = set()
+
+_log = logging.getLogger(__name__)
 
 
 class JsonFormat:
@@ -27,19 +34,30 @@ class JsonFormat:
     def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
         return (self.derived(kind, column),)
 
-    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+    def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         from kafka_sink.formats.json.compatibility import check_rows
 
-        check_rows(schema, self.derived(kind, column).schema, column)
-        return ColumnFormat(column, JSON, schema)
+        others = check_rows(schema, self.derived(kind, column).schema, column)
+        if others and (column, *others) not in _WARNED:
+            _WARNED.add((column, *others))
+            _log.warning(
+                "the JSON Schema of column '%s' has constraints that the rows are not checked against, and readers may "
+                "refuse what does not fit them: %s",
+                column,
+                ", ".join(others),
+            )
+        return ColumnFormat(column, JSON, schema.text, source=schema if schema.references else None)
+
+    def linked(self, schema: SchemaText) -> str:
+        return schema.text
 
     def record_name(self, form: ColumnFormat) -> str | None:
         found = json.loads(form.schema)
         title = found.get("title") if isinstance(found, dict) else None
         return title if isinstance(title, str) else None
 
-    def registered_schema(self, form: ColumnFormat) -> str:
-        return form.schema
+    def registered_schema(self, form: ColumnFormat) -> SchemaText:
+        return form.source or SchemaText(form.schema)
 
 
 FORMAT: Final = JsonFormat()

@@ -1,7 +1,7 @@
 """Whether JSON that fits one schema fits another too, for the keywords that derived schemas have.
 
 The registry in memory asks it when a schema is registered, and the driver when a schema is given. Other keywords, such
-as ``minimum`` and ``$ref``, are not compared; :func:`unknown_keyword` finds them.
+as ``minimum``, are not compared; :func:`not_compared` finds them.
 
 Source: https://json-schema.org/draft-07/json-schema-validation,
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html#json-schema-compatibility-rules.
@@ -14,30 +14,68 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from kafka_sink.formats.bounds import MOST_DEPTH, check_size
+from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.references import resolved
+from kafka_sink.formats.schema_text import SchemaText
 
 _COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
-_NOTES: Final = frozenset(
-    {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "contentEncoding"}
+#: Keywords that may refuse values, in any draft; all others, known or not, are annotations.
+_OTHER_CONSTRAINTS: Final = frozenset(
+    [
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "contains",
+        "maxContains",
+        "minContains",
+        "maxProperties",
+        "minProperties",
+        "patternProperties",
+        "propertyNames",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "enum",
+        "const",
+        "allOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "prefixItems",
+        "additionalItems",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "disallow",
+        "extends",
+        "divisibleBy",
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+    ]
 )
 _OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
 #: Each alternative of one is compared with each of the other, down to the leaves.
 _MOST_COMPARED: Final = 100_000
 
 
-def parse_schema(text: str) -> Any:
-    """The JSON Schema that *text* is: an object, or a boolean.
+def parse_schema(schema: SchemaText) -> Any:
+    """The JSON Schema that *schema* is: an object, or a boolean, with what it refers to in the places of its ``$ref``.
 
     :raises FormatError: if it is none, or one beyond the bounds; the text says why.
     """
-    check_size(text, "JSON Schema")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
+    found = resolved(schema)
     if not isinstance(found, dict | bool):
-        raise FormatError(f"the JSON Schema is {text[:60]!r}, expected an object")
+        raise FormatError(f"the JSON Schema is {schema.text[:60]!r}, expected an object")
     _check_shape(found)
     return found
 
@@ -64,7 +102,9 @@ def _check_shape(schema: Any) -> None:
             *part.get("properties", {}).values(),
             *(each for name in _OF_ALTERNATIVES for each in part.get(name, ())),
         ]
-        parts += [part[name] for name in ("additionalProperties", "items") if name in part]
+        parts += [
+            part[name] for name in ("additionalProperties", "items") if name in part and not _is_tuple(part[name])
+        ]
         waiting += [(each, depth + 1) for each in parts]
 
 
@@ -81,40 +121,44 @@ _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 }
 
 
-def unknown_keyword(schema: Any) -> str | None:
-    """A keyword in *schema* that is not compared and may refuse values; None if there is none."""
-    if not isinstance(schema, dict):
-        return None
-    for name, value in schema.items():
-        if name.startswith("connect.") or name in _NOTES or name in ("type", "required"):
+def _is_tuple(items: Any) -> bool:
+    """Whether *items* has a schema for each place of an array, as drafts before 2020-12 have it: it is not compared."""
+    return isinstance(items, list)
+
+
+def not_compared(schema: Any) -> set[str]:
+    """The keywords in *schema* that are not compared and may refuse values."""
+    found: set[str] = set()
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict):
             continue
-        if name not in _COMPARED:
-            return str(name)
-        parts = value.values() if name == "properties" else value if isinstance(value, list) else [value]
-        found = next((found for part in parts if (found := unknown_keyword(part)) is not None), None)
-        if found is not None:
-            return found
-    return None
+        found |= part.keys() & _OTHER_CONSTRAINTS
+        for name in _COMPARED & part.keys():
+            value = part[name]
+            if name == "items" and _is_tuple(value):
+                found.add(name)
+            elif name == "properties":
+                waiting += value.values()
+            else:
+                waiting += value if isinstance(value, list) else [value]
+    return found
 
 
-def check_rows(schema: str, derived: str, column: str) -> None:
-    """Check that rows whose schema is *derived* fit *schema*.
+def check_rows(schema: SchemaText, derived: str, column: str) -> list[str]:
+    """Check that rows whose schema is *derived* fit *schema*; the keywords of *schema* that are not compared.
 
-    :raises FormatError: if they may not, or if *schema* has keywords that are not compared; the text names the column.
+    :raises FormatError: if they may not; the text names the column.
     """
     given = parse_schema(schema)
-    keyword = unknown_keyword(given)
-    if keyword is not None:
-        raise FormatError(
-            f"column '{column}' cannot be checked against a JSON Schema with '{keyword}'; use one with "
-            f"{', '.join(sorted(_COMPARED))}, or the schema that is derived from the column"
-        )
-    problem = next(problems(given, parse_schema(derived)), None)
+    problem = next(problems(given, parse_schema(SchemaText(derived))), None)
     if problem is not None:
         raise FormatError(
             f"column '{column}' does not fit the JSON Schema ({problem}); change the column, or the schema. The "
             f"column's own is {derived:.500}"
         )
+    return sorted(not_compared(given))
 
 
 def problems(reader: Any, writer: Any) -> Iterator[str]:
@@ -156,7 +200,7 @@ def _of_one_type(reader: dict[str, Any], writer: dict[str, Any], path: str, comp
         yield f"TYPE_CHANGED: the type at path '{path or '/'}' is {wanted!r}, which does not take {given!r}"
     elif given == "object":
         yield from _of_objects(reader, writer, path, compared)
-    elif given == "array":
+    elif given == "array" and not _is_tuple(reader.get("items")):
         yield from _problems(reader.get("items", True), writer.get("items", True), f"{path}/items", compared)
 
 

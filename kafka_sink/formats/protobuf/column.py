@@ -11,10 +11,10 @@ from typing import Final
 import pyarrow as pa
 
 from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat
-from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.matching import fields_of_rows
 from kafka_sink.formats.protobuf.schema import Schema
+from kafka_sink.formats.schema_text import SchemaText
 
 
 class ProtobufFormat:
@@ -32,21 +32,25 @@ class ProtobufFormat:
     def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
         return (self.derived(kind, column),)
 
-    def given(self, schema: str, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+    def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
         from kafka_sink.formats.protobuf.parsing import parse_schema
 
-        return ColumnFormat(column, PROTOBUF, schema, messages=parse_schema(schema, message))
+        text = self.linked(schema)
+        source = schema if schema.references else None
+        return ColumnFormat(column, PROTOBUF, text, messages=parse_schema(text, message), source=source)
+
+    def linked(self, schema: SchemaText) -> str:
+        from kafka_sink.formats.protobuf.descriptors import linked
+
+        return linked(schema)
 
     def record_name(self, form: ColumnFormat) -> str | None:
         return messages_of(form).root
 
-    def registered_schema(self, form: ColumnFormat) -> str:
+    def registered_schema(self, form: ColumnFormat) -> SchemaText:
         from kafka_sink.formats.protobuf.parsing import registered_text
 
-        try:
-            return registered_text(form.schema, messages_of(form).root)
-        except FormatError as error:
-            raise FormatError(f"column '{form.column}': {error}") from None
+        return form.source or registered_text(form.schema, messages_of(form).root)
 
 
 def messages_of(form: ColumnFormat) -> Schema:

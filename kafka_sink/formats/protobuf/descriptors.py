@@ -20,16 +20,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.formats.bounds import check_size
+from kafka_sink.formats.comments import without_comments
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.schema_text import SchemaText
 
 #: What every compiler and every registry has.
 _WELL_KNOWN: Final = "google/protobuf/"
 _SUFFIX: Final = ".proto"
+#: The schema itself among the files of a set that it was linked to: the others are no schemas of their own.
+LINKED: Final = "kafkalite-linked.proto"
 #: protoc takes a fraction of a second.
 _TIMEOUT_S: Final = 60
 #: Of what protoc says so much is shown.
 _SHOWN: Final = 1_000
 _KEPT: Final = 64
+_IMPORT: Final = re.compile(r"""(?:^|[;}])\s*import\s+(?:(?:public|weak|option)\s+)?["']([^"'\n]+)["']""", re.MULTILINE)
 #: What protoc logs beside its errors.
 _LOG_LINE: Final = re.compile(r"WARNING: |[IWE]\d{4} ")
 
@@ -52,27 +57,62 @@ def kind_name(number: int) -> str:
     return name.removeprefix("TYPE_").lower()
 
 
-def read_schema(path: Path) -> str:
-    """The text of the schema in a file: a ``.proto`` file, by its name, or a descriptor set. If a ``.proto`` file
-    imports others, which are looked for beside it, the text is that of a set.
+def linked(schema: SchemaText) -> str:
+    """The text of *schema* if it refers to nothing; else that of a set of it and all that it refers to, whose last file
+    has the name :data:`LINKED`.
 
-    :raises FormatError: if it is no valid schema, or if a package is missing.
-    :raises OSError: if a file cannot be read.
-    :raises UnicodeDecodeError: if a ``.proto`` file is no text in UTF-8.
+    :raises FormatError: if a text is no valid schema, if a name is none of a file, or if a package is missing.
     """
-    if path.suffix != _SUFFIX:
-        data = path.read_bytes()
-        if _read_set(data) is None:
-            raise FormatError(
-                f"the file {path} is no descriptor set; name a file that ends in {_SUFFIX}, or one that protoc "
-                "--include_imports --descriptor_set_out has written"
-            )
-        return base64.b64encode(data).decode("ascii")
-    text = path.read_text(encoding="utf-8")
-    files = _compiled(text, path.name, path.parent)
-    if all(is_well_known(each.name) for each in files.file[:-1]):
-        return text
-    return base64.b64encode(files.SerializeToString()).decode("ascii")
+    others = {name: text for name, text in schema.others().items() if not is_well_known(name)}
+    if not others:
+        return schema.text
+    for name in others:
+        if not _is_file_name(name):
+            raise FormatError(f"the Protobuf schema refers to {name!r:.200}, which is not the name of a file to import")
+    return base64.b64encode(_set_of({**others, LINKED: schema.text}).SerializeToString()).decode("ascii")
+
+
+def _set_of(texts: dict[str, str]) -> Any:
+    """The FileDescriptorSet of the files *texts*, by their names, with all that they import."""
+    library = _library()
+    files = {name: _read_file(name, text) for name, text in texts.items() if _base64(text) is not None}
+    sources = tuple((name, text) for name, text in texts.items() if name not in files)
+    if sources:
+        given = library.FileDescriptorSet(file=files.values()).SerializeToString()
+        files = {**files, **{each.name: each for each in _compiled(sources, given).file}}
+    root = files.pop(LINKED)
+    return library.FileDescriptorSet(file=[*files.values(), root])
+
+
+def _read_file(name: str, text: str) -> Any:
+    found = _library().FileDescriptorProto()
+    found.CopyFrom(descriptors(text).file[-1])
+    found.name = name
+    return found
+
+
+def _is_file_name(name: str) -> bool:
+    parts = name.split("/")
+    return name.isprintable() and not name.startswith("-") and "\\" not in name and not {"", ".", ".."} & set(parts)
+
+
+def imports_in(text: str) -> list[str]:
+    """The files that the proto file *text* imports and that not everybody has."""
+    return [found[1] for found in _IMPORT.finditer(without_comments(text)) if not is_well_known(found[1])]
+
+
+def may_declare(text: str, message: str) -> bool:
+    """Whether the proto file *text* seems to declare *message*, a full name or its last part."""
+    name = re.escape(message.rpartition(".")[2])
+    return re.search(rf"\bmessage\s+{name}\s*\{{", without_comments(text)) is not None
+
+
+def is_set(data: bytes) -> bool:
+    """Whether *data* is a set of descriptors.
+
+    :raises FormatError: if a package is missing.
+    """
+    return _read_set(data) is not None
 
 
 @lru_cache(_KEPT)
@@ -84,7 +124,7 @@ def descriptors(text: str) -> Any:
     check_size(text, "Protobuf schema")
     data = _base64(text)
     if data is None:
-        return _compiled(text, f"schema{_SUFFIX}", None)
+        return _compiled(((f"schema{_SUFFIX}", text),))
     found = _read_set(data)
     if found is not None:
         return found
@@ -103,10 +143,18 @@ def has_own_set(text: str) -> bool:
     return data is not None and _read_set(data) is not None
 
 
-def other_imports(text: str, name: str) -> list[str]:
-    """The files that the file *name* of *text* imports and that not everybody has."""
-    declared = next(each for each in descriptors(text).file if each.name == name)
+def imports_of(declared: Any) -> list[str]:
+    """The files that the file *declared* imports and that not everybody has."""
     return [each for each in declared.dependency if not is_well_known(each)]
+
+
+def file_names(text: str) -> list[str]:
+    """The names of the files of *text* that not everybody has, each after those that it imports.
+
+    :raises FormatError: if they lack what they import.
+    """
+    ordered = _in_order({each.name: each for each in descriptors(text).file})
+    return [each.name for each in ordered if not is_well_known(each.name)]
 
 
 @lru_cache(_KEPT)
@@ -184,25 +232,34 @@ def _read_set(data: bytes) -> Any | None:
 
 
 @lru_cache(_KEPT)
-def _compiled(text: str, name: str, folder: Path | None) -> Any:
-    """The FileDescriptorSet that protoc makes of *text*, the file *name* in *folder*."""
+def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> Any:
+    """The FileDescriptorSet that protoc makes of *sources*, names and texts, and of the set *described*."""
     check_installed()
     library = _library()
-    with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as place:
-        target = Path(place) / "set"
-        (Path(place) / name).write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as folder:
+        place, target, given = Path(folder) / "files", Path(folder) / "set", Path(folder) / "given"
+        place.mkdir()
         command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
-        command += [] if folder is None else [f"-I{folder.absolute()}"]
-        command += ["--include_imports", f"--descriptor_set_out={target}", name]
+        if described:
+            given.write_bytes(described)
+            command.append(f"--descriptor_set_in={given}")
+        command += ["--include_imports", f"--descriptor_set_out={target}", *(name for name, _ in sources)]
         try:
+            for name, text in sources:
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_text(text, encoding="utf-8")
             subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
+        except OSError as error:
+            raise FormatError(
+                f"the files of the Protobuf schema cannot be written to be compiled: {error.strerror}"
+            ) from None
         except subprocess.TimeoutExpired:
             raise FormatError(f"the Protobuf schema was not compiled within {_TIMEOUT_S} s; try again") from None
         except subprocess.CalledProcessError as error:
             said = " ".join(line for line in error.stderr.splitlines() if not _LOG_LINE.match(line))
             raise FormatError(
-                f"the Protobuf schema is invalid: {said[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, and "
-                "files beside a schema that is a file, and others need a descriptor set"
+                f"the Protobuf schema is invalid: {said[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, "
+                "files beside a schema that is a file, and those that are given with it; others need a descriptor set"
             ) from None
         return library.FileDescriptorSet.FromString(target.read_bytes())
 

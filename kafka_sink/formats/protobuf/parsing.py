@@ -16,14 +16,17 @@ from typing import Any
 from kafka_sink.common.config import nearest
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import (
+    LINKED,
     descriptors,
+    file_names,
     has_own_set,
+    imports_of,
     is_well_known,
     kind_name,
-    other_imports,
     pool_of,
 )
 from kafka_sink.formats.protobuf.schema import Enum, Field, Message, Presence, Schema
+from kafka_sink.formats.schema_text import Reference, SchemaText
 
 
 def parse_schema(text: str, message: str | None = None) -> Schema:
@@ -53,28 +56,45 @@ def file_descriptor(text: str, *, is_named: bool = True) -> str:
 
     :raises FormatError: if it is no valid schema, or if a package is missing.
     """
-    file = copy.copy(descriptors(text).file[-1])
+    file = _without_defaults(descriptors(text).file[-1])
     if not is_named:
         file.ClearField("name")
     return base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii")
 
 
-def registered_text(text: str, message: str | None = None) -> str:
-    """*text* as it is registered: of a set, the file that declares the root.
+def registered_text(text: str, message: str | None = None) -> SchemaText:
+    """*text* as it is registered: of a set, the file that declares the root, which refers to those that it imports.
 
-    :raises FormatError: as :func:`parse_schema` does, and if the file imports others than ``google/protobuf/…``.
+    :raises FormatError: as :func:`parse_schema` does.
     """
     if not has_own_set(text):
-        return text
+        return SchemaText(text)
     root, _ = _root(text, message)
-    name = pool_of(text).FindMessageTypeByName(root).file.name
-    if others := other_imports(text, name):
-        raise FormatError(
-            f"the Protobuf schema imports {', '.join(others)}, and schemas with references are not registered; put all "
-            "messages into one file"
-        )
-    declared = next(each for each in descriptors(text).file if each.name == name)
-    return base64.b64encode(declared.SerializeToString()).decode("ascii")
+    files = {each.name: each for each in descriptors(text).file}
+    found: dict[str, SchemaText] = {}
+    # Each file stands in the pool after those that it imports.
+    for name in file_names(text):
+        references = tuple(Reference(each, found[each]) for each in imports_of(files[name]))
+        file = _without_defaults(files[name]).SerializeToString()
+        found[name] = SchemaText(base64.b64encode(file).decode("ascii"), references)
+    return found[pool_of(text).FindMessageTypeByName(root).file.name]
+
+
+def _without_defaults(file: Any) -> Any:
+    """*file* without the names in JSON that fields have anyway: protoc adds them to sets, and not to its other output,
+    and the same file would become another version.
+    """
+    found = copy.deepcopy(file)
+    waiting: list[Any] = [found]
+    while waiting:
+        part = waiting.pop()
+        is_file = part is found
+        waiting += part.message_type if is_file else part.nested_type
+        for field in (*part.extension, *(() if is_file else part.field)):
+            first, *rest = field.name.split("_")
+            if field.json_name == first + "".join(each[:1].upper() + each[1:] for each in rest):
+                field.ClearField("json_name")
+    return found
 
 
 def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -83,8 +103,9 @@ def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
     :raises FormatError: if it is no valid schema, or if a package is missing.
     """
     files = descriptors(text).file
-    # The last file is the one that was compiled. A set may have several, and what they import.
-    others = [each for each in files[:-1] if not is_well_known(each.name)] if has_own_set(text) else []
+    # The last file is the one that was compiled or linked. A set of others may have several, and what they import.
+    is_of_several = files[-1].name != LINKED and has_own_set(text)
+    others = [each for each in files[:-1] if not is_well_known(each.name)] if is_of_several else []
     return [each for file in (files[-1], *others) for each in _named(file.message_type, file.package, ())]
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
+from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
+from kafka_sink.registry.references import LATEST, settled
 from kafka_sink.registry.subjects import subject_name
 
 if TYPE_CHECKING:
@@ -32,9 +34,27 @@ class Registration:
 
     client: RegistryClient
     config: RegistryConfig
-    _ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    _ids: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _latest: dict[str, RegisteredSchema] = field(default_factory=dict)
+    _referred: dict[tuple[str, int], RegisteredSchema] = field(default_factory=dict)
     topic: str | None = None
+
+    def with_references(self, schema: SchemaText, form: str) -> SchemaText:
+        """*schema*, of the format *form*, with the texts of what it refers to in the registry.
+
+        :raises RegistryError: if one is not there, or the registry cannot be reached.
+        """
+        return SchemaText(schema.text, tuple(self._with_text(each, form.upper()) for each in schema.references))
+
+    def _with_text(self, reference: Reference, kind: str) -> Reference:
+        if not reference.version:
+            return reference
+        place = reference.subject, reference.version
+        if place not in self._referred:
+            number = "latest" if reference.version == LATEST else reference.version
+            self._referred[place] = self.client.version(reference.subject, number, kind)
+        found = self._referred[place]
+        return replace(reference, schema=found.schema, version=found.version)
 
     def latest(self, column: str, form: str) -> RegisteredSchema | None:
         """The latest schema of the column's subject, of the format *form*, if the options ask for it.
@@ -61,9 +81,10 @@ class Registration:
             column.
         """
         subject, schema = subject_of(form, self.config, self.topic)
-        if (subject, schema) not in self._ids:
-            self._ids[subject, schema] = self._ask(form, schema, subject)
-        return self._ids[subject, schema]
+        key = _key(subject, schema)
+        if key not in self._ids:
+            self._ids[key] = self._ask(form, schema, subject)
+        return self._ids[key]
 
     def registered(self, forms: Sequence[ColumnFormat]) -> tuple[ColumnFormat, int]:
         """The form among those of :meth:`Format.registrable` that a column is written in, and the id of its schema: an
@@ -71,21 +92,23 @@ class Registration:
 
         :raises RegistryError: as :meth:`id_of` does.
         """
-        keys = [subject_of(form, self.config, self.topic) for form in forms]
-        for form, key in zip(forms, keys, strict=True):
-            if key in self._ids:
+        named = [(form, *subject_of(form, self.config, self.topic)) for form in forms]
+        for form, subject, schema in named:
+            if (key := _key(subject, schema)) in self._ids:
                 return form, self._ids[key]
-        for form, key in list(zip(forms, keys, strict=True))[1:]:
-            found = self.client.find(*key, form.name.upper())
+        for form, subject, schema in named[1:]:
+            found = self.client.find(subject, schema, form.name.upper())
             if found is not None:
-                self._ids[key] = found
+                self._ids[_key(subject, schema)] = found
                 return form, found
         return forms[0], self.id_of(forms[0])
 
-    def _ask(self, form: ColumnFormat, schema: str, subject: str) -> int:
-        column, kind = form.column, form.name.upper()
+    def _ask(self, form: ColumnFormat, schema: SchemaText, subject: str) -> int:
+        column, kind, is_registered = form.column, form.name.upper(), self.config.auto_register
         try:
-            if self.config.auto_register:
+            place = self.config.reference_subject
+            schema = settled(schema, kind, self.client, place, is_registered=is_registered)
+            if is_registered:
                 return self.client.register(subject, schema, kind)
             return self.client.id_of(subject, schema, kind)
         except IncompatibleSchemaError as error:
@@ -94,18 +117,24 @@ class Registration:
                 f"{subject} ({error}); {_remedy(str(error), column)}"
             ) from None
         except SchemaNotFoundError as error:
-            if self.config.auto_register:
+            if is_registered:
                 raise SchemaNotFoundError(
                     f"column '{column}': the schema of {subject} cannot be registered, because nothing is there "
                     f"({error}); check that schema.registry.url is the address of a schema registry"
                 ) from None
             raise SchemaNotFoundError(
                 f"column '{column}': its schema is no version of subject {subject} ({error}); register it, or set "
-                f"auto.register.schemas=true. The schema is {schema:.500}"
+                f"auto.register.schemas=true. The schema is {schema.text:.500}"
             ) from None
 
 
-def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) -> tuple[str, str]:
+def _key(subject: str, schema: SchemaText) -> tuple[str, str, str]:
+    """What *schema* of *subject* is known by: texts, and where the registry has them."""
+    places = [(each.name, each.subject, each.version) for each in schema.references]
+    return subject, schema.text, repr((places, schema.others()))
+
+
+def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) -> tuple[str, SchemaText]:
     """The subject of the column's schema, and the schema as a registry gets it.
 
     :raises ConfigError: if the subject has no name; the text names the option.

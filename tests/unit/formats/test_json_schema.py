@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.compatibility import check_rows, parse_schema, problems, unknown_keyword
+from kafka_sink.formats.json.column import FORMAT
+from kafka_sink.formats.json.compatibility import check_rows, parse_schema, problems
 from kafka_sink.formats.json.derived import derive_schema
 from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.schema_text import Reference, SchemaText
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
@@ -81,7 +83,7 @@ def test_what_is_written_fits_the_derived_schema() -> None:
 
 
 def derived(*fields: pa.Field) -> Any:
-    return parse_schema(derive_schema(pa.struct(fields), "value"))
+    return parse_schema(SchemaText(derive_schema(pa.struct(fields), "value")))
 
 
 A = required("a", pa.int32())
@@ -134,7 +136,7 @@ def test_given_schema_takes_the_rows_or_is_refused() -> None:
         '{"type": ["object", "null"]}',
         '{"anyOf": [{"type": "string"}, {"type": "object"}]}',
     ):
-        check_rows(given, own, "value")
+        assert check_rows(SchemaText(given), own, "value") == []
     for given, message in (
         (
             '{"type": "object", "required": ["b"]}',
@@ -142,10 +144,65 @@ def test_given_schema_takes_the_rows_or_is_refused() -> None:
         ),
         ("false", "TYPE_NARROWED"),
         ('{"type": "array"}', "TYPE_CHANGED"),
-        ('{"properties": {"a": {"minimum": 0}}}', "cannot be checked against a JSON Schema with 'minimum'"),
         ("{", "the JSON Schema is no JSON"),
         ("[]", "expected an object"),
     ):
         with pytest.raises(FormatError, match=message):
-            check_rows(given, own, "value")
-    assert unknown_keyword(parse_schema('{"oneOf": [{"$ref": "#/x"}], "connect.type": "int8"}')) == "$ref"
+            check_rows(SchemaText(given), own, "value")
+
+
+@pytest.mark.behaviour(
+    "JSON", "Annotations and constraints of a given JSON Schema stop no write; one warning names these"
+)
+def test_constraints_that_are_not_compared_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    kind = pa.struct([A, pa.field("name", pa.string()), pa.field("tags", pa.list_(pa.string()))])
+    given = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "User",
+        "type": "object",
+        "x-owner": "team",
+        "$defs": {
+            "Name": {"type": ["string", "null"], "maxLength": 9},
+            "Unused": {"not": {}},
+            "Tags": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/Name"}, {"type": "null"}]}},
+        },
+        "properties": {
+            "a": {"type": "integer", "minimum": 0, "readOnly": True, "deprecated": True, "javaType": "x"},
+            "name": {"$ref": "#/$defs/Name", "default": None, "examples": ["x"]},
+            "tags": {"$ref": "#/$defs/Tags"},
+            "definitions": {"const": 1},
+            "place": {"items": [{"type": "string"}]},
+        },
+    }
+    schema = SchemaText(json.dumps(given))
+    for _ in range(2):
+        form = FORMAT.given(schema, kind, "unchecked")
+    assert FORMAT.registered_schema(form).text == schema.text
+    told = [each for each in caplog.messages if "'unchecked'" in each]
+    assert len(told) == 1
+    assert told[0].endswith(": const, items, maxLength, minimum")
+    given["properties"]["a"] = {"type": "string"}  # type: ignore[index]
+    with pytest.raises(FormatError, match="TYPE_CHANGED: the type at path '/properties/a'"):
+        FORMAT.given(SchemaText(json.dumps(given)), kind, "unchecked")
+
+
+@pytest.mark.behaviour("JSON", "A JSON Schema is compared with what it refers to in itself and in other schemas")
+def test_what_a_schema_refers_to_is_compared() -> None:
+    kind = pa.struct([required("a", pa.int32()), pa.field("next", pa.struct([("a", pa.int32())]))])
+    leaf = SchemaText('{"definitions": {"number": {"type": "integer"}, "text": {"type": "string"}}}')
+    node = '{"$id": "https://x/node.json", "properties": {"a": {"$ref": "%s#/definitions/%s"}}}'
+    for address in ("leaf.json", "https://x/leaf.json"):
+        for name, is_right in (("number", True), ("text", False)):
+            middle = SchemaText(node % (address, name), (Reference("leaf.json", leaf),))
+            whole = '{"$id": "https://x/", "properties": {"a": {}, "next": {"$ref": "node.json"}}}'
+            schema = SchemaText(whole, (Reference("node.json", middle),))
+            if is_right:
+                assert check_rows(schema, derive_schema(kind, "value"), "value") == []
+            else:
+                with pytest.raises(FormatError, match="TYPE_CHANGED: the type at path '/properties/next/properties/a'"):
+                    check_rows(schema, derive_schema(kind, "value"), "value")
+    within = '{"properties": {"a": {"$ref": "#x"}, "next": {"$ref": "#"}}}'
+    assert check_rows(SchemaText(within), derive_schema(kind, "value"), "value") == ["$ref"]
+    many = {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 9} for n in range(9)}, "$ref": "#/$defs/d0"}
+    with pytest.raises(FormatError, match="more than 100000 parts"):
+        parse_schema(SchemaText(json.dumps(many)))

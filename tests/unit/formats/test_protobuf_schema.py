@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.files import read_schema
 from kafka_sink.formats.protobuf.column import FORMAT
 from kafka_sink.formats.protobuf.derived import derive_schema
-from kafka_sink.formats.protobuf.descriptors import descriptors, read_schema
+from kafka_sink.formats.protobuf.descriptors import descriptors, linked
 from kafka_sink.formats.protobuf.parsing import parse_schema
 from kafka_sink.formats.protobuf.schema import Message, Schema
+from kafka_sink.formats.schema_text import SchemaText
 
 
 def struct(*fields: Any) -> pa.DataType:
@@ -194,21 +196,26 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
     (tmp_path / "part.proto").write_text('syntax = "proto3"; package p; message Part { int32 n = 1; }')
     whole = tmp_path / "whole.proto"
     whole.write_text('syntax = "proto3"; package p; import "part.proto"; message Whole { Part part = 1; }')
-    text = read_schema(whole)
+    text = linked(read_schema("protobuf", [whole]))
     expected = {"p.Whole": Message, "p.Part": Message}
     assert {name: type(each) for name, each in parse_schema(text).messages.items()} == expected
+    # What is imported is no schema of its own: its messages have no place in the registered one.
+    with pytest.raises(FormatError, match="has no message 'Part'"):
+        parse_schema(text, "Part")
     described = tmp_path / "whole.desc"
-    described.write_bytes(base64.b64decode(text))
-    assert parse_schema(read_schema(described)) == parse_schema(text)
-    assert parse_schema(text, "Part").root == "p.Part"
+    described.write_bytes(base64.b64decode(text).replace(b"kafkalite-linked.proto", b"a-long-name/whole.proto"[:22]))
+    both = read_schema("protobuf", [described])
+    assert parse_schema(linked(both)) == parse_schema(text)
+    assert parse_schema(linked(both), "Part").root == "p.Part"
     kind = struct(("n", pa.int32()))
-    alone = descriptors(FORMAT.registered_schema(FORMAT.given(text, kind, "key", "Part"))).file
-    assert [each.name for each in alone] == ["part.proto"]
-    with pytest.raises(FormatError, match=r"column 'key': the Protobuf schema imports part.proto, and schemas with"):
-        FORMAT.registered_schema(FORMAT.given(text, kind, "key"))
+    alone = FORMAT.registered_schema(FORMAT.given(both, kind, "key", "Part"))
+    assert [each.name for each in descriptors(alone.text).file] == ["part.proto"]
+    registered = FORMAT.registered_schema(FORMAT.given(both, kind, "key"))
+    assert [each.name for each in registered.references] == ["part.proto"]
+    assert registered.references[0].schema.text == alone.text
     whole.write_text("not a descriptor")
     with pytest.raises(FormatError, match="is no descriptor set"):
-        read_schema(whole.rename(tmp_path / "whole.bin"))
+        read_schema("protobuf", [whole.rename(tmp_path / "whole.bin")])
 
 
 def test_descriptor_without_what_it_imports_is_refused() -> None:
@@ -226,7 +233,7 @@ def test_descriptor_without_what_it_imports_is_refused() -> None:
 def test_tasks_and_derived_schemas_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = struct(("id", pa.int64()))
     text = 'syntax = "proto3"; message M { optional int64 id = 1; }'
-    given = pickle.dumps(FORMAT.given(text, kind, "value"))
+    given = pickle.dumps(FORMAT.given(SchemaText(text), kind, "value"))
     for module in [each for each in sys.modules if each.partition(".")[0] in ("google", "grpc_tools")]:
         monkeypatch.delitem(sys.modules, module)
     for module in ("google", "grpc_tools"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from io import BytesIO
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, LongTyp
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import descriptors
+from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.spark.arrow_types import arrow_type
-from kafka_sink.spark.driver.column_formats import registered_schema, schema_text
+from kafka_sink.spark.driver.given_schemas import given_schema, registered_schema
 from kafka_sink.spark.options import WantedFormat
 from kafka_sink.spark.row_schema import of_rows
 
@@ -26,25 +26,25 @@ def protobuf(given: str | Path, message: str | None = None) -> WantedFormat:
 
 
 def test_text_of_protobuf_is_registered_as_it_is() -> None:
-    assert schema_text(protobuf(ORDERS)) == registered_schema(protobuf(ORDERS, "Order")) == ORDERS
+    assert given_schema(protobuf(ORDERS)).text == registered_schema(protobuf(ORDERS, "Order")).text == ORDERS
 
 
 def test_file_of_protobuf_is_read_on_the_driver(tmp_path: Path) -> None:
     path = tmp_path / "orders.proto"
     path.write_text(ORDERS)
-    assert schema_text(protobuf(path)) == schema_text(protobuf(f"file:{path}")) == ORDERS
+    assert given_schema(protobuf(path)).text == given_schema(protobuf(f"file:{path}")).text == ORDERS
 
 
 def test_file_with_the_message_is_registered_of_a_descriptor_set(tmp_path: Path) -> None:
     path = tmp_path / "orders.desc"
     path.write_bytes(descriptors(ORDERS).SerializeToString())
     registered = registered_schema(protobuf(path, "Order"))
-    assert base64.b64decode(registered) == descriptors(ORDERS).file[0].SerializeToString()
+    assert registered.text == file_descriptor(ORDERS)
 
 
 def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"option value.schema: the file .*gone.proto cannot be read on the driver"):
-        schema_text(protobuf(tmp_path / "gone.proto"))
+        given_schema(protobuf(tmp_path / "gone.proto"))
 
 
 def nested(levels: int) -> DataType:

@@ -1,0 +1,148 @@
+"""What a JSON Schema refers to by ``$ref``: parts of itself, and other schemas.
+
+Called where schemas are read and compared.
+
+Source: https://json-schema.org/draft-07/json-schema-core#rfc.section.8.3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urldefrag, urljoin
+
+from kafka_sink.formats.bounds import MOST_DEPTH, check_size
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.schema_text import SchemaText
+
+REF: Final = "$ref"
+#: A schema has at most so many parts, with all that it refers to written out.
+_MOST_PARTS: Final = 100_000
+#: What holds schemas by names that are no keywords; what holds schemas for a ``$ref`` only; and what holds no schema.
+_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_FOR_REFERENCES: Final = frozenset({"definitions", "$defs"})
+_DATA: Final = frozenset({"default", "examples", "enum", "const"})
+
+
+def json_of(text: str) -> Any:
+    """The JSON that the schema *text* is.
+
+    :raises FormatError: if it is none, or beyond the bounds; the text says why.
+    """
+    check_size(text, "JSON Schema")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
+
+
+def id_of(text: str) -> str:
+    """The ``$id`` of the schema *text*; empty if it has none.
+
+    :raises FormatError: if it is no JSON.
+    """
+    found = json_of(text)
+    name = found.get("$id") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def meanings_of(text: str) -> tuple[tuple[str, ...], ...]:
+    """The other schemas that *text* refers to: of each the whole address, and the words of the ``$ref``, without the
+    fragment.
+
+    :raises FormatError: if it is no JSON.
+    """
+    own = id_of(text)
+    named = dict.fromkeys(urldefrag(each).url for each in _refs(json_of(text), 0))
+    return tuple((urljoin(own, each), each.removeprefix("./"), each) for each in named if each)
+
+
+def _refs(part: Any, depth: int) -> Iterator[str]:
+    if depth > 3 * MOST_DEPTH:
+        raise FormatError(f"the JSON Schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
+    if isinstance(part, dict):
+        if isinstance(found := part.get(REF), str):
+            yield found
+        part = [each for name, each in part.items() if name not in _DATA]
+    for each in part if isinstance(part, list) else ():
+        yield from _refs(each, depth + 1)
+
+
+def resolved(schema: SchemaText) -> Any:
+    """The JSON of *schema*, with what each ``$ref`` refers to in its place. One that is not there, and one within what
+    it refers to, stays.
+
+    :raises FormatError: if a text is no JSON, or if there are too many parts.
+    """
+    own = json_of(schema.text)
+    others = {name: json_of(text) for name, text in schema.others().items()}
+    return _Resolver(own, others).written(own, own, ())
+
+
+class _Resolver:
+    def __init__(self, own: Any, others: Mapping[str, Any]) -> None:
+        self._others = {**others}
+        for name, each in others.items():
+            for base in (own, each):
+                self._others.setdefault(urljoin(_id(base), name), each)
+            self._others.setdefault(_id(each) or name, each)
+        self._parts = 0
+
+    def written(self, part: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
+        """*part* of the schema *within*; *inside* are the references that led here."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise FormatError(
+                f"the JSON Schema has more than {_MOST_PARTS} parts, with all that it refers to written out; correct it"
+            )
+        if isinstance(part, list):
+            return [self.written(each, within, inside) for each in part]
+        if not isinstance(part, dict):
+            return part
+        found = part.get(REF)
+        if not isinstance(found, str):
+            return {
+                name: self._held(name, each, within, inside)
+                for name, each in part.items()
+                if name not in _FOR_REFERENCES
+            }
+        address, fragment = urldefrag(found)
+        target = self._target(address, within)
+        place = id(target), fragment
+        referred = _at(target, unquote(fragment))
+        if referred is None or place in inside or len(inside) > MOST_DEPTH:
+            return part
+        return self.written(referred, target, (*inside, place))
+
+    def _held(self, name: str, value: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
+        """The *value* of the keyword *name*."""
+        if name in _DATA:
+            return value
+        if name in _BY_NAME and isinstance(value, dict):
+            return {each: self.written(part, within, inside) for each, part in value.items()}
+        return self.written(value, within, inside)
+
+    def _target(self, address: str, within: Any) -> Any:
+        """The schema at *address*, as the schema *within* calls it."""
+        if not address or urljoin(_id(within), address) == _id(within):
+            return within
+        return self._others.get(address, self._others.get(urljoin(_id(within), address)))
+
+
+def _id(schema: Any) -> str:
+    found = schema.get("$id") if isinstance(schema, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _at(schema: Any, pointer: str) -> Any:
+    """The part of *schema* that the *pointer* (RFC 6901) leads to; None if there is none."""
+    if pointer and not pointer.startswith("/"):
+        return None
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list):
+            schema = schema[int(name)] if name.isascii() and name.isdigit() and int(name) < len(schema) else None
+        else:
+            schema = schema.get(name) if isinstance(schema, dict) else None
+    return schema

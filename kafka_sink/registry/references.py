@@ -1,0 +1,140 @@
+"""Schemas that refer to others, as registries ask for and answer them: name, subject and version of each reference.
+
+Called by the client and by whoever registers. It knows no socket.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#schema-references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol
+
+from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
+from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
+from kafka_sink.registry.errors import UnusableSchemaError
+
+#: The type of a schema that a registry assumes.
+AVRO: Final = "AVRO"
+
+
+#: The number that stands for the latest version, as registries have it.
+LATEST: Final = -1
+
+
+class Place(NamedTuple):
+    """A version of a subject, by its number or as :data:`LATEST`."""
+
+    subject: str
+    version: int
+
+
+def asked(schema: SchemaText | str, kind: str) -> dict[str, Any]:
+    """The body of a request about *schema*, of the type *kind*."""
+    schema = SchemaText(schema) if isinstance(schema, str) else schema
+    body: dict[str, Any] = {"schema": schema.text}
+    if kind != AVRO:
+        body["schemaType"] = kind
+    if schema.references:
+        body["references"] = [
+            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+        ]
+    return body
+
+
+def resolved(what: str, answer: Mapping[str, Any], kind: str, ask: Callable[[Place], Any]) -> SchemaText:
+    """The schema in *answer*, called *what*, of the type *kind*, with all that it refers to, which *ask* answers.
+
+    :raises UnusableSchemaError: if one is of another type, or they are beyond the bounds.
+    """
+    return _Resolving(what, kind, ask).of(answer, ())
+
+
+class _Resolving:
+    def __init__(self, what: str, kind: str, ask: Callable[[Place], Any]) -> None:
+        self._what, self._kind, self._ask = what, kind, ask
+        self._done: dict[Place, SchemaText] = {}
+        self._characters = 0
+
+    def of(self, answer: Mapping[str, Any], inside: tuple[Place, ...]) -> SchemaText:
+        text, found = answer.get("schema"), answer.get("schemaType") or AVRO
+        what = f"{self._what} refers to {inside[-1].subject}, which" if inside else self._what
+        if found != self._kind or not isinstance(text, str):
+            raise UnusableSchemaError(f"{what} is {found!r}, expected {self._kind}; choose another one")
+        self._characters += len(text)
+        places = places_of(answer.get("references") or (), what)
+        return SchemaText(
+            text,
+            tuple(Reference(name, self._at(place, inside), place.subject, place.version) for name, place in places),
+        )
+
+    def _at(self, place: Place, inside: tuple[Place, ...]) -> SchemaText:
+        if place not in self._done:
+            is_too_much = len(self._done) + len(inside) >= MOST_REFERENCES or self._characters > MOST_SCHEMA_CHARACTERS
+            if place in inside or len(inside) > MOST_DEPTH or is_too_much:
+                raise UnusableSchemaError(
+                    f"{self._what} refers to more than {MOST_REFERENCES} other schemas, of more than {MOST_DEPTH} "
+                    f"levels, or to itself; choose another one"
+                )
+            self._done[place] = self.of(self._ask(place), (*inside, place))
+        return self._done[place]
+
+
+def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
+    """The names and places in *listed*, the references of *what*.
+
+    :raises UnusableSchemaError: if they are none.
+    """
+    found = []
+    for each in listed if isinstance(listed, list | tuple) else (None,):
+        match each:
+            case {"name": str(name), "subject": str(subject), "version": int(version)} if _is_number(version):
+                found.append((name, Place(subject, version)))
+            case _:
+                raise UnusableSchemaError(
+                    f"{what} has the reference {each!r:.200}, expected name, subject and version; correct it"
+                )
+    return found
+
+
+def _is_number(version: int) -> bool:
+    return not isinstance(version, bool) and (version > 0 or version == LATEST)
+
+
+class Registry(Protocol):
+    """What :func:`settled` asks."""
+
+    def register(self, subject: str, schema: SchemaText, kind: str) -> int: ...
+
+    def version_of(self, subject: str, schema: SchemaText, kind: str) -> int: ...
+
+
+def settled(
+    schema: SchemaText, kind: str, registry: Registry, subject_of: Callable[[str], str], *, is_registered: bool
+) -> SchemaText:
+    """*schema* with the places of all that it refers to: each schema without one is a version of the subject that
+    *subject_of* has for its name, and is registered there first if *is_registered* says so, as Confluent's serializers
+    do.
+
+    :raises IncompatibleSchemaError: if the registry refuses one because of an earlier version.
+    :raises SchemaNotFoundError: if one is not there.
+    :raises RegistryError: if the registry refuses it otherwise, or cannot be reached.
+    """
+    done: dict[int, tuple[SchemaText, str, int]] = {}
+
+    def place(reference: Reference) -> Reference:
+        if reference.version > 0:
+            return reference
+        if id(reference.schema) not in done:
+            inner, subject = of(reference.schema), subject_of(reference.name)
+            if is_registered:
+                registry.register(subject, inner, kind)
+            done[id(reference.schema)] = inner, subject, registry.version_of(subject, inner, kind)
+        inner, subject, version = done[id(reference.schema)]
+        return replace(reference, schema=inner, subject=subject, version=version)
+
+    def of(text: SchemaText) -> SchemaText:
+        return SchemaText(text.text, tuple(place(each) for each in text.references))
+
+    return of(schema)
