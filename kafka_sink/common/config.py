@@ -46,10 +46,17 @@ class ConfigType:
     parse: Callable[[Any], Any]
 
 
+#: What Java trims from values: blanks and control characters, and none of Unicode's other blanks.
+_TRIMMED = "".join(map(chr, range(0x21)))
+#: Python's own functions also read 1_000.
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
 def _parse_bool(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    text = str(value).strip().lower()
+    text = str(value).strip(_TRIMMED).lower()
     if text in ("true", "false"):
         return text == "true"
     raise ValueError
@@ -58,28 +65,50 @@ def _parse_bool(value: Any) -> bool:
 def _parse_int(value: Any) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError
-    return int(value)
+    return int(_matching(value, _WHOLE_NUMBER))
+
+
+def _parse_double(value: Any) -> float:
+    return float(_matching(value, _NUMBER))
+
+
+def _matching(value: Any, form: re.Pattern[str]) -> Any:
+    """*value*, trimmed if it is text. :raises ValueError: if it is text of another form."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip(_TRIMMED)
+    if form.fullmatch(text) is None:
+        raise ValueError
+    return text
 
 
 def _parse_list(value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else list(value)
-    return tuple(text for text in (str(item).strip() for item in items) if text)
+    texts = (str(item).strip(_TRIMMED) for item in items)
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def _parse_string(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
-    return value.strip()
+    return value.strip(_TRIMMED)
 
 
 def _parse_upper_case(value: Any) -> str:
     return _parse_string(value).upper()
 
 
+def _parse_lower_case(value: Any) -> str:
+    return _parse_string(value).lower()
+
+
 def _parse_plugin(value: Any) -> Any:
-    if isinstance(value, str) and not value.strip():
+    if not isinstance(value, str):
+        return value
+    text = value.strip(_TRIMMED)
+    if not text:
         raise ValueError
-    return value.strip() if isinstance(value, str) else value
+    return text
 
 
 def _parse_plugins(value: Any) -> tuple[Any, ...]:
@@ -89,10 +118,11 @@ def _parse_plugins(value: Any) -> tuple[Any, ...]:
 
 BOOLEAN = ConfigType("true or false", _parse_bool)
 INT = ConfigType("a whole number", _parse_int)
-DOUBLE = ConfigType("a number", float)
+DOUBLE = ConfigType("a number", _parse_double)
 STRING = ConfigType("text", _parse_string)
-#: A name that may be written in any case.
+#: Names that may be written in any case.
 UPPER_CASE = ConfigType("text", _parse_upper_case)
+LOWER_CASE = ConfigType("text", _parse_lower_case)
 LIST = ConfigType("a comma-separated list", _parse_list)
 PLUGIN = ConfigType("the dotted path of a class, a class or an object", _parse_plugin)
 PLUGINS = ConfigType("dotted paths of classes separated by commas, or a list of classes or objects", _parse_plugins)
@@ -361,7 +391,8 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
     Names in the class's ``NO_EFFECT``, and those for other programs (``reader_of``), are ignored with one warning that
-    names them all; names in *passed_over* are ignored, because another component reads them.
+    names them all; names in *passed_over* are ignored, because another component reads them. What was not given gives
+    way to what was (``settle``).
 
     :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has what is meant, where
         that is known) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required
@@ -383,7 +414,9 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
     warn_without_effect(ignored, prefix)
-    return config(**values)
+    parsed = config(**values)
+    settle: Callable[[Any, Collection[str]], T] | None = getattr(config, "settle", None)
+    return parsed if settle is None else settle(parsed, properties.keys())
 
 
 def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str]) -> Any:

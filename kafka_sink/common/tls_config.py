@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kafka_sink.common import config as c
 
@@ -22,13 +22,6 @@ JKS: Final = "JKS"
 PKCS12: Final = "PKCS12"
 
 
-def _upper_case(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value.strip().upper()
-
-
-_STORE_TYPE: Final = c.ConfigType("the type of a key store", _upper_case)
 _STORE_TYPES: Final = c.one_of(PEM, JKS, PKCS12)
 _NOT_BLANK: Final = c.Validator("a value; remove the option to trust the authorities of the system", bool)
 
@@ -54,7 +47,7 @@ class SslConfig(c.ReferencesConfig):
     )
     ssl_truststore_type: str = c.key(
         "ssl.truststore.type",
-        _STORE_TYPE,
+        c.UPPER_CASE,
         PEM,
         "format of the truststore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         validator=_STORE_TYPES,
@@ -90,7 +83,7 @@ class SslConfig(c.ReferencesConfig):
     )
     ssl_keystore_type: str = c.key(
         "ssl.keystore.type",
-        _STORE_TYPE,
+        c.UPPER_CASE,
         PEM,
         "format of the keystore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         validator=_STORE_TYPES,

@@ -34,6 +34,7 @@ _CREDENTIALS = _OF_KEYS | _OF_TRUST | {"sasl_jaas_config", "sasl_username", "sas
 _UNKNOWN = "unknown"
 
 _INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
 
 #: So many batches fit into the memory of a producer whose batch.size gives way to buffer.memory.
 _BATCHES_IN_MEMORY = 8
@@ -82,21 +83,21 @@ class ProducerConfig(ClientConfig):
         c.INT,
         33554432,
         "hard limit on the unacknowledged data that one producer holds, bytes; send blocks when it is reached",
-        validator=c.at_least(1),
+        validator=c.between(1, _LONG_MAX),
     )
     max_request_size_bytes: int = c.key(
         "max.request.size",
         c.INT,
         1048576,
         "maximum size of a record, and of the batches in one produce request, bytes",
-        validator=c.at_least(1),
+        validator=c.between(1, _INT_MAX),
     )
     max_block_ms: int = c.key(
         "max.block.ms",
         c.INT,
         60000,
         "how long send may block, waiting for the topic's metadata and for buffer memory together, ms",
-        validator=c.at_least(0),
+        validator=c.between(0, _LONG_MAX),
     )
     delivery_timeout_ms: int = c.key(
         "delivery.timeout.ms",
@@ -200,7 +201,7 @@ class ProducerConfig(ClientConfig):
         0,
         "exclude partitions whose broker has accepted no batch for this long, ms; 0 = never; needs "
         "partitioner.adaptive.partitioning.enable",
-        validator=c.at_least(0),
+        validator=c.between(0, _LONG_MAX),
     )
     interceptor_classes: tuple[Any, ...] = c.key(
         "interceptor.classes",

@@ -56,7 +56,8 @@ SINK_MEANINGS: Mapping[str, str] = {
     ),
     "buffer.memory": (
         "limit for each task: the unacknowledged data that it holds, bytes; it waits when the limit is reached, and "
-        "all tasks that run on an executor at the same time together need this times their number (at least 1)"
+        "all tasks that run on an executor at the same time together need this times their number (from 1 to "
+        "9223372036854775807)"
     ),
     "transaction.two.phase.commit.enable": (
         "exactly once with a transaction for each task: a decided batch waits for its driver however long that takes "

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from kafka_sink.client.options import java_options, other_names, other_readers
 from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
@@ -158,7 +158,7 @@ class ConnectionConfig:
     )
     metadata_recovery_strategy: str = c.key(
         "metadata.recovery.strategy",
-        c.STRING,
+        c.LOWER_CASE,
         REBOOTSTRAP,
         "what to do when none of the known brokers is reachable: start again from bootstrap.servers, or keep trying",
         validator=c.one_of(REBOOTSTRAP, "none"),
@@ -216,3 +216,9 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
     def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
         """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
         return other_names.instead_of(name, prefix, known)
+
+    def settle(self, given: Collection[str]) -> Self:
+        """A wait before reconnecting that was set does not grow unless its maximum was set too, as in Kafka."""
+        if "reconnect.backoff.ms" not in given or "reconnect.backoff.max.ms" in given:
+            return self
+        return replace(self, reconnect_backoff_max_ms=self.reconnect_backoff_ms)

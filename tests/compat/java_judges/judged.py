@@ -7,8 +7,10 @@ from typing import Final
 from tests.compat.java_judges.jaas_lines import JAAS_LINES
 from tests.compat.java_judges.judging import Judged
 from tests.compat.java_judges.key_stores import KEY_STORES
+from tests.compat.java_judges.producer_options import PRODUCER_OPTIONS
 
 JUDGED: Final[dict[str, Judged]] = {
     "Java: JAAS lines": JAAS_LINES,
     "Java: key stores": KEY_STORES,
+    "Java: options of producers": PRODUCER_OPTIONS,
 }

@@ -30,6 +30,31 @@ def test_defaults_are_kafkas() -> None:
     assert (shown.connections_max_idle_ms, shown.client_id) == (540_000, "")
 
 
+def test_a_wait_before_reconnecting_grows_only_to_what_was_set() -> None:
+    assert config(reconnect_backoff_ms=5_000).reconnect_backoff_max_ms == 5_000
+    assert config(reconnect_backoff_ms=20).reconnect_backoff_max_ms == 20
+    assert config(reconnect_backoff_ms=20, reconnect_backoff_max_ms=70).reconnect_backoff_max_ms == 70
+    assert config(reconnect_backoff_max_ms=70).reconnect_backoff_ms == 50
+
+
+@pytest.mark.behaviour(
+    "What people paste", "Values are read as Java reads them: trimmed, names of protocols in any case"
+)
+def test_values_are_read_as_java_reads_them() -> None:
+    shown = config(security_protocol=" sasl_ssl\x0b", metadata_recovery_strategy="None", retry_backoff_ms="\t+7\x00")
+    assert (shown.security_protocol, shown.metadata_recovery_strategy, shown.retry_backoff_ms) == (
+        "SASL_SSL",
+        "none",
+        7,
+    )
+    assert config("a:1, a:1,b:2").bootstrap_servers == ("a:1", "b:2")
+    for value in ("1_000", "7\u2003", "7.0", "0x7"):
+        with pytest.raises(ConfigError, match=r"option retry\.backoff\.ms: .* is not a whole number"):
+            config(retry_backoff_ms=value)
+    with pytest.raises(ConfigError, match="is not a number"):
+        config(sasl_login_refresh_window_factor="0.8d")
+
+
 def test_bootstrap_servers_are_required() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap.servers is required"):
         c.parse(ClientConfig, {})
