@@ -61,6 +61,11 @@ def resolve(option: str, text: str, providers: Collection[str]) -> str:
     return _REFERENCE.sub(replaced, text)
 
 
+def replaced_by(word: str, text: str) -> str:
+    """*text* with *word* for each reference, for what is read where references are not followed."""
+    return _REFERENCE.sub(word, text)
+
+
 def referenced_files(text: str) -> Iterator[Path]:
     """The files that references in *text* name."""
     for match in _REFERENCE.finditer(text):

@@ -20,7 +20,7 @@ from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.once import warn
-from kafka_sink.common.references import PROVIDERS, has_reference
+from kafka_sink.common.references import PROVIDERS, has_reference, replaced_by
 
 _log = logging.getLogger(__name__)
 
@@ -334,6 +334,9 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
             changes |= {"sasl_oauthbearer_client_id": _UNKNOWN, "sasl_oauthbearer_client_secret": _UNKNOWN}
         elif not is_of_aws(config):
             changes["sasl_login_callback_handler_class"] = _UNKNOWN
+    elif "sasl_jaas_config" in unknown:
+        # A reference may stand without quotes around it, as what it refers to may.
+        changes["sasl_jaas_config"] = replaced_by(_UNKNOWN, config.sasl_jaas_config)
     return replace(config, **changes)
 
 

@@ -261,6 +261,7 @@ LINE = 'ScramLoginModule required username="a" password="{}";'
     "given",
     [
         {"kafka.sasl.jaas.config": LINE.format("${file:/only/there.properties:key}")},
+        {"kafka.sasl.jaas.config": "ScramLoginModule required username=${env:ONLY_THERE} password=${env:THERE};"},
         {"kafka.sasl.jaas.config": "${dir:/only:there}"},
         {"kafka.sasl.username": "${env:ONLY_THERE}", "kafka.sasl.password": "${env:ONLY_THERE_TOO}"},
         {"kafka.sasl.mechanism": "${env:ONLY_THERE}", "kafka.sasl.jaas.config": LINE.format("${env:ONLY_THERE}")},
@@ -290,7 +291,7 @@ def test_references_are_not_followed_where_nothing_connects(tmp_path: Path) -> N
     ("given", "problem"),
     [
         ({"kafka.sasl.jaas.config": "PlainLoginModule required username=a password=${env:X};"}, "is for PLAIN, but"),
-        ({"kafka.sasl.jaas.config": LINE.format("${env:X}")[:-1]}, "malformed, expected"),
+        ({"kafka.sasl.jaas.config": LINE.format("${env:X}")[:-1]}, "malformed after 2 options, expected"),
         ({"kafka.sasl.username": "${env:X}"}, "needs a password"),
         ({"kafka.linger.ms": "${env:LINGER_HERE}"}, r"kafka\.linger\.ms: \[hidden\] is not a whole number"),
         ({"kafka.config.providers": "vault"}, "any of env, file, dir"),
