@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pyspark.sql import functions as f
@@ -36,6 +37,7 @@ from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
+from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.driver.job_failures import error_of_task, of_attempt
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
@@ -361,6 +363,7 @@ def _write_atomically(
             "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
         )
     require_local_checkpoint(df)
+    with_copies = speculates(df.sparkSession)
     writer = batch.writer
     client = shared_client(options.producer_properties)
     name, topic = exactly_once.name, exactly_once.progress_topic
@@ -376,13 +379,13 @@ def _write_atomically(
             from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
             try:
-                return write_in_drivers_transaction(batches, of_writing, plan, version, writer)
+                return write_in_drivers_transaction(batches, of_writing, plan, version, writer, with_copies=with_copies)
             except ExactlyOnceError as error:
                 # If it were raised, Spark would retry the task and report only the last attempt.
                 return error
 
         try:
-            last = _run(_by_partition(df, options, batch), options, task, batch)
+            last = _run(_by_partition(df, options, batch), options, task, batch, with_copies=with_copies)
         except Exception as error:
             raise of_attempt(error) from error
         written_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -430,8 +433,11 @@ def _run(
     options: TaskOptions,
     task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | ExactlyOnceError],
     batch: _Batch,
+    *,
+    with_copies: bool = False,
 ) -> list[TaskCommit]:
-    """Run *task* on every partition of *df*, and add the rows of each to the batch's counter.
+    """Run *task* on every partition of *df*, and add the rows of each to the batch's counter. *with_copies*: copies of
+    the tasks wait for them, and the first failure ends all.
 
     :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
     :raises KafkaError: if a task's outcome is missing or its row counts differ.
@@ -448,7 +454,10 @@ def _run(
             counted.add(outcome.rows_acked)
         yield pyarrow.record_batch([pyarrow.array([encoded], pyarrow.string())], names=["outcome"])
 
-    rows = batch.run_jobs(df, df.mapInArrow(run, _OUTCOME_SCHEMA).collect)
+    collect = df.mapInArrow(run, _OUTCOME_SCHEMA).collect
+    if with_copies:
+        collect = partial(until_first_failure, df.sparkSession.sparkContext, collect)
+    rows = batch.run_jobs(df, collect)
     outcomes = [decode_outcome(row.outcome) for row in rows]
     failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
     if failures:

@@ -1,6 +1,6 @@
-"""Two Spark workers whose executors are killed in the middle of batches, with slow tasks that get a copy.
+"""Spark workers whose executors are killed in the middle of batches, with slow tasks that get a copy.
 
-Six JVMs: only with KAFKALITE_EXECUTOR_KILLS, which says how many executors.
+Six to twelve JVMs: only with KAFKALITE_EXECUTOR_KILLS, which says how many executors.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Events:
     stages that were run again."""
 
     copies: int = 0
+    copies_failed: int = 0
     copies_won: int = 0
     lost_tasks: int = 0
     stages_again: int = 0
@@ -66,6 +67,7 @@ class Events:
             if event["Event"] == "SparkListenerTaskEnd":
                 is_copy = event["Task Info"]["Speculative"]
                 found.copies += is_copy
+                found.copies_failed += is_copy and event["Task End Reason"]["Reason"] == "ExceptionFailure"
                 found.copies_won += is_copy and event["Task End Reason"]["Reason"] == "Success"
                 found.lost_tasks += event["Task End Reason"]["Reason"] == "ExecutorLostFailure"
             elif event["Event"] == "SparkListenerStageSubmitted":
@@ -159,3 +161,30 @@ def test_killed_executors_and_speculation_lose_or_repeat_nothing(
     assert events.copies
     assert job.versions() == list(range(FILES))
     assert (missing, twice, extra) == (0, 0, 0)
+
+
+@pytest.mark.behaviour(
+    "Faults: exactly once", "A hot partition is written once with speculation, however many hosts its copies find"
+)
+def test_hot_partition_is_written_once_with_speculation(
+    broker: BrokerProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, figure: Figure
+) -> None:
+    """With two hosts there is one copy at most, which ends the stage only if it is the fourth failure."""
+    topic = f"hot-{os.urandom(4).hex()}"
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 6)
+    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("five"), environ, workers=5)
+    job = ClusterJob(cluster.master, broker.bootstrap_servers, topic, "hot", tmp_path)
+    try:
+        job.process.wait(300)
+    finally:
+        kill_session(job.process)
+        cluster.stop()
+    assert job.process.returncode == 0, job.log()
+    events = Events.read(job.event_folder)
+    figure("five hosts", str(events))
+    assert events.copies
+    assert not events.copies_failed
+    expected = Counter(f"{number}-{line}".encode() for number in range(FILES) for line in range(LINES))
+    assert Counter(read_values(broker.bootstrap_servers, topic)) == expected

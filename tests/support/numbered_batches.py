@@ -1,8 +1,9 @@
 """A Spark job that writes every file of a folder as a numbered batch.
 
-numbered_batches.py BOOTSTRAP TOPIC FOLDER REPORT GUARANTEE SLOW_S, where GUARANTEE is "atomic" or "parallel". The first
-attempt at the first task of every batch takes SLOW_S. Started again it begins one before the last that it reported, as
-one that does not know how far it came.
+numbered_batches.py BOOTSTRAP TOPIC FOLDER REPORT GUARANTEE SLOW_S, where GUARANTEE is "atomic", "parallel", or "hot":
+atomic, with most rows in one partition, whose task is slow because it writes 100 rows a second. The first attempt at
+the first task of every batch takes SLOW_S. Started again it begins one before the last that it reported, as one that
+does not know how far it came.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def main(bootstrap: str, topic: str, folder: str, report: str, guarantee: str, s
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "reportPath": report}
     for version in range(next_version(Path(report)), len(files)):
         rows = spark.read.text(str(files[version])).repartition(3).mapInArrow(slowly, "value string")
-        if guarantee == "atomic":
+        if guarantee == "hot":
+            rows = rows.selectExpr("value", "if(abs(hash(value)) % 10 < 8, 'hot', value) as key")
+            options["maxRecordsPerSecond"] = "100"
+        if guarantee != "parallel":
             kafka_sink.write(rows, options=options, app_id=f"app-{topic}", version=version)
             continue
         writer = rows.write.format("kafkalite").mode("append").options(**options)

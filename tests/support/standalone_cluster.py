@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two workers on this machine."""
+"""A standalone Spark cluster on this machine."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pyspark
 from tests.support.ports import free_ports
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
-#: Spark copies a task to another host only, and these are two to it.
-HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+#: Spark copies a task to another host only, and these are several to it.
+HOSTS: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 _START_S: Final = 180.0
 
 
 class StandaloneCluster:
-    """A master and two workers of two cores each, which run with the variables *environ*; their logs and work folders
-    are in *folder*."""
+    """A master and *workers* of two cores each, which run with the variables *environ*; their logs and work folders are
+    in *folder*."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], workers: int = 2) -> None:
         self._folder = folder
         self._environ = environ
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -32,10 +32,10 @@ class StandaloneCluster:
         port = self.master.rpartition(":")[2]
         self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS[0], "--port", port)
         self._await("master", "I have been elected leader")
-        for host in HOSTS:
+        for host in HOSTS[:workers]:
             arguments = ["--host", host, "--cores", "2", "--memory", "1g", "--work-dir", str(folder / host)]
             self._start(host, "org.apache.spark.deploy.worker.Worker", *arguments, self.master)
-        for host in HOSTS:
+        for host in HOSTS[:workers]:
             self._await(host, "Successfully registered with master")
 
     def _start(self, name: str, class_name: str, *arguments: str) -> None:

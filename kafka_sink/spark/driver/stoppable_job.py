@@ -98,6 +98,14 @@ def _pause(seconds: float) -> None:
     wait([never], seconds)
 
 
+def stages_of(context: SparkContext, tag: str) -> set[int]:
+    """The stages of the jobs with *tag* that have begun."""
+    scala: Any = context._jsc.sc()  # type: ignore[attr-defined,unused-ignore]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in scala.statusTracker().getJobIdsForTag(tag)]
+    return {stage for job in jobs if job is not None for stage in job.stageIds}
+
+
 class _Jobs(Protocol):
     """The jobs of one call."""
 
@@ -142,9 +150,7 @@ class _ClassicJobs:
         Source: apache/spark ``TaskSchedulerImpl.taskIdToTaskSetManager``.
         """
         context: Any = self._context._jsc.sc()  # type: ignore[attr-defined,unused-ignore]
-        tracker = self._context.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in context.statusTracker().getJobIdsForTag(self._tag)]
-        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        stages = stages_of(self._context, self._tag)
         # The keys are Java's longs, with which Py4J finds nothing.
         managers, count = context.taskScheduler().taskIdToTaskSetManager().elements(), 0
         while managers.hasMoreElements():

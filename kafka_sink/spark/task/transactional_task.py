@@ -6,6 +6,7 @@ Runs in a Spark Python worker. A failed attempt aborts its own transaction, whic
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Final
@@ -36,6 +37,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX, TaskOptions
+from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
@@ -78,10 +80,18 @@ def write_in_transaction(
 
 
 def write_in_drivers_transaction(
-    batches: Iterator[pa.RecordBatch], options: TaskOptions, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch],
+    options: TaskOptions,
+    plan: Plan,
+    version: int,
+    writer: str,
+    *,
+    with_copies: bool = False,
 ) -> TransactionalCommit:
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
+    :param with_copies: Spark may run a copy of this task beside it. A copy writes nothing and waits until Spark ends
+        it; the driver ends all attempts if the first one fails.
     :raises UnwritableRowsError: if a row cannot be written as it is.
     :raises FencedError: if the transaction is no longer the driver's.
     :raises AttemptError: if a row was not acknowledged, and may be in another attempt at the batch.
@@ -91,6 +101,11 @@ def write_in_drivers_transaction(
     """
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
+        if with_copies:
+            _log.info("this attempt waits for the first one, which alone may write")
+            with abandoned_worker.ended_during_task():
+                # As long as the transaction can be open. No event comes: Spark ends this process.
+                threading.Event().wait(plan.timeout_ms / 1000)
         raise SinkWriteError(
             "this is a second attempt at a task of an atomic write, which can only be retried as a whole; the log of "
             "Spark's driver says how the first one ended"

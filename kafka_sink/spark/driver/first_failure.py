@@ -1,0 +1,103 @@
+"""Spark jobs that end with the first task that fails, for stages whose tasks cannot be tried again.
+
+With ``spark.speculation`` Spark starts copies of slow tasks on other hosts. A copy that fails counts as a failure of
+its task, and a few of them end the stage although the first attempt is well; so copies wait until Spark has no more use
+for them (:func:`~kafka_sink.spark.task.transactional_task.write_in_drivers_transaction`). But a second attempt also
+follows a first one that has failed, and no task can tell which of the two it is. The driver can: here its jobs are
+cancelled as soon as Spark has seen a task fail.
+
+Used on the driver, in the thread that runs the jobs, with a thread of its own that watches them.
+
+Source: apache/spark ``TaskSetManager.checkSpeculatableTasks`` (at most one copy beside the first attempt) and
+``AppStatusListener.onTaskEnd`` (what counts as failed).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.threads import start_thread
+from kafka_sink.exactly_once.model import AttemptError
+from kafka_sink.spark.driver.stoppable_job import stages_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+EVERY_S: Final = 1.0
+_SPECULATION: Final = "spark.speculation"
+
+_log = logging.getLogger(__name__)
+
+
+def speculates(spark: SparkSession) -> bool:
+    """Whether Spark starts copies of slow tasks.
+
+    :raises ConfigError: if it does, and with Spark Connect nobody can see whether a task has failed.
+    """
+    if str(spark.conf.get(_SPECULATION, "false")).lower() != "true":
+        return False
+    if getattr(spark, "_sc", None) is None:
+        raise ConfigError(
+            f"{_SPECULATION}=true and atomic=True do not go together over Spark Connect, because a copy of a task must "
+            f"not write beside the first attempt: set {_SPECULATION}=false for the server, or atomic=False, which also "
+            "writes once, with one transaction per task"
+        )
+    return True
+
+
+def until_first_failure(context: SparkContext, action: Callable[[], T]) -> T:
+    """The result of *action*, which runs jobs of *context* in this thread.
+
+    :raises AttemptError: if a task has failed; the jobs were cancelled.
+    """
+    watch = _Watch(context)
+    context.addJobTag(watch.tag)
+    thread = start_thread("kafkalite-first-failure", watch.run)
+    try:
+        return action()
+    except Exception as error:
+        if watch.has_cancelled:
+            raise AttemptError(
+                "a task failed, and the tasks of an atomic write are tried again only together; the log of Spark's "
+                "driver says how it failed"
+            ) from error
+        raise
+    finally:
+        watch.end()
+        thread.join()
+        context.removeJobTag(watch.tag)
+
+
+class _Watch:
+    def __init__(self, context: SparkContext) -> None:
+        self.tag = f"kafkalite-first-failure-{os.urandom(8).hex()}"
+        self.has_cancelled = False
+        self._context = context
+        self._has_ended = threading.Event()
+
+    def run(self) -> None:
+        """The body of the watching thread."""
+        try:
+            while not self._has_ended.wait(EVERY_S):
+                if self._failed_tasks():
+                    self.has_cancelled = True
+                    self._context.cancelJobsWithTag(self.tag)
+        except Exception:
+            # The context has been stopped. Otherwise copies wait until the transaction's time-out.
+            _log.debug("the tasks of a job cannot be watched", exc_info=True)
+
+    def _failed_tasks(self) -> int:
+        tracker = self._context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in stages_of(self._context, self.tag)]
+        return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+    def end(self) -> None:
+        self._has_ended.set()
