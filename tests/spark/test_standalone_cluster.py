@@ -25,7 +25,7 @@ from tests.support import amounts
 from tests.support.broker_process import BrokerProcess
 from tests.support.killed_spark import kill_session
 from tests.support.readback import read_values
-from tests.support.standalone_cluster import StandaloneCluster
+from tests.support.standalone_cluster import FIVE_HOSTS, StandaloneCluster
 
 KILLS = amounts.EXECUTOR_KILLS
 ROOT = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ def test_hot_partition_is_written_once_with_speculation(
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic(topic, 6)
     environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
-    cluster = StandaloneCluster(tmp_path_factory.mktemp("five"), environ, workers=5)
+    cluster = StandaloneCluster(tmp_path_factory.mktemp("five"), environ, FIVE_HOSTS)
     job = ClusterJob(cluster.master, broker.bootstrap_servers, topic, "hot", tmp_path)
     try:
         job.process.wait(300)

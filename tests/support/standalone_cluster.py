@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,26 +16,28 @@ from tests.support.ports import free_ports
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 #: Spark copies a task to another host only, and these are several to it.
-HOSTS: Final = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
+HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+FIVE_HOSTS: Final = (*HOSTS, "127.0.0.3", "127.0.0.4", "127.0.0.5")
 _START_S: Final = 180.0
 
 
 class StandaloneCluster:
-    """A master and *workers* of two cores each, which run with the variables *environ*; their logs and work folders are
-    in *folder*."""
+    """A master and a worker of two cores on each of *hosts* (None: two), which run with the variables *environ*; their
+    logs and work folders are in *folder*."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str], workers: int = 2) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], hosts: Sequence[str] | None = None) -> None:
+        hosts = HOSTS if hosts is None else hosts
         self._folder = folder
         self._environ = environ
         self._processes: list[subprocess.Popen[bytes]] = []
         self.master = f"spark://127.0.0.1:{free_ports()}"
         port = self.master.rpartition(":")[2]
-        self._start("master", "org.apache.spark.deploy.master.Master", "--host", HOSTS[0], "--port", port)
+        self._start("master", "org.apache.spark.deploy.master.Master", "--host", hosts[0], "--port", port)
         self._await("master", "I have been elected leader")
-        for host in HOSTS[:workers]:
+        for host in hosts:
             arguments = ["--host", host, "--cores", "2", "--memory", "1g", "--work-dir", str(folder / host)]
             self._start(host, "org.apache.spark.deploy.worker.Worker", *arguments, self.master)
-        for host in HOSTS[:workers]:
+        for host in hosts:
             self._await(host, "Successfully registered with master")
 
     def _start(self, name: str, class_name: str, *arguments: str) -> None:
