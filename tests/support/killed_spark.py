@@ -205,7 +205,7 @@ class KilledSpark:
             missing=(expected - found).total(),
             twice=sum(count - 1 for value, count in found.items() if count > 1 and value in expected),
             extra=sum(count for value, count in found.items() if value not in expected),
-            skipped=sum(json.loads(line)["decision"] == "skipped" for line in self._lines(way)),
+            skipped=sum(json.loads(line)["decision"] in ("skipped", "older") for line in self._lines(way)),
             kills=self._kills[way],
         )
 
