@@ -46,7 +46,8 @@ def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     first = 0
     for number, raw in enumerate(lines, 1):
         line = raw.removesuffix("\n").lstrip(_BLANKS)
-        if not joined:
+        if not any(joined):
+            joined = []
             if not line or line[0] in "#!":
                 continue
             first = number
@@ -55,7 +56,7 @@ def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         if not is_continued:
             yield first, "".join(joined)
             joined = []
-    if joined:
+    if any(joined):
         yield first, "".join(joined)
 
 

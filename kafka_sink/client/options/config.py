@@ -33,11 +33,11 @@ def _parse_address(entry: str) -> tuple[str, int]:
 
 
 def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Host and port of every entry; IPv6 addresses are written in brackets, ``[::1]:9092``.
+    """Host and port of every entry, once; IPv6 addresses are written in brackets, ``[::1]:9092``.
 
     :raises ConfigError: if an entry is not host:port.
     """
-    return [_parse_address(entry) for entry in bootstrap_servers]
+    return [_parse_address(entry) for entry in dict.fromkeys(bootstrap_servers)]
 
 
 def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:

@@ -89,7 +89,7 @@ def _sometimes_blank(rng: random.Random) -> str:
 
 def _ours(line: str) -> Any:
     entry = parse_jaas("sasl.jaas.config", line)
-    return {"module": entry.module, "options": dict(entry.options), "has nameless": False}
+    return {"module": entry.module, "options": dict(entry.options)}
 
 
 def _is_nameless(line: str, java: Verdict, ours: Verdict) -> bool:
