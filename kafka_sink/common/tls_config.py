@@ -7,9 +7,9 @@ never appear in a ``repr``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Self
 
 from kafka_sink.common import config as c
 
@@ -119,6 +119,19 @@ class SslConfig(c.ReferencesConfig):
         (),
         "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
     )
+
+    def settle(self, given: Collection[str]) -> Self:
+        """Where nobody has *given* the type of a file, its password says that it is a store of Java's, as by default in
+        Kafka: PEM has none.
+        """
+        javas: dict[str, Any] = {
+            f"ssl_{store}_type": JKS
+            for store in ("truststore", "keystore")
+            if f"ssl.{store}.type" not in given
+            and getattr(self, f"ssl_{store}_location")
+            and getattr(self, f"ssl_{store}_password")
+        }
+        return replace(self, **javas) if javas else self
 
     @property
     def checks_names(self) -> bool:

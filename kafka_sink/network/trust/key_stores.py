@@ -74,7 +74,8 @@ def _check_single(keys: int) -> None:
 
 def _read_pkcs12(data: bytes, password: str) -> PKCS12KeyAndCertificates:
     if not data.startswith(_DER_SEQUENCE):
-        raise KeyStoreError("it is neither JKS nor PKCS12")
+        is_pem = b"-----BEGIN " in data
+        raise KeyStoreError("it is PEM; set its type to PEM" if is_pem else "it is neither JKS nor PKCS12")
     if "\0" in password:
         raise KeyStoreError(
             "the password of the store has a character that no password has (NUL)", is_about_password=True

@@ -286,11 +286,11 @@ def test_files_and_text_that_cannot_be_used_are_named(
         ({"ssl.truststore.certificates": " "}, "expected a value; remove the option to trust the authorities"),
         ({"ssl.truststore.location": ""}, "expected a value; remove the option to trust the authorities"),
         (
-            {"ssl.truststore.location": __file__, "ssl.truststore.password": "s3cr3t"},
+            {"ssl.truststore.location": __file__, "ssl.truststore.password": "s3cr3t", "ssl.truststore.type": "PEM"},
             "ssl.truststore.password is for JKS and PKCS12, and ssl.truststore.type is PEM; set the type",
         ),
         (
-            {"ssl.keystore.location": __file__, "ssl.keystore.password": "s3cr3t"},
+            {"ssl.keystore.location": __file__, "ssl.keystore.password": "s3cr3t", "ssl.keystore.type": "pem"},
             "or remove the password .that of the private key is ssl.key.password",
         ),
     ],
@@ -299,6 +299,18 @@ def test_types_that_do_not_fit_are_explained(options: dict[str, str], problem: s
     with pytest.raises(ConfigError, match=problem) as error:
         TlsContexts(parse(SslConfig, options), server=False)
     assert "s3cr3t" not in str(error.value)
+
+
+def test_password_of_a_store_says_that_it_is_one_of_java(tmp_path: Path) -> None:
+    file = tmp_path / "trust"
+    file.write_text(AUTHORITY.pem)
+    given = {"ssl.truststore.location": str(file), "ssl.truststore.password": "s3cr3t"}
+    assert parse(SslConfig, given).ssl_truststore_type == "JKS"
+    assert parse(SslConfig, {"ssl.truststore.location": str(file)}).ssl_truststore_type == "PEM"
+    assert parse(SslConfig, {"ssl.truststore.password": "s3cr3t"}).ssl_truststore_type == "PEM"
+    assert parse(SslConfig, {**given, "ssl.truststore.type": "PKCS12"}).ssl_truststore_type == "PKCS12"
+    with pytest.raises(ConfigError, match="cannot be used: it is PEM; set its type to PEM"):
+        TlsContexts(parse(SslConfig, given), server=False)
 
 
 def test_a_server_needs_a_keystore_and_a_truststore_for_clients() -> None:
