@@ -4,10 +4,10 @@ Rows need not move between tasks. The decision is one small transaction of the d
 one commits the tasks' transactions. Attempts that are not part of the decision are never committed. Used on the driver,
 by one thread at a time.
 
-Limitation without two-phase commit: if all drivers stay down for longer than transaction.timeout.ms exactly between
-decision and commit (milliseconds apart), the brokers abort the remaining transactions. This is detected and raised as
-TornBatchError with the exact list. With two-phase commit (KIP-939) the tasks' transactions wait for a driver however
-long that takes.
+Limitation without two-phase commit: if all drivers stay down for longer than what is left of transaction.timeout.ms
+exactly between decision and commit (milliseconds apart), the brokers abort the remaining transactions. This is detected
+and raised as TornBatchError with the exact list. With two-phase commit (KIP-939) the tasks' transactions wait for a
+driver however long that takes.
 """
 
 from __future__ import annotations

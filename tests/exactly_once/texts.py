@@ -34,6 +34,8 @@ _TABLES: Final = (
     ("errors.md", "## Exactly once", 2),
     ("operating.md", "## When a transaction hangs", 2),
 )
+#: Lists whose items say what to do: page, heading.
+_LISTS: Final = (("writing-exactly-once.md", "## Requirements"),)
 #: What is shorter advises nothing.
 _SHORTEST: Final = 27
 
@@ -49,10 +51,17 @@ def _all_texts() -> Iterator[tuple[str, str]]:
             if text := _text_of(node):
                 yield f"{path.name}:{getattr(node, 'lineno', 0)}", text
     for page, heading, column in _TABLES:
-        section = (ROOT / "docs" / page).read_text().split(f"\n{heading}\n")[1].split("\n## ")[0]
-        rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+        rows = [line for line in _section(page, heading).splitlines() if line.startswith("| ")][2:]
         for row in rows:
             yield f"{page}, {heading}", re.split(r" \| |^\| | \|$", row)[1:][column]
+    for page, heading in _LISTS:
+        # After the last item comes a paragraph.
+        for item in _section(page, heading).split("\n* ")[1:]:
+            yield f"{page}, {heading}", " ".join(item.split("\n\n")[0].split())
+
+
+def _section(page: str, heading: str) -> str:
+    return (ROOT / "docs" / page).read_text().split(f"\n{heading}\n")[1].split("\n## ")[0]
 
 
 def _text_of(node: ast.AST) -> str:
@@ -115,6 +124,15 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "became visible; ": _IN_ORDER,
     "is in Kafka as a whole or not at all; ": _IN_ORDER,
     # pages
+    "is a new query and is refused: give it another name": ("test_another_writer_writes_all_that_it_reads",),
+    "are written under a later version": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
+    "has an `app_id` of its own": ("test_one_app_id_twice_within_a_batch_is_refused",),
+    "With a checkpoint that is exactly one batch old": ("test_last_batch_again_is_skipped_or_refused_with_other_rows",),
+    "without losing or repeating its last batch": ("test_sink_without_progress_goes_on_as_told",),
+    "rows of a void batch never become visible, rows of a committed one do": (
+        "test_lost_abort_is_not_turned_into_a_commit",
+        "test_lost_commit_is_written_again_before_anything_else",
+    ),
     "run one query per name; the other one goes on": _STOPS,
     "the command or the option that lets the sink go on": (
         *_CHECKPOINT,
@@ -137,6 +155,11 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
 
 #: A part of each text that advises nothing, or nothing that could lose or repeat rows.
 OTHERS: Final = (
+    "**Readers use `isolation.level=read_committed`.**",
+    "**Spark's source can be read again.**",
+    "**A batch ends within `kafka.transaction.timeout.ms`**",
+    "**Apache Kafka 3.6 or later**",
+    "**Permissions**",
     "nothing was recorded for the sink",
     "and no other batch can be accepted",
     "there is nothing to accept",
