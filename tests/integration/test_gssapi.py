@@ -142,7 +142,8 @@ def test_mistakes_with_tickets_are_named(kdc: Kdc, tmp_path: Path) -> None:
 
 
 def login(**given: str) -> KerberosLogin:
-    properties = {"bootstrap.servers": "h:1", "sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
+    # GSSAPI is Kafka's default.
+    properties = {"bootstrap.servers": "h:1", "sasl.kerberos.service.name": "kafka"}
     properties |= {name.replace("_", "."): value for name, value in given.items()}
     return kerberos_login(parse(ClientConfig, properties))
 
@@ -161,7 +162,7 @@ def test_login_module_of_java_is_understood() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"sasl_kerberos_service_name": ""}, "GSSAPI needs sasl.kerberos.service.name"),
+        ({"sasl_kerberos_service_name": ""}, "GSSAPI, Kafka's default, needs sasl.kerberos.service.name"),
         ({"sasl_jaas_config": f"{MODULE} useKeyTab=true;"}, "useKeyTab=true needs keyTab and principal"),
         ({"sasl_jaas_config": f'{MODULE} keyTab="/a";'}, "keyTab is only read with useKeyTab=true"),
         ({"sasl_jaas_config": f"{MODULE} useKeyTab=yes;"}, "useKeyTab must be true or false"),
@@ -169,7 +170,7 @@ def test_login_module_of_java_is_understood() -> None:
         ({"sasl_jaas_config": f'{MODULE} serviceName="other";'}, "is kafka, and serviceName in sasl.jaas.config is"),
         (
             {"sasl_jaas_config": 'ScramLoginModule required username="a";'},
-            "is for SCRAM-SHA-256 and SCRAM-SHA-512, but",
+            "is for SCRAM-SHA-256 and SCRAM-SHA-512, but sasl.mechanism is GSSAPI, which is Kafka's default; set it",
         ),
     ],
 )

@@ -22,6 +22,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError, KafkaError
 from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.network.oauth.bearer_token import encoded
 from kafka_sink.network.oauth.client_assertion import Assertion
 from kafka_sink.network.oauth.rules import ES256, EndpointLimits
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
@@ -101,7 +102,9 @@ def test_encoded_header_follows_rfc_6749() -> None:
         ((200, {"token": 1}), "has no access_token", 1),
         ((200, b"[" * 100_000), "has no access_token", 1),
         ((200, {"access_token": "opaque"}), "not a JWT", 1),
-        ((200, {"access_token": "opaque", "expires_in": 0}), "not a JWT", 1),
+        ((200, {"access_token": "opaque", "expires_in": "soon"}), "not a JWT", 1),
+        ((200, {"access_token": "opaque", "expires_in": 0}), "has expired already", 1),
+        ((200, {"access_token": f"e30.{encoded({'sub': 'a'})}.", "expires_in": 60}), "without an expiry time", 1),
         ((200, {"access_token": "a\nb", "expires_in": 60}), "characters that a token cannot have", 1),
         ((200, b"x" * (5 << 20)), "larger than 4194304 bytes", None),
         ((503, {"error": "busy\x1b[31m"}), r"cannot be used \(HTTP 503: busy\\x1b\[31m\); check", None),
@@ -126,8 +129,17 @@ def test_passing_trouble_is_tried_again(idp: TokenServer) -> None:
     idp.answers.extend([(500, {}), (503, b"")])
     assert endpoint(idp.url).fetch(CREDENTIALS).value
     assert len(idp.asked) == 3
-    idp.answers.append((200, {"access_token": "opaque", "expires_in": 60}))
-    assert endpoint(idp.url).fetch(CREDENTIALS).value == "opaque"
+
+
+@pytest.mark.behaviour("SASL", "A token that is no JWT lives as long as its endpoint says, in a number or a text")
+@pytest.mark.parametrize("value", ["opaque", "ya29.c.b0Aaek", "a.b.c.d.e", "ab+/~.="])
+@pytest.mark.parametrize(("lifetime", "seconds"), [(60, 60), ("60", 60), (60.5, 60.5), (10**9, 365 * 24 * 3600)])
+def test_opaque_tokens_live_as_long_as_told(value: str, lifetime: object, seconds: float, idp: TokenServer) -> None:
+    idp.answers.append((200, {"access_token": value, "expires_in": lifetime}))
+    before_ms = SYSTEM_CLOCK.wall_ms()
+    token = endpoint(idp.url).fetch(CREDENTIALS)
+    assert token.value == value
+    assert before_ms <= token.expires_ms - seconds * 1000 <= SYSTEM_CLOCK.wall_ms()
 
 
 def test_silent_endpoint_is_not_awaited_for_ever(idp: TokenServer) -> None:

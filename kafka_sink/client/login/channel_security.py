@@ -15,7 +15,6 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
-from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel_builder import (
@@ -90,10 +89,6 @@ def _authenticators(
 def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
     """A function that begins an exchange of the configured mechanism with the configured credentials and a host."""
     mechanism = config.sasl_mechanism
-    if not mechanism:
-        raise ConfigError(
-            f"option {config.option('sasl.mechanism')} is required with {config.option('security.protocol')}=SASL_…"
-        )
     if mechanism == AWS_MSK_IAM:
         _log.warning(
             "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "

@@ -13,7 +13,7 @@ from typing import Final
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI
 from kafka_sink.network.sasl.jaas import JaasEntry, parse_jaas
 
 _log = logging.getLogger(__name__)
@@ -55,9 +55,13 @@ def login_entry(config: ClientConfig) -> JaasEntry | None:
     if config.sasl_mechanism not in entry.mechanisms:
         raise ConfigError(
             f"option {option}: {entry.module} is for {' and '.join(sorted(entry.mechanisms))}, but "
-            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}"
+            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}{_default_of(config)}"
         )
     return entry
+
+
+def _default_of(config: ClientConfig) -> str:
+    return ", which is Kafka's default; set it" if config.sasl_mechanism == GSSAPI else ""
 
 
 def is_java_handler(callback: object) -> bool:

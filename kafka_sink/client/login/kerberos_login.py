@@ -64,7 +64,7 @@ def _service(config: ClientConfig, in_line: str) -> str:
         )
     if not (name or in_line):
         raise ConfigError(
-            f"{config.option('sasl.mechanism')}=GSSAPI needs {option}: the first part of the brokers' principal, which "
-            "is kafka as a rule"
+            f"{config.option('sasl.mechanism')}=GSSAPI, Kafka's default, needs {option}: the first part of the "
+            "brokers' principal, which is kafka as a rule; set it, or another mechanism"
         )
     return name or in_line

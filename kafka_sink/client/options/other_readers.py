@@ -217,6 +217,7 @@ REGISTRY_CLIENTS: Final = (
     "normalize.schemas",
     "proxy.host",
     "proxy.port",
+    "reference.subject.name.strategy",
     "schema.format",
     "schema.reflection",
     "schema.registry.basic.auth.user.info",

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
-from kafka_sink.common.sasl_mechanisms import OF_CLIENTS
+from kafka_sink.common.sasl_mechanisms import GSSAPI, OF_CLIENTS
 from kafka_sink.common.tls_config import ClientSslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -27,9 +27,9 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
     sasl_mechanism: str = c.key(
         "sasl.mechanism",
         c.UPPER_CASE,
-        "",
-        "SASL mechanism used for authentication (Kafka: GSSAPI); AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
-        validator=c.Validator(f"one of {', '.join(OF_CLIENTS)}", lambda name: name in ("", *OF_CLIENTS)),
+        GSSAPI,
+        "SASL mechanism used for authentication; GSSAPI is Kerberos, AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
+        validator=c.one_of(*OF_CLIENTS),
     )
     sasl_jaas_config: str = c.key(
         "sasl.jaas.config",

@@ -44,16 +44,38 @@ def token_of(answer: Any, now_ms: int) -> Token:
         )
     if not value.isascii() or not value.isprintable() or " " in value:
         raise AuthenticationError("its token has characters that a token cannot have")
-    claims = {} if rest else claims_of(value)
-    expires_ms = _milliseconds(rest[0] if rest else claims.get("exp", 0))
-    if expires_ms <= now_ms:
-        raise AuthenticationError("its token has expired already, or has no expiry time; check this machine's clock")
+    if not rest:
+        return _token_of_claims(value, claims_of(value), now_ms)
+    expires_ms = _milliseconds(rest[0])
     if expires_ms - now_ms > _YEAR_MS:
         raise AuthenticationError(
             "its token expires more than a year from now: give the expiry time in seconds since 1970"
         )
-    starts_ms = min(_milliseconds(claims["iat"]), now_ms) if claims.get("iat") else None
-    return Token(value, expires_ms, dict(rest[1]) if len(rest) > 1 else {}, starts_ms)
+    return Token(value, _after(expires_ms, now_ms), dict(rest[1]) if len(rest) > 1 else {})
+
+
+def _token_of_claims(value: str, claims: Mapping[str, Any], now_ms: int) -> Token:
+    """The JWT *value*; its times are whole seconds, as in Java."""
+    exp, iat = claims.get("exp"), claims.get("iat")
+    if exp is None:
+        raise AuthenticationError("its token is a JWT without an expiry time (exp), which Java's clients refuse, too")
+    starts_ms = None if iat is None else min(_milliseconds(_number(iat) // 1), now_ms)
+    return Token(value, _after(_milliseconds(_number(exp) // 1), now_ms), {}, starts_ms)
+
+
+def _after(expires_ms: int, now_ms: int) -> int:
+    if expires_ms <= now_ms:
+        raise AuthenticationError("its token has expired already; check this machine's clock")
+    return expires_ms
+
+
+def is_jwt(token: str) -> bool:
+    """Whether *token* has the parts of a JWT; others may have dots, too."""
+    try:
+        claims_of(token)
+    except AuthenticationError:
+        return False
+    return True
 
 
 def claims_of(token: str, *, unsecured: bool = False) -> dict[str, Any]:
@@ -64,15 +86,21 @@ def claims_of(token: str, *, unsecured: bool = False) -> dict[str, Any]:
     parts = token.split(".")
     if len(parts) != 3:
         raise AuthenticationError(_NOT_A_JWT)
-    try:
-        header, claims = (json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
-    except (binascii.Error, ValueError, RecursionError):
-        raise AuthenticationError(_NOT_A_JWT) from None
-    if not isinstance(header, dict) or not isinstance(claims, dict):
-        raise AuthenticationError(_NOT_A_JWT)
-    if unsecured and (header.get("alg") != "none" or parts[2]):
+    # Java's clients do not read the header either.
+    claims = _part(parts[1])
+    if unsecured and (_part(parts[0]).get("alg") != "none" or parts[2]):
         raise AuthenticationError("only unsecured tokens are accepted")
     return claims
+
+
+def _part(encoded: str) -> dict[str, Any]:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        raise AuthenticationError(_NOT_A_JWT) from None
+    if not isinstance(found, dict):
+        raise AuthenticationError(_NOT_A_JWT)
+    return found
 
 
 def unsecured_tokens(subject: str, clock: Clock) -> Callable[[], Any]:
@@ -95,8 +123,17 @@ def encoded(part: Mapping[str, Any]) -> str:
 _NOT_A_JWT: Final = "its token is not a JWT, so the expiry time must be given with it"
 
 
+_NO_TIMES: Final = "the times of its token are not numbers of seconds since 1970"
+
+
+def _number(claim: Any) -> float:
+    if not isinstance(claim, int | float) or isinstance(claim, bool):
+        raise AuthenticationError(_NO_TIMES)
+    return claim
+
+
 def _milliseconds(seconds: Any) -> int:
     try:
         return int(float(seconds) * 1000)
     except (TypeError, ValueError, OverflowError):
-        raise AuthenticationError("the times of its token are not numbers of seconds since 1970") from None
+        raise AuthenticationError(_NO_TIMES) from None

@@ -23,7 +23,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server
-from kafka_sink.network.oauth.bearer_token import Token, token_of
+from kafka_sink.network.oauth.bearer_token import Token, is_jwt, token_of
 from kafka_sink.network.oauth.client_assertion import Assertion
 from kafka_sink.network.oauth.rules import EndpointLimits
 from kafka_sink.network.trust.tls_context import TlsContexts
@@ -32,6 +32,7 @@ _BEARER_GRANT: Final = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
 #: Of a refusal so much is shown.
 _SHOWN: Final = 500
+_YEAR_S: Final = 365 * 24 * 3600
 _MAX_TOKEN_FILE_BYTES: Final = 1 << 20
 #: A further attempt does not help (apache/kafka ``HttpJwtRetriever.UNRETRYABLE_HTTP_CODES``).
 _FINAL: Final = frozenset({*range(300, 408), *range(409, 416), 501, 505})
@@ -152,14 +153,9 @@ class TokenEndpoint:
             raise AuthenticationError(
                 f"no OAUTHBEARER token: the answer of {self._shown} has no access_token; check {self._option}"
             )
-        seconds = answer.get("expires_in")
-        is_opaque = value.count(".") != 2 and isinstance(seconds, int | float)
+        seconds = _seconds(answer.get("expires_in"))
         try:
-            token = token_of((value, now_ms / 1000 + seconds) if is_opaque and seconds else value, now_ms)
-        except OverflowError:
-            raise AuthenticationError(
-                f"no OAUTHBEARER token: {self._shown}: its token expires in a number of seconds that is none"
-            ) from None
+            token = token_of(value if seconds is None or is_jwt(value) else (value, now_ms / 1000 + seconds), now_ms)
         except AuthenticationError as error:
             raise AuthenticationError(f"no OAUTHBEARER token: {self._shown}: {error}") from None
         return Token(token.value, token.expires_ms, credentials.extensions, token.starts_ms)
@@ -220,6 +216,17 @@ def _json(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _seconds(lifetime: Any) -> float | None:
+    """The number of seconds that a token lives, which some providers have as a text, at most a year: it is renewed
+    before. None if it is none.
+    """
+    try:
+        found = None if isinstance(lifetime, bool) else float(lifetime)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if found is None or found != found else min(found, _YEAR_S)
 
 
 def _refusal(answer: HttpAnswer, found: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from typing import Final, cast
 from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.network.transport.tls_errors import explain
 from kafka_sink.network.transport.transport import READ, WRITE, PlaintextTransport, Socket
+from kafka_sink.network.trust.distinguished_names import subject_of
 
 #: Bytes passed to OpenSSL per call, which splits them into records of 16 kB: each call releases the GIL and has to
 #: acquire it again. With more bytes, OpenSSL's buffer grows in steps that cost more than these calls.
@@ -86,12 +87,9 @@ class TlsTransport(PlaintextTransport):
 
     @property
     def peer_subject(self) -> str:
-        """The subject of the peer's certificate, most specific part first (RFC 2253); empty if it has sent none."""
-        shown = self._tls.getpeercert() if self._is_handshake_over else None
-        names = (shown or {}).get("subject", ())
-        # Each part of a name is a tuple of (type, value) pairs, in practice of one pair.
-        parts = [(pair[0], pair[1]) for part in names for pair in part if isinstance(pair, tuple)]
-        return ",".join(f"{_SHORT.get(kind, kind)}={_escape(value)}" for kind, value in reversed(parts))
+        """The subject of the peer's certificate as Java writes it (RFC 2253); empty if it has sent none."""
+        shown = self._tls.getpeercert(binary_form=True) if self._is_handshake_over else None
+        return "" if shown is None else subject_of(shown)
 
     # -- bytes
 
@@ -215,17 +213,3 @@ def _pieces(buffers: Sequence[memoryview]) -> Iterator[bytes | memoryview]:
                 gathered, room = [], _PIECE_BYTES
     if gathered:
         yield b"".join(gathered)
-
-
-_SHORT: Final = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-}
-
-
-def _escape(value: str) -> str:
-    return "".join(f"\\{character}" if character in ',+"\\<>;=' else character for character in value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.compat.java_judges.bootstrap_servers import BOOTSTRAP_SERVERS
+from tests.compat.java_judges.identities import PRINCIPALS, TOKENS
 from tests.compat.java_judges.jaas_lines import JAAS_LINES
 from tests.compat.java_judges.judging import Judged
 from tests.compat.java_judges.key_stores import KEY_STORES
@@ -17,4 +18,6 @@ JUDGED: Final[dict[str, Judged]] = {
     "Java: options of producers": PRODUCER_OPTIONS,
     "Java: properties files": PROPERTIES_FILES,
     "Java: bootstrap servers": BOOTSTRAP_SERVERS,
+    "Java: principals of certificates": PRINCIPALS,
+    "Java: tokens": TOKENS,
 }

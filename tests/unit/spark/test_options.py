@@ -149,7 +149,10 @@ SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
         (SASL, "kafka.sasl.mechanism=PLAIN needs a user name: set kafka.sasl.jaas.config, or"),
         ({**SASL, "kafka.sasl.jaas.config": "s3cr3t"}, "option kafka.sasl.jaas.config: malformed, expected"),
         ({**SASL, "kafka.sasl.mechanism": "MAGIC"}, "option kafka.sasl.mechanism: 'MAGIC' is not allowed, expected"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "option kafka.sasl.mechanism is required"),
+        (
+            {"kafka.security.protocol": "SASL_SSL"},
+            "kafka.sasl.mechanism=GSSAPI, Kafka's default, needs",
+        ),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": __file__},
             "is not a PEM file, expected PEM",
