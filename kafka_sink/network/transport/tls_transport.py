@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from kafka_sink.common.errors import SslAuthenticationError
+from kafka_sink.network.transport.distinguished_names import subject_of
 from kafka_sink.network.transport.tls_errors import explain
 from kafka_sink.network.transport.transport import READ, WRITE, PlaintextTransport, Socket
-from kafka_sink.network.trust.distinguished_names import subject_of
 
 #: Bytes passed to OpenSSL per call, which splits them into records of 16 kB: each call releases the GIL and has to
 #: acquire it again. With more bytes, OpenSSL's buffer grows in steps that cost more than these calls.
