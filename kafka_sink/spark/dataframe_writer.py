@@ -57,7 +57,7 @@ from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.row_schema import of_rows
-from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running, run_of_running
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.worker_process import worker_process
@@ -75,10 +75,6 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 4
 #: So much of an error goes into the report, characters.
 _SAID_OF_FAILURE: Final = 500
-
-#: The ids of a query and of its run, as it sets them for its jobs (apache/spark ``StreamExecution.runStream``).
-_QUERY: Final = "sql.streaming.queryId"
-_RUN: Final = "spark.jobGroup.id"
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 
@@ -174,7 +170,7 @@ def foreach_batch(
 
     def write_once(df: DataFrame, batch_id: int) -> None:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
-        query = _property_of(df, _QUERY)
+        query = _query_of(df)
         writer = APPLICATION if query is None else f"query {query}"
         if query is None:
             offsets = OffsetsReading(checkpoint_location, batch_id).result()
@@ -182,7 +178,8 @@ def foreach_batch(
             offsets = offsets_of_running(df.sparkSession, query, batch_id)
         try:
             write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
-            batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=_property_of(df, _RUN))
+            run = None if query is None else run_of_running(df.sparkSession, query)
+            batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
             _write(df, write, batch, atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
@@ -208,11 +205,10 @@ def _asking(df: DataFrame, options: SinkOptions, valid_ms: int) -> int | None:
     return valid_ms if is_needed else None
 
 
-def _property_of(df: DataFrame, name: str) -> str | None:
-    """What the query that *df* is a batch of has set for its jobs; None if that is not available (as with Spark
-    Connect)."""
+def _query_of(df: DataFrame) -> str | None:
+    """The id of the query that *df* is a batch of; None if it is not available (as with Spark Connect)."""
     context = getattr(df.sparkSession, "_sc", None)
-    return None if context is None else context.getLocalProperty(name)
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def _counter(df: DataFrame) -> Accumulator[int] | None:

@@ -103,6 +103,9 @@ class ClusterJob:
         confs += ["spark.speculation.quantile=0.5", "spark.ui.enabled=false", "spark.executor.memory=512m"]
         confs += ["spark.driver.host=127.0.0.1", "spark.eventLog.enabled=true", "spark.eventLog.compress=false"]
         confs += [f"spark.eventLog.dir={self.event_folder.as_uri()}"]
+        if guarantee == "hot":
+            # It would make one task of so few rows.
+            confs += ["spark.sql.adaptive.enabled=false"]
         submit = " ".join(["--master", master, *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}

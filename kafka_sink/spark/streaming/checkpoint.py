@@ -1,4 +1,4 @@
-"""Reads a query's checkpoint on the driver: the id of the query, and the rows planned for a batch.
+"""Reads what a query planned from its checkpoint on the driver, and its own ids: those of the query and of its run.
 
 Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``. Spark provides
 the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable answer is not an
@@ -10,6 +10,7 @@ Source: ``org.apache.spark.sql.execution.streaming.checkpointing.StreamMetadata`
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ _NOT_GIVEN: Final = (
     "the location of the checkpoint is not known (option checkpointLocation; argument checkpoint_location of "
     "foreach_batch)"
 )
+
+_log = logging.getLogger(__name__)
 
 #: Location → the time from which it may be accessed again.
 _resting: dict[str, int] = {}
@@ -108,14 +111,29 @@ class OffsetsReading:
         self._ended.set()
 
 
+def _running(session: Any, query: str) -> Any:
+    """The query with the id *query* that runs in a classic *session*."""
+    # The session of a batch is a clone, and its own manager does not know the query.
+    running = session._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(session._jvm.java.util.UUID.fromString(query))
+
+
+def run_of_running(session: Any, query: str) -> str | None:
+    """The id of this run of the query with the id *query*, which runs in a classic *session*; None if Spark does not
+    tell."""
+    try:
+        return str(_running(session, query).runId())
+    except Exception:
+        _log.debug("the run of query %s is not known", query, exc_info=True)
+        return None
+
+
 def offsets_of_running(session: Any, query: str, version: int) -> PlannedOffsets:
     """The offsets planned for batch *version* of the query with the id *query*, which runs in a classic *session*. They
     are read through Spark's JVM if the checkpoint is not on this machine."""
 
     def open_files() -> CheckpointFiles:
-        # The session of a batch is a clone, and its own manager does not know the query.
-        running = session._jsparkSession.sharedState().activeStreamingQueries()
-        location = str(running.get(session._jvm.java.util.UUID.fromString(query)).resolvedCheckpointRoot())
+        location = str(_running(session, query).resolvedCheckpointRoot())
         folder = local_folder(location)
         return HadoopFiles(location, session) if folder is None else LocalFiles(folder)
 
