@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from kafka_sink.common import config as c
+from kafka_sink.producer.config import ProducerConfig
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import Difference, JavaJudges, Judged
 from tests.compat.kafka_version import requires_kafka
@@ -22,6 +24,12 @@ pytestmark = requires_kafka("4.3.0", "what the page says of Java's client")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
 HEADING: Final = "## Configurations of clients, beside Java's\n"
 SEED: Final = 45
+OPTIONS_OF: Final = (
+    "org.apache.kafka.clients.producer.ProducerConfig",
+    "org.apache.kafka.clients.consumer.ConsumerConfig",
+    "org.apache.kafka.clients.admin.AdminClientConfig",
+    "org.apache.kafka.connect.runtime.distributed.DistributedConfig",
+)
 WANTED: Final = [(judged, difference) for judged in JUDGED.values() for difference in judged.differences]
 
 
@@ -45,6 +53,15 @@ def test_cases_have_only_named_differences_to_java(java_judges: JavaJudges, name
 @pytest.mark.parametrize(("judged", "difference"), WANTED, ids=[difference.name for _, difference in WANTED])
 def test_named_difference_still_exists(java_judges: JavaJudges, judged: Judged, difference: Difference) -> None:
     assert judged.difference(java_judges, difference.example) == difference.name
+
+
+@pytest.mark.behaviour("Judged by Java", "No option of a client of Kafka's, or of Connect, is unknown")
+@pytest.mark.parametrize("kind", OPTIONS_OF)
+def test_no_option_that_java_knows_is_unknown(java_judges: JavaJudges, kind: str) -> None:
+    names = java_judges.ask("OptionNames", kind).taken
+    assert len(names) > 80
+    taken = {*c.keys(ProducerConfig), *c.without_effect(ProducerConfig, names), *c.not_supported(ProducerConfig)}
+    assert [name for name in names if name not in taken and not name.startswith("internal.")] == []
 
 
 @pytest.mark.behaviour("Judged by Java", "The page names every difference, and no other")
