@@ -12,7 +12,7 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.preflight import registry_steps
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
 from kafka_sink.preflight.registry_steps import RegistrySteps
@@ -69,6 +69,22 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
     assert (foreign.status, "the given schema is no version of it" in foreign.found) == (Status.FAILED, True)
     (_, wrong) = findings(own, replace(VALUE, kind="JSON"))
     assert (wrong.status, "is 'AVRO', expected JSON" in wrong.found) == (Status.FAILED, True)
+
+
+def test_schema_with_references_is_compared(registry: EmbeddedRegistry) -> None:
+    own = {"schema.registry.url": registry.url}
+    client = RegistryClient(*registry_configs(own))
+    client.register("t-value", SCHEMA)
+    whole = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "x.Part"}]}'
+    part = SchemaText('{"type": "fixed", "name": "x.Part", "size": 2}')
+    schema = replace(VALUE, schema=SchemaText(whole, (Reference("x.Part", part),)))
+    (_, found) = findings(own, schema)
+    assert (found.status, "refers to schemas that are not there yet" in found.found) == (Status.OK, True)
+    (_, found) = findings({**own, "auto.register.schemas": "false"}, schema)
+    assert (found.status, found.what_to_do) == (Status.FAILED, "register it, or set auto.register.schemas=true")
+    client.register("x.Part", part)
+    (_, found) = findings(own, schema)
+    assert (found.status, "TYPE_MISMATCH: the type at path" in found.found) == (Status.FAILED, True)
 
 
 def test_address_that_is_down_fails_only_if_no_other_works(registry: EmbeddedRegistry) -> None:

@@ -295,6 +295,14 @@ def test_addresses_that_are_none_are_refused(url: str) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
+def test_type_that_is_null_is_avro() -> None:
+    body = json.dumps(
+        {"subject": "s", "id": 7, "version": 1, "schema": A, "schemaType": None, "references": None}
+    ).encode()
+    with Scripted(http(200, body)) as server:
+        assert client(server.url).latest("s").schema.text == A
+
+
 def test_schemas_that_cannot_be_used_are_refused() -> None:
     latest = {"subject": "s", "id": 7, "version": 1, "schema": A}
     for more, expected in (

@@ -224,3 +224,59 @@ def test_numbers_of_protobuf_keep_their_types(before: list[str], after: list[str
     found = list(protobuf_problems(reader, writer))
     assert len(found) == (expected is not None)
     assert (expected or "") in "".join(found)
+
+
+ADDRESS = '{"type": "record", "name": "shop.Address", "fields": [{"name": "zip", "type": "%s"}]}'
+ORDER = '{"type": "record", "name": "shop.Order", "fields": [{"name": "to", "type": "Address"}]}'
+
+
+def referring(name: str = "shop.Address", subject: str = "address", version: int = 1) -> dict[str, Any]:
+    return {"schema": ORDER, "references": [{"name": name, "subject": subject, "version": version}]}
+
+
+@pytest.mark.behaviour("Schema registry", "The registry in memory keeps references, and compares what they lead to")
+def test_references_are_kept_and_compared() -> None:
+    store = SchemaStore()
+    refused = {42201: "no schema is found for the reference shop.Address: Subject 'address' not found."}
+    status, answered = ask(store, "POST", "/subjects/order/versions", **referring())
+    assert (status, answered["error_code"]) == (422, 42201) and refused[42201] in answered["message"]
+    assert ask(store, "POST", "/subjects/address/versions", schema=ADDRESS % "string", schemaType=None) == (
+        200,
+        {"id": 1},
+    )
+    ids = [ask(store, "POST", "/subjects/order/versions", **referring(version=each))[1]["id"] for each in (-1, 1)]
+    assert ids == [2, 2]
+    # The same text without the reference is no schema.
+    assert ask(store, "POST", "/subjects/order", schema=ORDER)[0] == 422
+    found = ask(store, "POST", "/subjects/order", **referring())[1]
+    assert (found["version"], found["references"]) == (1, referring()["references"])
+    assert ask(store, "GET", "/schemas/ids/2")[1] == referring()
+    ask(store, "PUT", "/config/address", compatibility="NONE")
+    ask(store, "POST", "/subjects/address/versions", schema=ADDRESS % "int")
+    status, answered = ask(store, "POST", "/subjects/order/versions", **referring(version=2))
+    assert (
+        status == 409
+        and "path '/fields/0/type/fields/0/type' is int, which does not read string" in answered["message"]
+    )
+    assert ask(store, "GET", "/subjects/address/versions/1/referencedby") == (200, [2])
+    assert ask(store, "GET", "/subjects/address/versions/2/referencedby") == (200, [])
+    assert ask(store, "GET", "/subjects/address/versions/3/referencedby")[1]["error_code"] == 40402
+    assert ask(store, "DELETE", "/subjects/address")[1]["error_code"] == 42206
+    assert ask(store, "DELETE", "/subjects/order") == (200, [1])
+    assert ask(store, "DELETE", "/subjects/address") == (200, [1, 2])
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "x",
+        [None],
+        [{"name": "a"}],
+        [{"name": "a", "subject": "s", "version": 0}],
+        [{"name": "a", "subject": "s", "version": True}],
+    ],
+)
+def test_references_that_are_none_are_refused(listed: Any) -> None:
+    status, answered = ask(SchemaStore(), "POST", "/subjects/s/versions", schema=A, references=listed)
+    assert (status, answered["error_code"]) == (422, 42201)
+    assert "expected name, subject and version" in answered["message"]
