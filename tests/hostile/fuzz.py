@@ -23,7 +23,7 @@ import hypothesis
 
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
-from tests.hostile import json_columns, records, servers
+from tests.hostile import json_columns, records, references, servers
 from tests.property import test_avro_properties, test_protobuf_properties
 
 Attack = Callable[[random.Random], None]
@@ -57,6 +57,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "JSON schemas": records.json_schemas,
     "Protobuf records": records.protobuf_records,
     "Protobuf schemas": records.protobuf_schemas,
+    "schema references": references.schema_references,
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,
 }

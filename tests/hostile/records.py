@@ -164,19 +164,19 @@ def _compare(value: Any, found: Any) -> None:
 # --- schemas
 
 
-def _spoiled(rng: random.Random, schema: Any) -> Any:
+def spoiled(rng: random.Random, schema: Any) -> Any:
     """*schema* with some of its values replaced by what stands at no such place."""
     if rng.random() < 0.08:
         return rng.choice(_NASTY)
     if isinstance(schema, dict):
-        spoiled = {name: _spoiled(rng, value) for name, value in schema.items() if rng.random() > 0.03}
+        changed = {name: spoiled(rng, value) for name, value in schema.items() if rng.random() > 0.03}
         if rng.random() < 0.1:
-            spoiled[rng.choice(["logicalType", "precision", "size", "default", "namespace", "scale"])] = rng.choice(
+            changed[rng.choice(["logicalType", "precision", "size", "default", "namespace", "scale"])] = rng.choice(
                 _NASTY
             )
-        return spoiled
+        return changed
     if isinstance(schema, list):
-        return [_spoiled(rng, each) for each in schema]
+        return [spoiled(rng, each) for each in schema]
     return schema
 
 
@@ -196,7 +196,7 @@ def avro_schemas(rng: random.Random) -> None:
     """Schemas of Avro with nasty values in them are used, or refused by our error."""
     field = {"name": "c", "type": avro_type(rng, ["R"]), "default": rng.choice(_NASTY)}
     fields = [{"name": "a", "type": "long"}, {"name": "b", "type": ["null", "string"]}, field]
-    schema = json.dumps(_spoiled(rng, {"type": "record", "name": "R", "fields": fields}))
+    schema = json.dumps(spoiled(rng, {"type": "record", "name": "R", "fields": fields}))
     for parse in (parse_schema, parse_to_read):
         try:
             parse(schema)
@@ -210,7 +210,7 @@ def json_schemas(rng: random.Random) -> None:
     leaf = {"type": rng.choice(["integer", "string", ["null", "string"], "number"])}
     inner: Any = {"oneOf": [{"type": "null"}, leaf], "anyOf": [leaf]} if rng.random() < 0.5 else leaf
     schema = {"type": "object", "properties": {"a": inner, "b": {"type": "array", "items": inner}}, "required": ["a"]}
-    _use("json", json.dumps(_spoiled(rng, {**schema, "additionalProperties": rng.choice([True, False, leaf])})))
+    _use("json", json.dumps(spoiled(rng, {**schema, "additionalProperties": rng.choice([True, False, leaf])})))
 
 
 def protobuf_schemas(rng: random.Random) -> None:
