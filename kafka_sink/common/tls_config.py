@@ -7,9 +7,9 @@ never appear in a ``repr``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from kafka_sink.common import config as c
 
@@ -22,7 +22,7 @@ JKS: Final = "JKS"
 PKCS12: Final = "PKCS12"
 
 
-_STORE_TYPES: Final = c.one_of(PEM, JKS, PKCS12)
+_STORE_TYPES: Final = c.Validator(f"one of {PEM}, {JKS}, {PKCS12}", lambda value: value in ("", PEM, JKS, PKCS12))
 _NOT_BLANK: Final = c.Validator("a value; remove the option to trust the authorities of the system", bool)
 
 
@@ -48,8 +48,8 @@ class SslConfig(c.ReferencesConfig):
     ssl_truststore_type: str = c.key(
         "ssl.truststore.type",
         c.UPPER_CASE,
-        PEM,
-        "format of the truststore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        "",
+        "format of the truststore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         validator=_STORE_TYPES,
     )
     ssl_truststore_password: str = c.key(
@@ -84,8 +84,8 @@ class SslConfig(c.ReferencesConfig):
     ssl_keystore_type: str = c.key(
         "ssl.keystore.type",
         c.UPPER_CASE,
-        PEM,
-        "format of the keystore (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
+        "",
+        "format of the keystore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
         validator=_STORE_TYPES,
     )
     ssl_keystore_password: str = c.key(
@@ -119,19 +119,6 @@ class SslConfig(c.ReferencesConfig):
         (),
         "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
     )
-
-    def settle(self, given: Collection[str]) -> Self:
-        """Where nobody has *given* the type of a file, its password says that it is a store of Java's, as by default in
-        Kafka: PEM has none.
-        """
-        javas: dict[str, Any] = {
-            f"ssl_{store}_type": JKS
-            for store in ("truststore", "keystore")
-            if f"ssl.{store}.type" not in given
-            and getattr(self, f"ssl_{store}_location")
-            and getattr(self, f"ssl_{store}_password")
-        }
-        return replace(self, **javas) if javas else self
 
     @property
     def checks_names(self) -> bool:

@@ -137,9 +137,9 @@ def test_lines_of_amazon_are_translated(aws: pytest.MonkeyPatch, caplog: pytest.
             {
                 "sasl_mechanism": "AWS_MSK_IAM",
                 "bootstrap_servers": MSK,
-                "sasl_jaas_config": "IAMLoginModule required awsDebugCreds=true;",
+                "sasl_jaas_config": "IAMLoginModule required awsRoleExternalId=x;",
             },
-            "awsDebugCreds is not supported, expected awsProfileName",
+            "awsRoleExternalId is not supported, expected awsProfileName",
         ),
         (
             {

@@ -9,6 +9,7 @@ Source: https://docs.aws.amazon.com/msk/latest/developerguide/iam-access-control
 
 from __future__ import annotations
 
+import logging
 import platform
 import re
 from collections.abc import Callable, Mapping
@@ -18,12 +19,22 @@ from typing import Any, Final
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.common.once import warn
 from kafka_sink.network.oauth.bearer_token import Token, token_of
+
+_log = logging.getLogger(__name__)
 
 #: The host names of MSK's brokers, also of its serverless clusters, have their region before the last part.
 _BROKER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:\d+$")
 #: The options of Amazon's login module → fields of :class:`AwsIdentity`.
 _OPTIONS: Final = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
+#: Options of Amazon's login module that change nothing here → why.
+_NO_EFFECT: Final = {
+    "awsDebugCreds": "kafkalite check says whose credentials are used",
+    "awsMaxRetries": "AWS_MAX_ATTEMPTS says how often they are asked for",
+    "awsMaxBackOffTimeMs": "the library waits between attempts as it likes",
+    "awsStsRegion": "roles are assumed in the region of AWS_REGION",
+}
 _NO_CREDENTIALS: Final = (
     "the AWS credentials cannot be used; give the machine a role (instance profile, ECS task, EKS pod), or set "
     "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -47,6 +58,10 @@ def aws_identity(config: ClientConfig, options: Mapping[str, str]) -> AwsIdentit
     """
     line = config.option("sasl.jaas.config")
     given = {name: value for name, value in options.items() if name.startswith("aws")}
+    ignored = [f"{name} ({_NO_EFFECT[name]})" for name in given.keys() & _NO_EFFECT.keys()]
+    if ignored:
+        warn(_log, "options of the login module in %s without effect here: %s", line, ", ".join(sorted(ignored)))
+    given = {name: value for name, value in given.items() if name not in _NO_EFFECT}
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise ConfigError(

@@ -219,7 +219,6 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
 
     def settle(self, given: Collection[str]) -> Self:
         """A wait before reconnecting that was set does not grow unless its maximum was set too, as in Kafka."""
-        settled = super().settle(given)
         if "reconnect.backoff.ms" not in given or "reconnect.backoff.max.ms" in given:
-            return settled
-        return replace(settled, reconnect_backoff_max_ms=self.reconnect_backoff_ms)
+            return self
+        return replace(self, reconnect_backoff_max_ms=self.reconnect_backoff_ms)

@@ -12,7 +12,7 @@ import ssl
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -165,13 +165,11 @@ class TlsContexts:
             return
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        self._check_type("truststore", config.ssl_truststore_type, config.ssl_truststore_password)
         pem = text
-        if location and config.ssl_truststore_type == PEM:
-            pem = _read_pem(location, f"option {name}")
-        elif location:
-            with self._explained(name, location):
-                pem = trusted_certificates(_read(location, f"option {name}"), config.ssl_truststore_password)
+        if location:
+            pem = self._content("truststore", location, trusted_certificates)
+        else:
+            self._check_text_type("truststore", config.ssl_truststore_type)
         try:
             context.load_verify_locations(cadata=rebuilt(pem))
         except (ssl.SSLError, ValueError):
@@ -193,14 +191,13 @@ class TlsContexts:
                     f"a TLS listener needs {prefix}.location: a PEM file with its private key and certificates"
                 )
             return
-        self._check_type("keystore", config.ssl_keystore_type, config.ssl_keystore_password)
         where = f"option {prefix}.location: {location}"
-        if location and config.ssl_keystore_type == PEM:
-            pem = _read_pem(location, f"option {prefix}.location")
-        elif location:
-            with self._explained(f"{prefix}.location", location):
-                data = _read(location, f"option {prefix}.location")
-                pem = key_and_chain(data, config.ssl_keystore_password, config.ssl_key_password)
+        if not location:
+            self._check_text_type("keystore", config.ssl_keystore_type)
+        if location:
+            pem = self._content(
+                "keystore", location, lambda data, password: key_and_chain(data, password, config.ssl_key_password)
+            )
         elif config.ssl_keystore_key and config.ssl_keystore_certificate_chain:
             pem = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n"
             where = f"options {prefix}.key and {prefix}.certificate.chain"
@@ -208,16 +205,32 @@ class TlsContexts:
             raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
         self._load(context, pem, where)
 
-    def _check_type(self, kind: str, store_type: str, password: str) -> None:
-        """:raises ConfigError: if the type of a store does not fit the other options."""
-        option = f"option {self._prefix}ssl.{kind}"
-        is_file = bool(getattr(self._config, f"ssl_{kind}_location"))
-        if store_type != PEM and not is_file:
-            raise ConfigError(f"{option}.type={store_type} is for files; remove it, because PEM text is given")
-        if store_type == PEM and password and is_file:
+    def _content(self, kind: str, location: str, read: Callable[[bytes, str], str]) -> str:
+        """The PEM that a file has, or that *read* makes of a key store of Java's and its password.
+
+        :raises ConfigError: if it cannot be read, or is not of the type that the options say.
+        """
+        name = f"{self._prefix}ssl.{kind}"
+        data = _read(location, f"option {name}.location")
+        of_java = next((found for start, found in _STORE_TYPES.items() if data.startswith(start)), "")
+        said: str = getattr(self._config, f"ssl_{kind}_type")
+        password: str = getattr(self._config, f"ssl_{kind}_password")
+        if (said or of_java or PEM) != PEM:
+            with self._explained(f"{name}.location", location):
+                return read(data, password)
+        if b"-----BEGIN " not in data:
+            hint = f", expected PEM; set {name}.type={of_java}" if of_java else ", expected PEM, JKS or PKCS12"
+            raise ConfigError(f"option {name}.location: {location} is {of_java or 'not a PEM file'}{hint}")
+        if password:
+            own = " (that of the private key is ssl.key.password)" if kind == "keystore" else ""
+            raise ConfigError(f"{name}.password is for JKS and PKCS12, and {location} is PEM; remove the password{own}")
+        return data.decode("latin-1")
+
+    def _check_text_type(self, kind: str, said: str) -> None:
+        """:raises ConfigError: if the type of a file is given with text."""
+        if said not in ("", PEM):
             raise ConfigError(
-                f"{option}.password is for JKS and PKCS12, and {self._prefix}ssl.{kind}.type is PEM; set the type, or "
-                f"remove the password{' (that of the private key is ssl.key.password)' if kind == 'keystore' else ''}"
+                f"option {self._prefix}ssl.{kind}.type={said} is for files; remove it, because PEM text is given"
             )
 
     @contextlib.contextmanager
@@ -285,15 +298,6 @@ def _read(location: str, option: str) -> bytes:
         return Path(location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{option}: cannot read {location}: {error.strerror}") from None
-
-
-def _read_pem(location: str, option: str) -> str:
-    data = _read(location, option)
-    if b"-----BEGIN " not in data:
-        found = next((kind for start, kind in _STORE_TYPES.items() if data.startswith(start)), "")
-        hint = f"; set {option.removeprefix('option ').removesuffix('location')}type={found}" if found else ""
-        raise ConfigError(f"{option}: {location} is {found or 'not a PEM file'}, expected PEM{hint}")
-    return data.decode("latin-1")
 
 
 @contextlib.contextmanager

@@ -107,7 +107,7 @@ def config(folder: Path, **options: str) -> SslConfig:
 
 @pytest.mark.behaviour("TLS", "Key stores of Java are read: JKS and PKCS12, with passwords, made by keytool")
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
-@pytest.mark.parametrize("said", ["JKS", "pkcs12"])
+@pytest.mark.parametrize("said", ["JKS", "pkcs12", ""])
 def test_stores_of_keytool_are_read(stores: Path, kind: str, said: str) -> None:
     trust = (stores / f"trust.{kind}").read_bytes()
     expected = {ssl.PEM_cert_to_DER_cert(each.pem) for each in (AUTHORITY, OTHER)}

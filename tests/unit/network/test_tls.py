@@ -249,12 +249,12 @@ def test_versions_without_one_in_common_are_refused() -> None:
     [
         ({"ssl_truststore_certificates": "", "ssl_truststore_location": "FILE"}, None, "cannot read FILE"),
         (
-            {"ssl_truststore_certificates": "", "ssl_truststore_location": "FILE"},
+            {"ssl_truststore_certificates": "", "ssl_truststore_location": "FILE", "ssl_truststore_type": "PEM"},
             b"\xfe\xed\xfe\xed\0\0",
             "FILE is JKS, expected PEM; set kafka.ssl.truststore.type=JKS",
         ),
         (
-            {"ssl_keystore_location": "FILE"},
+            {"ssl_keystore_location": "FILE", "ssl_keystore_type": "PEM"},
             b"\x30\x82\x01",
             "FILE is PKCS12, expected PEM; set kafka.ssl.keystore.type=PKCS12",
         ),
@@ -286,29 +286,27 @@ def test_files_and_text_that_cannot_be_used_are_named(
         ({"ssl.truststore.certificates": " "}, "expected a value; remove the option to trust the authorities"),
         ({"ssl.truststore.location": ""}, "expected a value; remove the option to trust the authorities"),
         (
-            {"ssl.truststore.location": __file__, "ssl.truststore.password": "s3cr3t", "ssl.truststore.type": "PEM"},
-            "ssl.truststore.password is for JKS and PKCS12, and ssl.truststore.type is PEM; set the type",
+            {"ssl.truststore.location": "FILE", "ssl.truststore.password": "s3cr3t"},
+            "ssl.truststore.password is for JKS and PKCS12, and FILE is PEM; remove the password$",
         ),
         (
-            {"ssl.keystore.location": __file__, "ssl.keystore.password": "s3cr3t", "ssl.keystore.type": "pem"},
-            "or remove the password .that of the private key is ssl.key.password",
+            {"ssl.keystore.location": "FILE", "ssl.keystore.password": "s3cr3t"},
+            "FILE is PEM; remove the password .that of the private key is ssl.key.password",
         ),
     ],
 )
-def test_types_that_do_not_fit_are_explained(options: dict[str, str], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem) as error:
-        TlsContexts(parse(SslConfig, options), server=False)
+def test_types_that_do_not_fit_are_explained(options: dict[str, str], problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "store"
+    file.write_text(AUTHORITY.pem)
+    given = {name: value.replace("FILE", str(file)) for name, value in options.items()}
+    with pytest.raises(ConfigError, match=problem.replace("FILE", str(file))) as error:
+        TlsContexts(parse(SslConfig, given), server=False)
     assert "s3cr3t" not in str(error.value)
 
 
-def test_password_of_a_store_says_that_it_is_one_of_java(tmp_path: Path) -> None:
-    file = tmp_path / "trust"
-    file.write_text(AUTHORITY.pem)
-    given = {"ssl.truststore.location": str(file), "ssl.truststore.password": "s3cr3t"}
-    assert parse(SslConfig, given).ssl_truststore_type == "JKS"
-    assert parse(SslConfig, {"ssl.truststore.location": str(file)}).ssl_truststore_type == "PEM"
-    assert parse(SslConfig, {"ssl.truststore.password": "s3cr3t"}).ssl_truststore_type == "PEM"
-    assert parse(SslConfig, {**given, "ssl.truststore.type": "PKCS12"}).ssl_truststore_type == "PKCS12"
+def test_pem_that_is_said_to_be_a_key_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text(AUTHORITY.pem)
+    given = {"ssl.truststore.location": str(tmp_path / "store"), "ssl.truststore.type": "JKS"}
     with pytest.raises(ConfigError, match="cannot be used: it is PEM; set its type to PEM"):
         TlsContexts(parse(SslConfig, given), server=False)
 
