@@ -255,9 +255,11 @@ def test_group_of_another_program_is_left_or_cleared(world: World, way: str) -> 
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 def test_sink_begins_anew_as_told(world: World) -> None:
     world.write_batch("parallel", 0, b"0")
-    refused = run(world, ["groups", "reset-offsets", world.topic, "--to-offset", "0"])
-    assert "write all rows of its source again" in refused.output
-    (delete,) = commands(" ".join(refused.output.split()))
+    for command in (["reset-offsets", world.topic, "--to-offset", "0"], ["delete", world.topic]):
+        refused = run(world, ["groups", *command])
+        assert refused.exit_code == 1
+        assert re.search("writes? all rows of its source again", refused.output)
+        (delete,) = commands(" ".join(refused.output.split()))
     followed(world, delete)
     for version in (0, 1):
         world.write_batch("parallel", version, b"%d" % version, writer="query 2")

@@ -33,6 +33,7 @@ _MODULES: Final = (
 _TABLES: Final = (
     ("errors.md", "## Exactly once", 2),
     ("operating.md", "## When a transaction hangs", 2),
+    ("operating.md", "## When a sink stops at a batch that only you can judge", 2),
 )
 #: Lists whose items say what to do: page, heading.
 _LISTS: Final = (("writing-exactly-once.md", "## Requirements"),)
@@ -124,6 +125,10 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "became visible; ": _IN_ORDER,
     "is in Kafka as a whole or not at all; ": _IN_ORDER,
     # pages
+    "or do without them; `txn accept` with that batch": _TORN,
+    "or with the one before it if no row is": ("test_forgotten_batch_is_accepted_as_it_is",),
+    "start with `allowMissingProgress=true`, which writes it": ("test_sink_without_progress_goes_on_as_told",),
+    "another name; or, if it is not, delete its progress": ("test_another_writer_writes_all_that_it_reads",),
     "is a new query and is refused: give it another name": ("test_another_writer_writes_all_that_it_reads",),
     "are written under a later version": ("test_version_that_came_too_late_is_written_under_a_later_one", *_IN_ORDER),
     "has an `app_id` of its own": ("test_one_app_id_twice_within_a_batch_is_refused",),

@@ -62,6 +62,7 @@ REFUSED = {
     "--abort-at 4711": "4711",
     "--commit-at 4711": "4711",
     "txn abort orders-job-7": "orders-job-7",
+    "txn accept orders-sink orders --version 7": "its writer has to be given",
 }
 SCHEMA = {
     "type": "record",

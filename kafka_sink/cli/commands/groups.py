@@ -1,6 +1,7 @@
 """``kafkalite groups``: lists, describes and deletes consumer groups of any cluster, and moves their offsets.
 
-Runs on the main thread. It never joins a group, and changes no group that has members, nor the progress of a sink.
+Runs on the main thread. It never joins a group, and changes no group that has members, nor the progress of a sink
+whose topic is not named.
 """
 
 from __future__ import annotations
@@ -81,10 +82,19 @@ def describe(
 def delete(
     names: tuple[str, ...], topic: str | None, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
 ) -> None:
-    """Delete groups without members, and their offsets."""
+    """Delete groups without members, and their offsets.
+
+    The progress of an exactly-once sink is deleted with --topic only, because sinks of other topics may have the same
+    name. The sink then begins anew.
+    """
     with _connect(bootstrap_servers, timeout_ms, properties) as admin:
         for name in names:
             if topic is None:
+                for sink in sinks_of(admin.committed(name)):
+                    raise click.ClickException(
+                        f"group {name} is the progress of an exactly-once sink: delete that alone, after which the "
+                        f"sink writes all rows of its source again: `{delete_progress_command(name, sink['topic'])}`."
+                    )
                 admin.delete(name)
                 output.line(f"deleted {name}")
                 continue
