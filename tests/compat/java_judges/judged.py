@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.compat.java_judges.bootstrap_servers import BOOTSTRAP_SERVERS
+from tests.compat.java_judges.compressed import COMPRESSED
 from tests.compat.java_judges.identities import PRINCIPALS, TOKENS
 from tests.compat.java_judges.jaas_lines import JAAS_LINES
 from tests.compat.java_judges.judging import Judged
@@ -20,4 +21,5 @@ JUDGED: Final[dict[str, Judged]] = {
     "Java: bootstrap servers": BOOTSTRAP_SERVERS,
     "Java: principals of certificates": PRINCIPALS,
     "Java: tokens": TOKENS,
+    "Java: compressed streams": COMPRESSED,
 }

@@ -1,0 +1,32 @@
+"""Streams of compressed records, one after the other: what a reader makes of all of them."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any, Final
+
+from kafka_sink.records.compression import CompressionType, compress, decompress
+from tests.compat.java_judges.judging import Judged
+
+_MOST: Final = 1 << 20
+
+
+def _streams(rng: random.Random) -> list[str]:
+    codec = rng.choice([each for each in CompressionType if each is not CompressionType.NONE])
+    packed = b"".join(bytes(compress(codec, _plain(rng))) for _ in range(rng.randint(1, 4)))
+    return [codec.config_name, base64.b64encode(packed).decode()]
+
+
+def _plain(rng: random.Random) -> bytes:
+    size = rng.choice((0, 1, 5, 300, 40_000, 70_000))
+    return rng.randbytes(size) if rng.random() < 0.5 else b"record " * (size // 7)
+
+
+def _ours(given: Any) -> str:
+    codec, packed = given
+    plain = decompress(CompressionType.from_name(codec), base64.b64decode(packed), _MOST)
+    return base64.b64encode(plain).decode()
+
+
+COMPRESSED: Final = Judged("Decompressed", _streams, _ours, share=0.3)
