@@ -275,9 +275,10 @@ class DriverSteps:
             )
         except ApiError as error:
             if error.code in FENCED:
+                # The progress that only proves something is of no batch.
+                batch = "" if progress.version < 0 else f"batch {progress.version} was not committed: "
                 raise FencedError(
-                    f"batch {progress.version} was not committed: a newer driver has taken over the sink "
-                    f"{self.name!r} ({error}); this one stops"
+                    f"{batch}a newer driver has taken over the sink {self.name!r} ({error}); this one stops"
                 ) from error
             raise
 

@@ -479,6 +479,14 @@ def test_fenced_writer_stops_and_leaves_the_winner_alone(world: World) -> None:
     assert world.committed() == [b"winner"]
 
 
+def test_driver_fenced_while_it_plans_names_no_batch(world: World) -> None:
+    plan = world.parallel.plan(QUERY)
+    newer = newer_steps(world)
+    newer.client.run(newer.fence())
+    with pytest.raises(FencedError, match="^a newer driver has taken over the sink"):
+        world.steps.prove(plan)
+
+
 @pytest.mark.behaviour("Exactly once: atomic", "A fenced writer stops and leaves the winner alone")
 def test_refusal_of_a_transaction_still_ours_is_tried_again(world: World) -> None:
     tries = 0
