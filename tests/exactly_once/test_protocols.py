@@ -483,7 +483,7 @@ def test_driver_fenced_while_it_plans_names_no_batch(world: World) -> None:
     plan = world.parallel.plan(QUERY)
     newer = newer_steps(world)
     newer.client.run(newer.fence())
-    with pytest.raises(FencedError, match="^a newer driver has taken over the sink"):
+    with pytest.raises(FencedError, match=r"^a newer driver has taken over the sink"):
         world.steps.prove(plan)
 
 
