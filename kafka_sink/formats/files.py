@@ -17,6 +17,8 @@ from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaTex
 
 #: A schema is a few kilobytes, and more with all that it imports; larger files are others.
 _MAX_BYTES: Final = 8 << 20
+#: Of files and folders in a folder that is named as a schema.
+_MOST_SEEN: Final = 20_000
 _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     AVRO: (".avsc", ".json"),
     JSON: (".json",),
@@ -55,14 +57,19 @@ def read_schema(form: str, paths: Sequence[Path], message: str | None = None) ->
 
 
 def _folder(form: str, folder: Path) -> dict[str, Path]:
-    for suffix in _SUFFIXES[form]:
-        found = sorted(each for each in folder.rglob(f"*{suffix}") if each.is_file())
-        if len(found) > MOST_REFERENCES:
+    """The files of schemas in *folder* and below, but for those that are hidden, by their names there."""
+    found: dict[str, Path] = {}
+    for seen, path in enumerate(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.suffix in _SUFFIXES[form] and not any(part.startswith(".") for part in name.parts) and path.is_file():
+            found[name.as_posix()] = path
+        if seen > _MOST_SEEN or len(found) > MOST_REFERENCES:
             raise FormatError(
-                f"the folder {folder} has {len(found)} files, more than {MOST_REFERENCES}; name the files"
+                f"the folder {folder} has more than {MOST_REFERENCES} schemas, or too many other files; name yours"
             )
-        if found:
-            return {each.relative_to(folder).as_posix(): each for each in found}
+    for suffix in _SUFFIXES[form]:
+        if chosen := {name: path for name, path in sorted(found.items()) if name.endswith(suffix)}:
+            return chosen
     raise FormatError(f"the folder {folder} has no file that ends in {' or '.join(_SUFFIXES[form])}; name another one")
 
 

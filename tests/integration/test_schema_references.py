@@ -212,6 +212,26 @@ def test_references_of_others_are_resolved(registry: EmbeddedRegistry) -> None:
         payload_of("avro", registry, **{**schema, "value.refs": json.dumps([{**refs[1], "subject": "none"}])})
 
 
+@pytest.mark.parametrize("form", ["protobuf", "json"])
+def test_texts_refer_to_what_others_registered(registry: EmbeddedRegistry, form: str) -> None:
+    files, name, root = {
+        "protobuf": (PROTO, "common/v1/address.proto", "shop/buyer.proto"),
+        "json": (JSON, "address.json", "buyer.json"),
+    }[form]
+    theirs(registry).register_schema("address", Schema(files[name], form.upper()))
+    refs = json.dumps([{"name": name, "subject": "address", "version": 1}])
+    given = {"value.format": form, "value.schema": files[root], "value.refs": refs}
+    column = StructType().add("value", StructType().add("name", "string").add("home", ADDRESS))
+    options = {"kafka.bootstrap.servers": "b:9092", "topic": "orders", **given, "schema.registry.url": registry.url}
+    formats_of(column, parse_options(options))
+    assert references(registry, "orders-value") == {name: ("address", 1)}
+
+
+def test_hidden_files_of_a_folder_are_no_schemas(registry: EmbeddedRegistry, tmp_path: Path) -> None:
+    folder = written(tmp_path, {**AVRO, ".git/x.avsc": "{", "notes.txt": "", "package.json": "{}"})
+    assert payload_of("avro", registry, **{"value.schema": str(folder)})
+
+
 def test_references_that_are_not_registered_are_named(registry: EmbeddedRegistry, tmp_path: Path) -> None:
     given = {"value.schema": str(written(tmp_path, AVRO)), "auto.register.schemas": "false"}
     with pytest.raises(RegistryError, match=r"column 'value': its schema is no version .*'common.Address' not found"):
