@@ -280,6 +280,7 @@ def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = ""
     """
     config = _reconcile_batch_size(config, given, prefix)
     config = _reconcile_delivery_timeout(config, given, prefix)
+    _check_two_phase(config, given, prefix)
     return _reconcile_idempotence(config, given, prefix)
 
 
@@ -402,7 +403,6 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
                 f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove one of the two options"
             )
         return config
-    _check_two_phase(config, given, prefix)
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
         # This is an error even if idempotence is only on by default, as in Kafka 4.0 and newer.
         raise ConfigError(_contradiction(config, "max.in.flight.requests.per.connection", prefix))

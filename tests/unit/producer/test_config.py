@@ -156,6 +156,12 @@ def test_impossible_option_values_are_refused_by_name(name: str, value: Any) -> 
         settle({name: value})
 
 
+def test_two_phase_commit_is_checked_without_idempotence_too() -> None:
+    two_phase = {"transaction.two.phase.commit.enable": "true", "enable.idempotence": "false"}
+    assert "transaction.timeout.ms=5 contradicts" in refusal({**two_phase, "transaction.timeout.ms": "5"})
+    assert "needs transactional.id" in refusal(two_phase)
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
