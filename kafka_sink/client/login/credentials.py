@@ -96,6 +96,11 @@ def _name_and_password(config: ClientConfig) -> tuple[str, str]:
     if entry is None:
         present = resolved(config, config.option_prefix)
         name, password = present.sasl_username, present.sasl_password
+    elif entry.options.get("tokenauth", "").lower() == "true":
+        raise ConfigError(
+            f"option {config.option('sasl.jaas.config')}: tokenauth=true is for delegation tokens, which are not "
+            "supported; use a user and a password"
+        )
     elif config.sasl_username or config.sasl_password:
         raise ConfigError(
             f"options {config.option('sasl.jaas.config')} and "

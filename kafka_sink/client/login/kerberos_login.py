@@ -18,7 +18,18 @@ from kafka_sink.network.sasl.gssapi import KerberosLogin
 
 #: Options that change nothing here: tickets and keys stay in the memory of the library, and nobody is asked.
 _NO_EFFECT: Final = frozenset(
-    {"storeKey", "doNotPrompt", "debug", "refreshKrb5Config", "renewTGT", "isInitiator", "useFirstPass"}
+    {
+        "storeKey",
+        "doNotPrompt",
+        "debug",
+        "refreshKrb5Config",
+        "renewTGT",
+        "isInitiator",
+        "tryFirstPass",
+        "useFirstPass",
+        "storePass",
+        "clearPass",
+    }
 )
 _FLAGS: Final = frozenset({"useKeyTab", "useTicketCache"})
 _TEXTS: Final = frozenset({"keyTab", "ticketCache", "principal", "serviceName"})

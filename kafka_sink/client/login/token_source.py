@@ -73,7 +73,8 @@ def _from_function(function: Callable[[], Any], clock: Clock) -> Callable[[], To
 def _from_endpoint(config: ClientConfig, clock: Clock) -> TokenUser:
     option = config.option("sasl.oauthbearer.token.endpoint.url")
     url = config.sasl_oauthbearer_token_endpoint_url
-    endpoint = TokenEndpoint(option, url, _tls(config), config.endpoint_limits, clock)
+    tls = _tls(config)
+    endpoint = TokenEndpoint(option, url, tls, config.endpoint_limits, clock)
     if config.sasl_oauthbearer_jwt_retriever_class == FILE_RETRIEVER and not endpoint.is_file:
         raise ConfigError(f"option {option}: {url} is not a file, which {FILE_RETRIEVER} needs; expected file:///path")
     if config.sasl_oauthbearer_jwt_retriever_class == BEARER_RETRIEVER and endpoint.is_file:
@@ -88,7 +89,7 @@ def _from_endpoint(config: ClientConfig, clock: Clock) -> TokenUser:
     def create() -> TokenLogin:
         return TokenLogin(lambda: endpoint.fetch(credentials()), config.refresh_rules, clock)
 
-    identity = (url, astuple(credentials()), _tls(config), config.endpoint_limits, config.refresh_rules, id(clock))
+    identity = (url, astuple(credentials()), tls, config.endpoint_limits, config.refresh_rules, id(clock))
     return LOGINS.join(identity, create, clock.wall_ms())
 
 

@@ -52,6 +52,10 @@ def test_security_protocol_selects_the_channel_builder() -> None:
             {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_LINE, "sasl_password": "s3cr3t"},
             "are both set; remove one of them",
         ),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": SCRAM_LINE.replace(";", " tokenauth='true';")},
+            "tokenauth=true is for delegation tokens, which are not supported; use a user and a password",
+        ),
         ({"sasl_mechanism": "OAUTHBEARER"}, r"url, or sasl\.login\.callback\.handler\.class: a function"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_login_callback_handler_class": "x.y"}, "x.y cannot be imported"),
         ({"sasl_mechanism": "GSSAPI"}, r"needs sasl\.kerberos\.service\.name: the first part of"),
@@ -61,6 +65,13 @@ def test_what_is_missing_or_contradicts_itself_is_named(options: dict[str, str],
     with pytest.raises(ConfigError, match=problem) as error:
         build("SASL_SSL", **options)
     assert "s3cr3t" not in str(error.value)
+
+
+def test_line_of_kerberos_takes_every_option_of_java() -> None:
+    flags = "useKeyTab useTicketCache storeKey doNotPrompt debug refreshKrb5Config renewTGT isInitiator tryFirstPass"
+    names = [*flags.split(), "useFirstPass", "storePass", "clearPass"]
+    line = f"Krb5LoginModule REQUIRED {' '.join(f'{name}=true' for name in names)} keyTab='/k' principal='a@B'; // all"
+    build("SASL_SSL", sasl_mechanism="GSSAPI", sasl_jaas_config=line, sasl_kerberos_service_name="kafka")
 
 
 def test_unchecked_names_and_a_token_in_clear_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
