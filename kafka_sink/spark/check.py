@@ -23,6 +23,7 @@ from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.driver.column_formats import forms_to_register
 from kafka_sink.spark.driver.given_schemas import registered_schema
+from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.format_lookup import look_up
@@ -141,7 +142,8 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
     try:
         # Columns of text and no pickle: with Spark Connect they come from another machine.
         schema = ", ".join(f"{name} string" for name in _COLUMNS)
-        rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect)
+        with Interrupts() as interrupts:
+            rows = run_stoppable(spark, spark.range(0, 1, 1, 1).mapInArrow(run, schema).collect, interrupts)
     except PySparkException as error:
         return [_no_task(error)]
     return [Finding(**{**row.asDict(), "status": Status(row.status)}) for row in rows]

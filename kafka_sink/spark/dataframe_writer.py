@@ -38,6 +38,7 @@ from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
+from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.job_failures import error_of_task, of_attempt
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
@@ -135,10 +136,22 @@ def write(
     :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
         which.
     """
-    parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-    with progress_line(df, is_wanted=progress) as counted:
-        write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
-        batch = _Batch(APPLICATION, BatchNumbering.OF_AN_APPLICATION, counted=counted or _counter(df))
+    with Interrupts() as interrupts, progress_line(df, is_wanted=progress) as counted:
+        try:
+            parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
+            write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
+            batch = _Batch(
+                APPLICATION,
+                BatchNumbering.OF_AN_APPLICATION,
+                counted=counted or _counter(df),
+                interrupts=interrupts,
+            )
+        except BaseException as error:
+            stopped = interrupts.behind(error)
+            if not isinstance(stopped, KeyboardInterrupt):
+                raise
+            stopped.args = ("the write was stopped: it had not begun, and no row is in Kafka",)
+            raise stopped from None
         return _write(df, write, batch, atomic=atomic)
 
 
@@ -220,7 +233,8 @@ def _counter(df: DataFrame) -> Accumulator[int] | None:
 @dataclass(frozen=True)
 class _Batch:
     """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*.
-    *is_of_query*: a query writes it, in this *run* (None: not known), whose stop ends the jobs of this thread."""
+    *is_of_query*: a query writes it, in this *run* (None: not known), whose stop ends the jobs of this thread; other
+    writes end with *interrupts*."""
 
     writer: str
     numbers: BatchNumbering
@@ -228,6 +242,7 @@ class _Batch:
     counted: Accumulator[int] | None = None
     is_of_query: bool = False
     run: str | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
     def run_jobs(self, df: DataFrame, action: Callable[[], T]) -> T:
         """The result of *action*, which runs Spark jobs for *df*. If it is interrupted or fails, they have ended.
@@ -236,7 +251,7 @@ class _Batch:
         :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
         """
         try:
-            return action() if self.is_of_query else run_stoppable(df.sparkSession, action)
+            return action() if self.is_of_query else run_stoppable(df.sparkSession, action, self.interrupts)
         except Exception as error:
             said = error_of_task(error)
             if said is None:
@@ -261,7 +276,7 @@ def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomi
             keep = note_written if result.skipped is None else require_same_rows
             keep(df, task, once, batch.run, once.version)
     except BaseException as error:
-        told = course.ended_by(error)
+        told = course.ended_by(batch.interrupts.behind(error))
         publish_failure((), reporting, f"{type(told).__name__}: {told}"[:_SAID_OF_FAILURE], **named)
         if told is error or batch.is_of_query:
             # Spark tells the stop of a query from a failure by the exception.

@@ -57,6 +57,11 @@ spark.stop()
 """
 
 
+def numbered(way: str) -> dict[str, Any]:
+    """The arguments of kafka_sink.write for the first version."""
+    return {**WAYS[way], "version": 0} if "app_id" in WAYS[way] else {}
+
+
 def end(servers: str, topic: str) -> int:
     """How many records brokers have appended to *topic*, also those that are not committed."""
     with AdminClient(servers) as admin:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.threads import start_thread
+from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.versions import inheriting
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ _SETTLE_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
-def run_stoppable(spark: SparkSession, action: Callable[[], T]) -> T:
-    """The result of *action*, which runs jobs of *spark*. Whatever interrupts this call is raised when the jobs have
-    ended, and a job that fails or is cancelled by somebody else has ended with all of its tasks."""
+def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Interrupts) -> T:
+    """The result of *action*, which runs jobs of *spark*. Whatever interrupts this call, or was dropped of *interrupts*
+    before it, is raised when the jobs have ended, and a job that fails or is cancelled by somebody else has ended with
+    all of its tasks."""
+    interrupts.check()
     context = getattr(spark, "_sc", None)
     jobs: _Jobs = _ConnectJobs(spark) if context is None else _ClassicJobs(context)
     done: Future[T] = Future()
@@ -69,7 +72,7 @@ def run_stoppable(spark: SparkSession, action: Callable[[], T]) -> T:
         start_thread("kafkalite-spark-job", inheriting(spark, run))
         # In slices: an exception that another thread asks for, as _thread.interrupt_main does, wakes no lock.
         while not wait([done], _SLICE_S).done:
-            pass
+            interrupts.check()
     except BaseException:
         is_unwanted.set()
         if has_begun.is_set():

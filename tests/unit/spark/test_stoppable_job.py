@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.spark.driver import stoppable_job
+from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
 
 
@@ -51,7 +52,7 @@ def test_interrupt_cancels_until_the_job_has_ended(spark: Session) -> None:
         assert spark.context.cancelled.wait(60)
 
     with pytest.raises(KeyboardInterrupt):
-        run_stoppable(spark, job)  # type: ignore[arg-type]
+        run_stoppable(spark, job, Interrupts())  # type: ignore[arg-type]
     assert spark.context.tags == 2 * spark.context.began
 
 
@@ -64,13 +65,13 @@ def test_interrupt_before_the_job_begins_lets_none_begin(spark: Session, monkeyp
 
     monkeypatch.setattr(stoppable_job, "start_thread", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_stoppable(spark, lambda: None)  # type: ignore[arg-type]
+        run_stoppable(spark, lambda: None, Interrupts())  # type: ignore[arg-type]
     runs[0]()
     assert spark.context.began == spark.context.tags == []
 
 
 def test_result_and_error_of_a_job_reach_the_caller(spark: Session) -> None:
-    assert run_stoppable(spark, lambda: 7) == 7  # type: ignore[arg-type]
+    assert run_stoppable(spark, lambda: 7, Interrupts()) == 7  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="of the job"):
-        run_stoppable(spark, lambda: int("of the job"))  # type: ignore[arg-type]
+        run_stoppable(spark, lambda: int("of the job"), Interrupts())  # type: ignore[arg-type]
     assert spark.context.tags == []
