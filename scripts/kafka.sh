@@ -8,8 +8,8 @@
 #   scripts/kafka.sh stop-node N [--dir DIR]    stop one of several nodes, with a controlled shutdown
 #   scripts/kafka.sh kill-node N [--dir DIR]    kill one node, as in a crash (kill -9)
 #   scripts/kafka.sh start-node N [--dir DIR]   start it again; returns at once
-#   scripts/kafka.sh fetch [--version V]        download the jars if they are missing, and archive the classes
-#                                               that a node loads (CDS), which halves its start time
+#   scripts/kafka.sh fetch [--version V]        download the jars and Java's compiler if they are missing, and archive
+#                                               the classes that a node loads (CDS), which halves its start time
 #   scripts/kafka.sh run [--version V] CLASS [argument …]
 #                                               run one of Kafka's own tools by its class name, such as
 #                                               org.apache.kafka.tools.DumpLogSegments; a class that an older
@@ -129,13 +129,15 @@ kafka_java() {
         -cp "$(class_path)${SOURCES:+:$SOURCES}" "$@"
 }
 
+fetch_compiler() { fetch_jars "$ROOT/scripts/java-compiler-ivy.xml" "$WORK/kafka/compiler"; }
+
 # compile DIR: the Java sources in DIR; sets SOURCES to the folder with their classes, which is kept.
 compile() {
     local own="$WORK/kafka/compiling.$$" version
     version=$(full_version "$VERSION")
     SOURCES="$WORK/kafka/sources-$(cat "$1"/*.java | cksum | tr ' ' '-')-$version"
     [ ! -d "$SOURCES" ] || return 0
-    fetch_jars "$ROOT/scripts/java-compiler-ivy.xml" "$WORK/kafka/compiler"
+    fetch_compiler
     # Moved when they are complete, because several processes may do this concurrently.
     java -XX:TieredStopAtLevel=1 -cp "$WORK/kafka/compiler/*" org.eclipse.jdt.internal.compiler.batch.Main \
         -17 -encoding UTF-8 -nowarn -proc:none -cp "$(printf '%s:' "$LIBS"/*.jar)" -d "$own" "$1" >&2 ||
@@ -428,6 +430,7 @@ case "$command" in
         only_version "$@"
         [ $# = $((2 * HAS_VERSION)) ] || refuse
         prepare
+        fetch_compiler
         archive_classes
         ;;
     versions) echo "$VERSIONS" ;;

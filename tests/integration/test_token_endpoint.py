@@ -208,7 +208,9 @@ def test_assertion_replaces_the_secret(algorithm: str, idp: TokenServer, tmp_pat
     key = rsa_key if algorithm == "RS256" else ec_key
     encryption = serialization.BestAvailableEncryption(b"p4ss")
     file = tmp_path / "key.pem"
-    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    # As a secret that was copied into one line.
+    file.write_bytes(pem.replace(b"\n", b" "))
     assertion = Assertion(
         key_file=str(file), key_password="p4ss", algorithm=algorithm, issuer="me", subject="me", audience="idp"
     )

@@ -17,6 +17,7 @@ from typing import Any, Final
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.oauth.bearer_token import encoded
 from kafka_sink.network.oauth.rules import ES256, RS256
+from kafka_sink.network.trust.pem import rebuilt
 
 #: The bytes of each of the two numbers of a signature with ES256 (RFC 7518, 3.4).
 _ES256_BYTES: Final = 32
@@ -76,9 +77,9 @@ class Assertion:
             raise ConfigError(
                 f"option {option}.file: signing needs the package cryptography; pip install 'kafkalite[keystores]'"
             ) from None
-        pem = self._read(self.key_file, "private.key.file").encode()
+        pem = self._read(self.key_file, "private.key.file")
         try:
-            key = load_pem_private_key(pem, self.key_password.encode() or None)
+            key = load_pem_private_key(rebuilt(pem).encode(), self.key_password.encode() or None)
         except (ValueError, TypeError):
             raise ConfigError(
                 f"option {option}.file: {self.key_file} is not a private key in PEM, or {option}.passphrase is not its "

@@ -234,5 +234,5 @@ KEY_STORES: Final = Judged(
             _is_damaged,
         ),
     ),
-    share=0.3,
+    share=0.15,
 )
