@@ -353,10 +353,14 @@ def test_rows_of_one_partition_are_brought_to_one_task(world: World) -> None:
 
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 def test_end_that_nothing_proves_is_ended_by_hand(world: World) -> None:
+    def at_rest() -> bool:
+        return all(not each.state.startswith("Prepare") for each in world.ids_known().values())
+
     world.write_batch("atomic", 0, b"0")
+    until("the ends", at_rest)
     with lost_ends(offsets=False):
         world.write_batch("atomic", 1, b"1")
-        until("the ends", lambda: all(not each.state.startswith("Prepare") for each in world.ids_known().values()))
+        until("the ends", at_rest)
         # Another program takes the id over, and nobody knows any more how its last transaction ended.
         world.client.run(world.client.init_producer_id(driver_id(world.steps.id), 60_000))
     following = World(world.bootstrap, world.topic)
