@@ -22,4 +22,4 @@ class SchemaNotFoundError(RegistryError):
 
 
 class UnusableSchemaError(RegistryError):
-    """A schema is of another type than is expected, or refers to other subjects."""
+    """A schema is of another type than is expected, or what it refers to cannot be used."""

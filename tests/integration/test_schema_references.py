@@ -232,6 +232,18 @@ def test_hidden_files_of_a_folder_are_no_schemas(registry: EmbeddedRegistry, tmp
     assert payload_of("avro", registry, **{"value.schema": str(folder)})
 
 
+def test_command_line_writes_by_a_folder(registry: EmbeddedRegistry, order: Any, tmp_path: Path) -> None:
+    ours = RegistryClient(*registry_configs({"schema.registry.url": registry.url}))
+    avro = TypedColumn("orders", "value", "avro", written(tmp_path / "avro", AVRO))
+    payload = payload_writer(ours, avro)(ROW, "value")
+    assert payload is not None and AvroDeserializer(theirs(registry))(payload, CONTEXT) == ROW
+    assert set(references(registry, "orders-value")) == {"people.Buyer", "common.Address"}
+    protobuf = TypedColumn("others", "value", "protobuf", written(tmp_path / "protobuf", PROTO), "Order")
+    payload = payload_writer(ours, protobuf)(ROW, "value")
+    read = ProtobufDeserializer(order, {"use.deprecated.format": False}, theirs(registry))
+    assert payload is not None and read(payload, CONTEXT).ship_to.zip == "8010"
+
+
 def test_references_that_are_not_registered_are_named(registry: EmbeddedRegistry, tmp_path: Path) -> None:
     given = {"value.schema": str(written(tmp_path, AVRO)), "auto.register.schemas": "false"}
     with pytest.raises(RegistryError, match=r"column 'value': its schema is no version .*'common.Address' not found"):
