@@ -88,7 +88,7 @@ class HoldingTransport:
     ask, and not a broker: it reads nothing of a connection before its response has left.
     """
 
-    peer_subject = ""
+    peer_subject = None
 
     def __init__(self, under: PlaintextTransport, rng: random.Random, *, asks: bool) -> None:
         self._under = under

@@ -82,7 +82,8 @@ class PlaintextAuthenticator:
 
     @property
     def principal(self) -> str:
-        return f"User:{self._transport.peer_subject or ANONYMOUS}"
+        subject = self._transport.peer_subject
+        return f"User:{ANONYMOUS if subject is None else subject}"
 
     def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
         return False

@@ -86,10 +86,10 @@ class TlsTransport(PlaintextTransport):
             raise self._refusal(error) from None
 
     @property
-    def peer_subject(self) -> str:
-        """The subject of the peer's certificate as Java writes it (RFC 2253); empty if it has sent none."""
+    def peer_subject(self) -> str | None:
+        """The subject of the peer's certificate as Java writes it (RFC 2253); None if it has sent none."""
         shown = self._tls.getpeercert(binary_form=True) if self._is_handshake_over else None
-        return "" if shown is None else subject_of(shown)
+        return None if shown is None else subject_of(shown)
 
     # -- bytes
 

@@ -44,8 +44,8 @@ class TransportLayer(Protocol):
         ...
 
     @property
-    def peer_subject(self) -> str:
-        """The subject of the peer's certificate; empty if it has sent none."""
+    def peer_subject(self) -> str | None:
+        """The subject of the peer's certificate, which may be empty; None if it has sent none."""
         ...
 
     def fileno(self) -> int: ...
@@ -102,8 +102,8 @@ class PlaintextTransport:
         return READ
 
     @property
-    def peer_subject(self) -> str:
-        return ""
+    def peer_subject(self) -> str | None:
+        return None
 
     def __init__(self, sock: Socket, *, connected: bool) -> None:
         self._socket = sock

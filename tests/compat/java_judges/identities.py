@@ -18,6 +18,8 @@ from kafka_sink.network.transport.distinguished_names import subject_of
 from tests.compat.java_judges.judging import Difference, Judged, Verdict
 
 _KEY: Final = ec.generate_private_key(ec.SECP256R1())
+_ISSUER: Final = x509.Name([x509.NameAttribute(x509.ObjectIdentifier("2.5.4.3"), "issuer")])
+_OTHER_NAME: Final = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("spiffe://example/orders")])
 _VALID: Final = (datetime(2026, 1, 1), datetime(2026, 1, 2))
 _TYPES: Final = (
     *("2.5.4.3", "2.5.4.6", "2.5.4.7", "2.5.4.8", "2.5.4.9", "2.5.4.10", "2.5.4.11", "2.5.4.17", "2.5.4.4", "2.5.4.12"),
@@ -33,9 +35,10 @@ _TAGS: Final = (_UTF8, _UTF8, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 
 
 def _certificate(rng: random.Random) -> str:
-    name = x509.Name([x509.RelativeDistinguishedName(_pairs(rng)) for _ in range(rng.randint(1, 4))])
-    builder = x509.CertificateBuilder(name, name, _KEY.public_key(), 1 + rng.getrandbits(60), *_VALID)
-    signed = builder.sign(_KEY, SHA256())
+    name = x509.Name([x509.RelativeDistinguishedName(_pairs(rng)) for _ in range(rng.randint(0, 4))])
+    builder = x509.CertificateBuilder(_ISSUER, name, _KEY.public_key(), 1 + rng.getrandbits(60), *_VALID)
+    # A subject may be empty with other names alone, as those of SPIFFE are.
+    signed = builder.add_extension(_OTHER_NAME, critical=True).sign(_KEY, SHA256())
     return base64.b64encode(_retagged(rng, signed.public_bytes(Encoding.DER), name)).decode()
 
 

@@ -36,7 +36,7 @@ class End:
 
     is_connected = ready = True
     handshake_events = 0
-    peer_subject = ""
+    peer_subject = None
 
     def __init__(self) -> None:
         self.incoming = bytearray()

@@ -18,7 +18,7 @@ from kafka_sink.network.transport.transport import READ, WRITE
 class Handshaking:
     """A transport whose handshake writes once and then waits for an answer; it may keep back what it has taken."""
 
-    peer_subject = ""
+    peer_subject = None
 
     def __init__(self) -> None:
         self.is_connected = False
