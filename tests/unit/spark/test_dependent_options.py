@@ -47,6 +47,11 @@ def kafka(given: Mapping[str, str]) -> Mapping[str, Any]:
     return properties
 
 
+def client(given: Mapping[str, str]) -> Mapping[str, Any]:
+    """What every client makes of them, also in each task."""
+    return c.as_properties(c.parse(ProducerConfig, {"bootstrap.servers": "127.0.0.1:9", **given}, prefix="kafka."))
+
+
 def atomic(given: Mapping[str, str]) -> Mapping[str, Any]:
     return vars(parse_options({**REQUIRED, "txnAppId": "a", "txnVersion": "1", **given}))
 
@@ -87,6 +92,10 @@ CASES: Mapping[str, list[Case]] = {
             ),
         ),
         (kafka, Refused({"delivery.timeout.ms": "5", "linger.ms": "9"}, r"kafka.linger.ms \(9\)")),
+    ],
+    "kafka.reconnect.backoff.ms": [
+        (client, Settled({"reconnect.backoff.ms": "5000"}, {"reconnect.backoff.max.ms": 5000})),
+        (client, Settled({"reconnect.backoff.ms": "9", "reconnect.backoff.max.ms": "8"}, {"reconnect.backoff.ms": 9})),
     ],
     "kafka.batch.size": [
         (kafka, Settled({"buffer.memory": "262144"}, {"batch.size": "32768"})),
