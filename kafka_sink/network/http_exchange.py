@@ -168,16 +168,16 @@ class Exchange:
         timeout_s = (self.connect_timeout_ms or self.timeout_ms) / 1000
         if server.scheme == "http":
             return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
-        context = None if self.tls is None else self.tls.current()
+        context = ssl.create_default_context() if self.tls is None else self.tls.current()
         return _TlsConnection(server.host, server.port, timeout=timeout_s, context=context)
 
 
 class _TlsConnection(http.client.HTTPSConnection):
     """A dot at the end of a host name says to DNS that the name is whole; certificates have none."""
 
-    def __init__(self, host: str, port: int, *, timeout: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, host: str, port: int, *, timeout: float, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=timeout, context=context)
-        self._tls = context or ssl.create_default_context()
+        self._tls = context
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
