@@ -23,8 +23,9 @@
 #                 prints a table at its end
 #   --suites [NAME …]   run no tests of ours: those of kafka-python, kgo and sarama (or those named) against the embedded
 #                 broker, and print which fail and why (tests/suites)
-#   --fuzz MINUTES [--seed SEED]   run no tests: attack what is read (schemas, records, answers) and what is written, from
-#                 a random seed that it prints, and say how many cases were tried
+#   --fuzz MINUTES [--seed SEED]   run no tests: attack what is read (schemas, records, answers), what is written, and what
+#                 people paste, which Kafka's Java client judges as well (not with --no-kafka before it), from a random
+#                 seed that it prints, and say how many cases were tried
 #   --long        also run the long tests, with larger amounts (or KAFKALITE_LONG=1); their measurements are written to
 #                 .work/figures.json (pytest's --figures FILE: another file)
 #   --amounts     run no tests: print the amounts of the normal and the long run, and the variables that set them

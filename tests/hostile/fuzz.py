@@ -25,6 +25,7 @@ from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
 from tests.hostile import json_columns, records, references, servers
 from tests.property import test_avro_properties, test_protobuf_properties
+from tests.support.real_kafka import HAS_KAFKA
 
 Attack = Callable[[random.Random], None]
 
@@ -69,7 +70,9 @@ def _judged(judged: Judged) -> Attack:
     return lambda rng: judged.compare(JUDGES, judged.random(rng))
 
 
-ALL: Final[dict[str, Attack]] = {**ATTACKS, **{name: _judged(judged) for name, judged in JUDGED.items()}}
+ALL: Final[dict[str, Attack]] = ATTACKS | (
+    {name: _judged(judged) for name, judged in JUDGED.items()} if HAS_KAFKA else {}
+)
 
 
 def attacked(name: str, seed: int, case: int) -> Exception | None:
