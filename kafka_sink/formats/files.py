@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
+from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
@@ -27,11 +28,13 @@ _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class _Named(NamedTuple):
-    """The *text* of a file, the names by which others may refer to it, and those that it uses: of each, what it may
-    stand for, and what the reference is called if the file does not say (Avro's references have the name of a type)."""
+    """The *text* of a file; the names by which others may refer to it; those of them that mean itself in its own text;
+    and what it refers to: of each what it may stand for, as the file writes it last.
+    """
 
     text: str
     declared: tuple[str, ...]
+    own: tuple[str, ...]
     used: tuple[tuple[str, ...], ...]
 
 
@@ -47,13 +50,13 @@ def read_schema(form: str, paths: Sequence[Path], message: str | None = None) ->
     if len(paths) == 1 and root.is_dir():
         files = _folder(form, root)
         named = {name: _named(form, name, _text(path)) for name, path in files.items()}
-        return _assembled(form, named, _root(named, root, message))
+        return _Files(form, named).schema_of_folder(root, message)
     if form == PROTOBUF and root.suffix not in _SUFFIXES[form]:
         return SchemaText(_descriptor_set(root))
     named = {str(path): _named(form, path.as_posix(), _text(path)) for path in paths}
     if form == PROTOBUF:
         named |= _beside(root, named)
-    return _assembled(form, named, str(root))
+    return _Files(form, named).schema(str(root))
 
 
 def _folder(form: str, folder: Path) -> dict[str, Path]:
@@ -103,16 +106,17 @@ def _named(form: str, name: str, text: str) -> _Named:
     if form == AVRO:
         from kafka_sink.formats.avro.linking import names_of
 
-        return _Named(text, *names_of(text))
+        declared, used = names_of(text)
+        return _Named(text, declared, declared, used)
     endings = tuple("/".join(PurePath(name).parts[-count:]) for count in range(len(PurePath(name).parts), 0, -1))
     if form == PROTOBUF:
         from kafka_sink.formats.protobuf.descriptors import imports_in
 
-        return _Named(text, endings, tuple((each,) for each in imports_in(text)))
+        return _Named(text, endings, (), tuple((each,) for each in imports_in(text)))
     from kafka_sink.formats.json.references import id_of, meanings_of
 
-    own = id_of(text)
-    return _Named(text, (*((own,) if own else ()), *endings), meanings_of(text))
+    own = (name,) if (name := id_of(text)) else ()
+    return _Named(text, (*own, *endings), own, meanings_of(text))
 
 
 def _beside(root: Path, named: Mapping[str, _Named]) -> dict[str, _Named]:
@@ -129,58 +133,66 @@ def _beside(root: Path, named: Mapping[str, _Named]) -> dict[str, _Named]:
     return found
 
 
-def _root(named: Mapping[str, _Named], folder: Path, message: str | None) -> str:
-    """The name of the file that is the schema."""
-    if message is not None:
-        from kafka_sink.formats.protobuf.descriptors import may_declare
+class _Files:
+    """Files that refer to each other."""
 
-        declaring = [name for name, each in named.items() if may_declare(each.text, message)]
-        if len(declaring) == 1:
-            return declaring[0]
-    referred = {other for name, each in named.items() for _, other in _referred(name, each, named)}
-    roots = [name for name in named if name not in referred]
-    if len(roots) != 1:
-        what = f"none that no other refers to: {', '.join(named)}" if not roots else f"several: {', '.join(roots)}"
-        raise FormatError(
-            f"the schema must be the one file of the folder {folder} that no other refers to, and there are "
-            f"{what:.500}; name the files instead, the schema first, with commas between"
-        )
-    return roots[0]
+    def __init__(self, form: str, named: Mapping[str, _Named]) -> None:
+        self._form, self._named = form, named
+        self._by_name: dict[str, list[str]] = {}
+        for file, each in named.items():
+            for name in dict.fromkeys(each.declared):
+                self._by_name.setdefault(name, []).append(file)
+        self._done: dict[str, SchemaText] = {}
 
+    def schema_of_folder(self, folder: Path, message: str | None) -> SchemaText:
+        """The one that no other refers to, or that alone declares *message*."""
+        if message is not None:
+            from kafka_sink.formats.protobuf.descriptors import may_declare
 
-def _referred(name: str, file: _Named, named: Mapping[str, _Named]) -> Iterator[tuple[str, str]]:
-    """What *file* refers to: each name that it uses, and the other file that this is."""
-    for meanings in file.used:
-        if any(each in file.declared for each in meanings):
-            continue
-        for each in meanings:
-            others = [other for other in named if other != name and each in named[other].declared]
-            # Of several with the same last part, the one with this very name.
-            others = [other for other in others if other == each] or others
-            if len(others) > 1:
-                raise FormatError(f"{name} refers to {each}, which several files are: {', '.join(others)}; keep one")
-            if others:
-                yield meanings[-1], others[0]
-                break
+            declaring = [file for file, each in self._named.items() if may_declare(each.text, message)]
+            if len(declaring) == 1:
+                return self.schema(declaring[0])
+        referred = {other for file in self._named for _, other in self._referred(file)}
+        roots = [file for file in self._named if file not in referred]
+        if len(roots) != 1:
+            all_of_them = ", ".join(self._named)
+            what = f"none that no other refers to: {all_of_them}" if not roots else f"several: {', '.join(roots)}"
+            raise FormatError(
+                f"the schema must be the one file of the folder {folder} that no other refers to, and there are "
+                f"{what:.500}; name the files instead, the schema first, with commas between"
+            )
+        return self.schema(roots[0])
 
-
-def _assembled(form: str, named: Mapping[str, _Named], root: str) -> SchemaText:
-    done: dict[str, SchemaText] = {}
-    begun: set[str] = set()
-
-    def of(name: str) -> SchemaText:
-        if name not in done:
-            if name in begun:
-                raise FormatError(f"the schema {name} refers to itself, through others; write what they share into one")
-            begun.add(name)
+    def schema(self, file: str, inside: tuple[str, ...] = ()) -> SchemaText:
+        """The schema in *file*; *inside* are those that refer to it."""
+        if file not in self._done:
+            if file in inside or len(inside) > MOST_DEPTH:
+                raise FormatError(
+                    f"the schema {file} refers to itself, through others, or to others more than {MOST_DEPTH} levels "
+                    "deep; write what they share into one"
+                )
             # A type of Avro is found by its own name, whichever of those in its file is used.
             found = {
-                (named[other].declared[0] if form == AVRO else used): other
-                for used, other in _referred(name, named[name], named)
+                self._named[other].declared[0] if self._form == AVRO else used: other
+                for used, other in self._referred(file)
             }
-            done[name] = SchemaText(
-                named[name].text, tuple(Reference(used, of(other)) for used, other in found.items())
-            )
-        return done[name]
+            references = [Reference(name, self.schema(other, (*inside, file))) for name, other in found.items()]
+            self._done[file] = SchemaText(self._named[file].text, tuple(references))
+        return self._done[file]
 
-    return of(root)
+    def _referred(self, file: str) -> Iterator[tuple[str, str]]:
+        """What *file* refers to: each name that it uses, and the other file that this is."""
+        for meanings in self._named[file].used:
+            if any(each in self._named[file].own for each in meanings):
+                continue
+            for each in meanings:
+                others = [other for other in self._by_name.get(each, ()) if other != file]
+                # Of several with the same last part, the one with this very name.
+                others = [each] if each in others else others
+                if len(others) > 1:
+                    raise FormatError(
+                        f"{file} refers to {each}, which several files are: {', '.join(others):.500}; keep one"
+                    )
+                if others:
+                    yield meanings[-1], others[0]
+                    break

@@ -25,6 +25,7 @@ from kafka_sink.cli.values.value_schemas import TypedColumn
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.files import read_schema
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
@@ -225,6 +226,30 @@ def test_texts_refer_to_what_others_registered(registry: EmbeddedRegistry, form:
     options = {"kafka.bootstrap.servers": "b:9092", "topic": "orders", **given, "schema.registry.url": registry.url}
     formats_of(column, parse_options(options))
     assert references(registry, "orders-value") == {name: ("address", 1)}
+
+
+def test_import_of_a_namesake_is_the_other_file(registry: EmbeddedRegistry, tmp_path: Path) -> None:
+    files = {
+        "v1/part.proto": 'syntax = "proto3"; package v1; import "part.proto"; message Part { Inner inner = 1; }',
+        "part.proto": 'syntax = "proto3"; message Inner { int64 n = 1; }',
+    }
+    schema = read_schema("protobuf", [written(tmp_path, files)])
+    assert [(each.name, each.schema.text) for each in schema.references] == [("part.proto", files["part.proto"])]
+    files["v2/part.proto"] = files["v1/part.proto"].replace("v1", "v2")
+    with pytest.raises(FormatError, match=r"there are several: v1/part.proto, v2/part.proto"):
+        read_schema("protobuf", [written(tmp_path, files)])
+    files["root.proto"] = 'syntax = "proto3"; import "part.proto"; import "x/y.proto"; message Root {}'
+    files |= {f"{folder}/x/y.proto": 'syntax = "proto3";' for folder in ("a", "b")}
+    with pytest.raises(
+        FormatError, match=r"root.proto refers to x/y.proto, which several files are: a/x/y.proto, b/x/y"
+    ):
+        read_schema("protobuf", [written(tmp_path, files)], "Root")
+
+
+def test_a_long_chain_of_files_is_refused(tmp_path: Path) -> None:
+    files = {f"f{n}.json": f'{{"properties": {{"a": {{"$ref": "f{n + 1}.json"}}}}}}' for n in range(900)}
+    with pytest.raises(FormatError, match="more than 100 levels deep"):
+        read_schema("json", [written(tmp_path, files)])
 
 
 def test_hidden_files_of_a_folder_are_no_schemas(registry: EmbeddedRegistry, tmp_path: Path) -> None:
