@@ -34,7 +34,7 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 @pytest.mark.behaviour("Stop means stop", "An interrupt within a finalizer is not lost")
-def test_interrupt_within_a_finalizer_is_raised_by_the_next_check(dropped: list[Any]) -> None:
+def test_interrupt_within_a_finalizer_is_raised_by_next_check(dropped: list[Any]) -> None:
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         interrupts.check()
         Interrupted()
@@ -68,7 +68,7 @@ def test_other_errors_of_the_body_are_raised_as_they_are(dropped: list[Any]) -> 
     assert dropped == [KeyboardInterrupt]
 
 
-def test_what_follows_from_an_interrupt_is_told_from_other_errors() -> None:
+def test_what_follows_from_interrupts_is_told_from_other_errors() -> None:
     with pytest.raises(KeyboardInterrupt) as raised, Interrupts() as interrupts:
         try:
             try:
