@@ -11,6 +11,7 @@ from kafka_sink.common.properties import load_properties
 from tests.compat.java_judges.damage import damaged
 from tests.compat.java_judges.judging import Difference, Judged, Verdict
 
+_FOLDER: Final = TemporaryDirectory()
 _NAMES: Final = ("bootstrap.servers", "sasl.jaas.config", "a\\ b", "a\\:b", "a\\=b", "ssl.keystore.key", "x", "#x", "!")
 _VALUES: Final = (
     "host:9092", "a=b:c", "PLAIN required username='a' password=\"b\\\\c\";", "", "a\\nb", "\\u0041\\u00e4", "\\t",
@@ -36,20 +37,18 @@ def _file(rng: random.Random) -> str:
 
 
 def _ours(text: str) -> Any:
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "client.properties"
-        file.write_bytes(text.encode())
-        found = load_properties(str(file))
-    return {"read": found}
+    file = Path(_FOLDER.name) / "client.properties"
+    file.write_bytes(text.encode())
+    return {"read": load_properties(str(file))}
 
 
 def _is_of_encoding(text: str, java: Verdict, ours: Verdict) -> bool:
-    return (
-        not text.isascii()
-        and java.refused is None
-        and ours.refused is None
-        and ours.taken["read"] == java.taken["in UTF-8"]
-    )
+    """A comment behind a byte order mark is a property to Java, whose escapes it reads."""
+    if text.isascii() or ours.refused is not None:
+        return False
+    if java.refused is not None:
+        return text.startswith("\ufeff") and "Malformed" in java.refused
+    return bool(ours.taken["read"] == java.taken["in UTF-8"])
 
 
 def _lacks_name_or_value(text: str, java: Verdict, ours: Verdict) -> bool:
