@@ -18,7 +18,7 @@ from kafka_sink.common.references import PROVIDERS, has_reference
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import ClientSslConfig
 
-#: The prefix of the options for TLS, which have Kafka's names after it.
+#: The prefix of the options for TLS, which have Kafka's names after it, and of other names of those for a login.
 SSL_PREFIX: Final = "schema.registry."
 
 URL: Final = "schema.registry.url"
@@ -195,7 +195,22 @@ class RegistryConfig:
 
 def is_of_registry(name: str) -> bool:
     """Whether the option *name*, in lower case, is one of the registry's."""
-    return name in c.keys(RegistryConfig) or name.startswith(f"{SSL_PREFIX}ssl.")
+    return _own_name(name) in c.keys(RegistryConfig) or name.startswith(f"{SSL_PREFIX}ssl.")
+
+
+def _own_name(name: str) -> str:
+    """Confluent's clients also take the options of a login with the prefix of those for TLS."""
+    login = name.removeprefix(SSL_PREFIX)
+    return login if login.startswith(("basic.auth.", "bearer.auth.")) else name
+
+
+def _by_own_names(properties: Mapping[str, str]) -> dict[str, str]:
+    """:raises ConfigError: if an option is set under both of its names, to different values."""
+    own: dict[str, str] = {}
+    for name, value in properties.items():
+        if own.setdefault(_own_name(name), value) != value:
+            raise ConfigError(f"{_own_name(name)} is set twice, also as {SSL_PREFIX}{_own_name(name)}; remove one")
+    return own
 
 
 def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, ClientSslConfig]:
@@ -203,6 +218,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
 
     :raises ConfigError: if an option is unknown or invalid, or options contradict each other.
     """
+    properties = _by_own_names(properties)
     of_registry = {name: value for name, value in properties.items() if name in c.keys(RegistryConfig)}
     of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
     config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
@@ -231,5 +247,5 @@ def registry_secrets(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         name
         for name, value in properties.items()
-        if name in sensitive and value and not has_reference(value, PROVIDERS)
+        if _own_name(name) in sensitive and value and not has_reference(value, PROVIDERS)
     )

@@ -7,7 +7,7 @@ import pytest
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.http_exchange import Exchange, HttpAnswer, Server
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.config import registry_configs, registry_secrets
+from kafka_sink.registry.config import is_of_registry, registry_configs, registry_secrets
 from kafka_sink.registry.subjects import subject_name, wire_header
 
 URL = {"schema.registry.url": "https://one:8081, http://two"}
@@ -131,3 +131,15 @@ def test_credentials_over_http_are_warned_of_once(
     (said,) = caplog.messages
     assert "go unencrypted to http://registry:81" in said and "use https:// in schema.registry.url" in said
     assert "hidden" not in said
+
+
+def test_options_of_a_login_have_a_second_name() -> None:
+    given = {"schema.registry.url": "https://registry", "schema.registry.basic.auth.user.info": "me:s3cr3t"}
+    assert all(map(is_of_registry, given))
+    assert registry_secrets(given) == ("schema.registry.basic.auth.user.info",)
+    config, _ = registry_configs(given)
+    assert (config.user_info, config.credentials_source) == ("me:s3cr3t", "USER_INFO")
+    assert registry_configs({**given, "basic.auth.user.info": "me:s3cr3t"})[0] == config
+    with pytest.raises(ConfigError, match=r"basic\.auth\.user\.info is set twice") as raised:
+        registry_configs({**given, "basic.auth.user.info": "you:s3cr3t"})
+    assert "s3cr3t" not in str(raised.value)
