@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -205,22 +205,24 @@ def test_follow_prints_records_as_they_come(running: RunningBroker) -> None:
             follower.kill()
 
 
-@contextmanager
-def silent_broker(connections: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The address of a broker that answers nothing, and what returns when it has so many connections."""
-    held: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0), backlog=connections) as listener:
-        listener.settimeout(LIMIT_S)
+class SilentBroker:
+    """A broker that answers nothing."""
 
-        def await_all() -> None:
-            while len(held) < connections:
-                held.append(listener.accept()[0])
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(LIMIT_S)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._held: list[socket.socket] = []
 
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}", await_all
-        finally:
-            for each in held:
-                each.close()
+    def await_connection(self) -> None:
+        self._held.append(self._listener.accept()[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self._held):
+            each.close()
 
 
 @pytest.mark.behaviour("Stop means stop", "Ctrl-C ends every command that waits for a broker")
@@ -234,15 +236,21 @@ def test_ctrl_c_ends_every_command_that_waits_for_a_broker() -> None:
         ("consume", "t"),
         ("check", "t"),
     ]
-    with silent_broker(len(commands)) as (at, await_all):
-        environ = {**os.environ, BOOTSTRAP_SERVERS_VARIABLE: at}
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(SilentBroker()) for _ in commands]
         running = [
-            subprocess.Popen([*KAFKALITE, *each], env=environ, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for each in commands
+            subprocess.Popen(
+                [*KAFKALITE, *command],
+                env={**os.environ, BOOTSTRAP_SERVERS_VARIABLE: broker.address},
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for command, broker in zip(commands, brokers, strict=True)
         ]
         try:
-            await_all()
-            for process in running:
+            for process, broker in zip(running, brokers, strict=True):
+                broker.await_connection()
                 process.send_signal(signal.SIGINT)
             ends = [(process.communicate(timeout=LIMIT_S)[1].strip(), process.returncode) for process in running]
         finally:
@@ -255,17 +263,17 @@ def test_ctrl_c_ends_every_command_that_waits_for_a_broker() -> None:
 @pytest.mark.behaviour("Stop means stop", "An interrupt ends peek, which waits for a broker")
 def test_interrupt_ends_peek() -> None:
     session: Any = None
-    with silent_broker(1) as (at, await_all):
+    with SilentBroker() as broker:
 
         def interrupt() -> None:
-            await_all()
+            broker.await_connection()
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)
         thread.start()
         try:
             with pytest.raises(KeyboardInterrupt):
-                kafka_sink.peek(session, {"kafka.bootstrap.servers": at, "topic": "t"})
+                kafka_sink.peek(session, {"kafka.bootstrap.servers": broker.address, "topic": "t"})
         finally:
             thread.join()
 
