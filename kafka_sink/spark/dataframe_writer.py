@@ -39,7 +39,7 @@ from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.driver.interrupts import Interrupts
-from kafka_sink.spark.driver.job_failures import error_of_task, of_attempt
+from kafka_sink.spark.driver.job_failures import as_spark_reads, error_of_task, of_attempt
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
@@ -198,6 +198,11 @@ def foreach_batch(
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
             raise error.with_traceback(None) from None
+        except Exception as error:
+            read = as_spark_reads(error)
+            if read is error:
+                raise
+            raise read from None
 
     return write_batch
 

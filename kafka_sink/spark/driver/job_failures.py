@@ -98,6 +98,21 @@ def is_cancelled(error: Exception) -> bool:
     return not isinstance(error, KafkaError) and _CANCELLED.search(_beginning(error)) is not None
 
 
+def as_spark_reads(error: Exception) -> Exception:
+    """The error to raise from a batch of a query in the place of *error*.
+
+    Spark tells the stop of a query from a failure by a pattern over the text of Py4J's error, and needs a stack frame
+    or more for each character behind its beginning. A Java stack trace is too long for that: the thread of the query
+    ends with a StackOverflowError.
+
+    Source: apache/spark ``StreamExecution.PROXY_ERROR``.
+    """
+    # A client of Spark Connect has no Py4J.
+    if type(error).__name__ != "Py4JJavaError" or not is_cancelled(error):
+        return error
+    return CancelledWriteError(f"py4j.protocol.Py4JJavaError: {_beginning(error)}")
+
+
 def error_of_task(error: Exception) -> KafkaError | None:
     """What a task of the sink has said, if it was one that failed the job."""
     said = _SAID.findall(str(error)) if isinstance(error, PySparkException) else None

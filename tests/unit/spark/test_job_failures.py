@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 import pytest
 from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaTimeoutError
 from kafka_sink.exactly_once.model import AttemptError, FencedError
-from kafka_sink.spark.driver.job_failures import CancelledWriteError, is_cancelled, of_attempt, summary_of
+from kafka_sink.spark.driver.job_failures import (
+    CancelledWriteError,
+    as_spark_reads,
+    is_cancelled,
+    of_attempt,
+    summary_of,
+)
 from kafka_sink.spark.driver.write_course import WriteCourse
 from kafka_sink.spark.task.task_writer import SinkWriteError
 
@@ -38,6 +47,29 @@ def test_cancelled_jobs_are_known(said: str) -> None:
     told = WriteCourse("t", 3, None, is_of_query=True).ended_by(error)
     assert isinstance(told, CancelledWriteError)
     assert str(told).endswith(": no row of version 3 became visible; write it again")
+
+
+#: As Spark has it, of which it needs at least a stack frame for each character in the group.
+SPARKS_PATTERN = (
+    r"py4j\.protocol\.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)(java\.lang\.InterruptedException)"
+)
+
+
+class Py4JJavaError(Exception):
+    """Has the name of Py4J's error, which cannot be made without a JVM."""
+
+
+@pytest.mark.behaviour("Stop means stop", "A query that is stopped within a batch has not failed, and runs it once")
+def test_spark_finds_the_stop_of_a_query_in_a_short_text() -> None:
+    read = as_spark_reads(Py4JJavaError(f"{PY4J}java.lang.InterruptedException{100 * TRACE}"))
+    text = "".join(traceback.format_exception(read))
+    found = re.search(SPARKS_PATTERN, text)
+    assert found is not None and len(text) - found.start(1) < 100, text
+
+
+def test_other_errors_of_a_batch_are_raised_as_they_are() -> None:
+    for error in (Py4JJavaError(f"{PY4J}java.io.IOException{TRACE}"), ValueError("java.lang.InterruptedException")):
+        assert as_spark_reads(error) is error
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "What another attempt may cure is tried again")
