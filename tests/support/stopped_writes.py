@@ -15,8 +15,8 @@ from tests.support.waiting import until
 ROWS: Final = 2000
 #: A write of the rows takes several seconds, and has acknowledged some of them soon.
 SLOWLY: Final = {"maxRecordsPerSecond": "150", "kafka.linger.ms": "5"}
-#: The part of a slow write within which it is interrupted; it takes longer.
-LASTS_S: Final = 9.0
+#: The part of a slow write within which it is interrupted; each of two tasks has 1,000 rows, and takes longer.
+LASTS_S: Final = 5.0
 #: The arguments of kafka_sink.write, without the version.
 WAYS: Final[dict[str, dict[str, Any]]] = {
     "at-least-once": {},
@@ -87,7 +87,7 @@ def check_nothing_follows(servers: str, topic: str) -> int:
     broker would have arrived."""
     when_stopped = end(servers, topic)
     if STOPS > 1:
-        time.sleep(LASTS_S / 5)
+        time.sleep(2)
         assert end(servers, topic) == when_stopped
     return when_stopped
 
