@@ -30,7 +30,7 @@ PROGRAM: Final = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
-import kafka_sink
+from kafka_sink import write
 from tests.support.stopped_writes import ROWS, SLOWLY, WAYS
 
 url, servers, *topics = sys.argv[1:]
@@ -47,12 +47,12 @@ for version, named in enumerate(topics):
     number = {"version": version} if "app_id" in WAYS[way] else {}
     try:
         print("begins", flush=True)
-        kafka_sink.write(rows, options={**to, **SLOWLY}, topic=topic, **WAYS[way], **number)
+        write(rows, options={**to, **SLOWLY}, topic=topic, **WAYS[way], **number)
         print("it was not interrupted", flush=True)
     except KeyboardInterrupt as stopped:
         print("stopped:", stopped, flush=True)
     input()
-    print("rows:", kafka_sink.write(rows, options=to, topic=topic, **WAYS[way], **number).rows, flush=True)
+    print("rows:", write(rows, options=to, topic=topic, **WAYS[way], **number).rows, flush=True)
 spark.stop()
 """
 
