@@ -184,7 +184,7 @@ def test_stop_button_of_a_notebook_ends_the_write(
             # An interrupt of PySpark's own wait leaves the query running, and its connection in doubt.
             assert kernel.run(STREAM, partial(interrupt, topic)) != ""
             assert "" in (kernel.run("query.stop()"), kernel.run("query.stop()"))
-            check_nothing_follows(servers, topic)
+            check_nothing_follows(servers, topic, isolation="read_committed")
             assert kernel.run(f"slowly = {{}}\n{STREAM}") == ""
             check_written_again(servers, topic, way, 0)
     finally:

@@ -58,6 +58,19 @@ class Identity:
         return self.key_pem(password) + self.certificate_pem
 
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """Issues certificates."""
 
@@ -115,7 +128,14 @@ class Authority:
             .not_valid_before(now + not_before)
             .not_valid_after(now + not_after)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         )
+        # Clients on Python 3.13 and later are strict (RFC 5280, 4.2.1), and want these.
+        if is_authority:
+            builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+        else:
+            key = (signer or self._key).public_key()
+            builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key), critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), False)
         if purposes:

@@ -82,18 +82,14 @@ def await_moment(servers: str, topic: str, random: Random) -> None:
         time.sleep(random.uniform(0, LASTS_S))
 
 
-def check_nothing_follows(servers: str, topic: str) -> int:
-    """How many rows the topic has when its write was stopped, also of transactions that were aborted, and still has
-    when one that was on its way to a broker would have arrived."""
-    when_stopped = rows_in(servers, topic)
+def check_nothing_follows(servers: str, topic: str, *, isolation: str = "read_uncommitted") -> int:
+    """How many rows the topic has when its write was stopped, by default also those of transactions that were aborted,
+    and still has when one that was on its way to a broker would have arrived."""
+    when_stopped = len(read_topic(servers, topic, isolation=isolation))
     if STOPS > 1:
         time.sleep(2)
-        assert rows_in(servers, topic) == when_stopped
+        assert len(read_topic(servers, topic, isolation=isolation)) == when_stopped
     return when_stopped
-
-
-def rows_in(servers: str, topic: str) -> int:
-    return len(read_topic(servers, topic, isolation="read_uncommitted"))
 
 
 def check_written_again(servers: str, topic: str, way: str, when_stopped: int) -> None:
