@@ -108,7 +108,7 @@ LITTLE_MEMORY = _amount(
     "records sent in large batches and little memory, x the numbers of partitions they go to",
 )
 MESSAGE_EXAMPLES = _amount(
-    "KAFKALITE_MESSAGE_EXAMPLES", 5, 50, "messages of each kind and version that are written and read back"
+    "KAFKALITE_MESSAGE_EXAMPLES", 3, 50, "messages of each kind and version that are written and read back"
 )
 FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
 DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
@@ -123,7 +123,7 @@ FUZZ_IDENTITIES = _amount(
 )
 FUZZ_REQUESTS = _amount(
     "KAFKALITE_FUZZ_REQUESTS",
-    20_000,
+    10_000,
     200_000,
     "requests that nobody sane sends, through decoder and handlers",
 )
