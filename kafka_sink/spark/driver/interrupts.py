@@ -58,5 +58,6 @@ class Interrupts:
     ) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        if kind is None:
-            self.check()
+        if kind is None and self._raised is not None:
+            self._raised.args = self._raised.args or ("the interrupt came too late: everything was done",)
+            raise self._raised

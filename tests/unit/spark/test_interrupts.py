@@ -44,7 +44,7 @@ def test_interrupt_within_a_finalizer_is_raised_by_next_check(dropped: list[Any]
 
 
 def test_interrupt_within_a_finalizer_is_raised_at_the_end(dropped: list[Any]) -> None:
-    with pytest.raises(KeyboardInterrupt), Interrupts():
+    with pytest.raises(KeyboardInterrupt, match="too late: everything was done"), Interrupts():
         Interrupted()
         assert dropped == [KeyboardInterrupt]
 
