@@ -220,7 +220,6 @@ REGISTRY_CLIENTS: Final = (
     "reference.subject.name.strategy",
     "schema.format",
     "schema.reflection",
-    "schema.registry.basic.auth.user.info",
     "schema.registry.url",
     "specific.avro.key.type",
     "specific.avro.reader",
@@ -255,6 +254,8 @@ _OF_INNER_PARTS: Final = (
     ("config.storage.", "for Kafka Connect"),
     ("offset.storage.", "for Kafka Connect"),
     ("status.storage.", "for Kafka Connect"),
+    ("schema.registry.basic.auth.", "for clients of a schema registry"),
+    ("schema.registry.bearer.auth.", "for clients of a schema registry"),
     ("schema.registry.ssl.", "for clients of a schema registry"),
 )
 

@@ -41,7 +41,13 @@ def test_options_of_every_reader_are_taken_and_named_once(
     of_others = {name: reader for name, reader in other_readers.READERS.items() if name not in own}
     of_others |= {"producer.acks": "for the producer of", "main.consumer.group.id": "for the main.consumer of"}
     of_others |= {"key.converter.schemas.enable": "for Kafka Connect", "topic.retention.ms": "for Kafka Streams"}
-    of_others |= {"schema.registry.ssl.truststore.location": "for clients of a schema registry"}
+    of_registries = (
+        "ssl.truststore.location",
+        "basic.auth.credentials.source",
+        "basic.auth.user.info",
+        "bearer.auth.token",
+    )
+    of_others |= {f"schema.registry.{name}": "for clients of a schema registry" for name in of_registries}
     assert c.parse(kind, {**SERVERS, **dict.fromkeys(of_others, "s3cret")}) == c.parse(kind, SERVERS)
     (warning,) = caplog.messages
     assert all(f"{name} ({reader}" in warning for name, reader in of_others.items())
