@@ -23,13 +23,19 @@ class _Written(NamedTuple):
     df: DataFrame
 
 
-#: By cluster, name and progress topic.
+#: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
+_MOST: Final = 50
+#: By cluster, name and progress topic; the latest last.
 _last: Final[dict[tuple[str, str, str], _Written]] = {}
 
 
 def note_written(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
     """*df* was written as *version* in this *run* of a query."""
-    _last[_key(task, sink)] = _Written(run, version, df)
+    key = _key(task, sink)
+    _last.pop(key, None)
+    _last[key] = _Written(run, version, df)
+    for oldest in list(_last)[:-_MOST]:
+        _last.pop(oldest, None)
 
 
 def require_same_rows(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
