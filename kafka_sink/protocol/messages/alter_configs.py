@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
-@struct
-class AlterableConfig(Struct):
+@s.struct
+class AlterableConfig(s.Struct):
     """A setting; a null value is its default."""
 
-    name: str = field(STRING, "0+")
-    value: str | None = field(STRING, "0+", nullable="0+")
+    name: str = s.field(s.STRING, "0+")
+    value: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@struct
-class AlterConfigsResource(Struct):
+@s.struct
+class AlterConfigsResource(s.Struct):
     """A topic or broker and all the settings it is to have."""
 
-    resource_type: int = field(INT8, "0+")
-    resource_name: str = field(STRING, "0+")
-    configs: list[AlterableConfig] = field(array(AlterableConfig), "0+")
+    resource_type: int = s.field(s.INT8, "0+")
+    resource_name: str = s.field(s.STRING, "0+")
+    configs: list[AlterableConfig] = s.field(s.array(AlterableConfig), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterConfigsRequest(RequestBody["AlterConfigsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"]):
     """*validate_only* changes nothing."""
 
-    resources: list[AlterConfigsResource] = field(array(AlterConfigsResource), "0+")
-    validate_only: bool = field(BOOL, "0+")
+    resources: list[AlterConfigsResource] = s.field(s.array(AlterConfigsResource), "0+")
+    validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@struct
-class AlterConfigsResourceResponse(Struct):
+@s.struct
+class AlterConfigsResourceResponse(s.Struct):
     """The outcome for one resource."""
 
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", nullable="0+")
-    resource_type: int = field(INT8, "0+")
-    resource_name: str = field(STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    resource_type: int = s.field(s.INT8, "0+")
+    resource_name: str = s.field(s.STRING, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterConfigsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class AlterConfigsResponse(s.Struct):
     """The outcome for every resource."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    responses: list[AlterConfigsResourceResponse] = field(array(AlterConfigsResourceResponse), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    responses: list[AlterConfigsResourceResponse] = s.field(s.array(AlterConfigsResourceResponse), "0+")

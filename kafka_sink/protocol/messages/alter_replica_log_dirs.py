@@ -2,54 +2,54 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "1-2"
 _FLEXIBLE = "2+"
 
 
-@struct
-class AlterReplicaLogDirTopic(Struct):
+@s.struct
+class AlterReplicaLogDirTopic(s.Struct):
     """Partitions of one topic."""
 
-    name: str = field(STRING, "0+")
-    partitions: list[int] = field(array(INT32), "0+")
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[int] = s.field(s.array(s.INT32), "0+")
 
 
-@struct
-class AlterReplicaLogDir(Struct):
+@s.struct
+class AlterReplicaLogDir(s.Struct):
     """A directory, by its absolute path."""
 
-    path: str = field(STRING, "0+")
-    topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic), "0+")
+    path: str = s.field(s.STRING, "0+")
+    topics: list[AlterReplicaLogDirTopic] = s.field(s.array(AlterReplicaLogDirTopic), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterReplicaLogDirsRequest(RequestBody["AlterReplicaLogDirsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class AlterReplicaLogDirsRequest(s.RequestBody["AlterReplicaLogDirsResponse"]):
     """The partitions that each directory is to have."""
 
-    dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir), "0+")
+    dirs: list[AlterReplicaLogDir] = s.field(s.array(AlterReplicaLogDir), "0+")
 
 
-@struct
-class AlterReplicaLogDirPartitionResult(Struct):
+@s.struct
+class AlterReplicaLogDirPartitionResult(s.Struct):
     """The outcome for one partition."""
 
-    partition_index: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
 
 
-@struct
-class AlterReplicaLogDirTopicResult(Struct):
+@s.struct
+class AlterReplicaLogDirTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
-    topic_name: str = field(STRING, "0+")
-    partitions: list[AlterReplicaLogDirPartitionResult] = field(array(AlterReplicaLogDirPartitionResult), "0+")
+    topic_name: str = s.field(s.STRING, "0+")
+    partitions: list[AlterReplicaLogDirPartitionResult] = s.field(s.array(AlterReplicaLogDirPartitionResult), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class AlterReplicaLogDirsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class AlterReplicaLogDirsResponse(s.Struct):
     """The outcome for every partition."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    results: list[AlterReplicaLogDirTopicResult] = field(array(AlterReplicaLogDirTopicResult), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    results: list[AlterReplicaLogDirTopicResult] = s.field(s.array(AlterReplicaLogDirTopicResult), "0+")

@@ -2,54 +2,43 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "1-3"
 _FLEXIBLE = "2+"
 
 
-@struct
-class AclCreation(Struct):
+@s.struct
+class AclCreation(s.Struct):
     """One ACL; pattern type 3 is a literal name, 4 a prefix."""
 
-    resource_type: int = field(INT8, "0+")
-    resource_name: str = field(STRING, "0+")
-    resource_pattern_type: int = field(INT8, "1+", default=3)
-    principal: str = field(STRING, "0+")
-    host: str = field(STRING, "0+")
-    operation: int = field(INT8, "0+")
-    permission_type: int = field(INT8, "0+")
+    resource_type: int = s.field(s.INT8, "0+")
+    resource_name: str = s.field(s.STRING, "0+")
+    resource_pattern_type: int = s.field(s.INT8, "1+", default=3)
+    principal: str = s.field(s.STRING, "0+")
+    host: str = s.field(s.STRING, "0+")
+    operation: int = s.field(s.INT8, "0+")
+    permission_type: int = s.field(s.INT8, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreateAclsRequest(RequestBody["CreateAclsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class CreateAclsRequest(s.RequestBody["CreateAclsResponse"]):
     """The ACLs to create."""
 
-    creations: list[AclCreation] = field(array(AclCreation), "0+")
+    creations: list[AclCreation] = s.field(s.array(AclCreation), "0+")
 
 
-@struct
-class AclCreationResult(Struct):
+@s.struct
+class AclCreationResult(s.Struct):
     """What became of one ACL."""
 
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", nullable="0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreateAclsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class CreateAclsResponse(s.Struct):
     """A result for each ACL, in the order of the request."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    results: list[AclCreationResult] = field(array(AclCreationResult), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    results: list[AclCreationResult] = s.field(s.array(AclCreationResult), "0+")

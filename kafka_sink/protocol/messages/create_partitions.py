@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-3"
 _FLEXIBLE = "2+"
 
 
-@struct
-class CreatePartitionsAssignment(Struct):
+@s.struct
+class CreatePartitionsAssignment(s.Struct):
     """Where the replicas of one new partition are to live."""
 
-    broker_ids: list[int] = field(array(INT32), "0+")
+    broker_ids: list[int] = s.field(s.array(s.INT32), "0+")
 
 
-@struct
-class CreatePartitionsTopic(Struct):
+@s.struct
+class CreatePartitionsTopic(s.Struct):
     """A topic and the *count* of partitions it is to have; null *assignments* let the broker choose."""
 
-    name: str = field(STRING, "0+")
-    count: int = field(INT32, "0+")
-    assignments: list[CreatePartitionsAssignment] | None = field(array(CreatePartitionsAssignment), "0+", nullable="0+")
+    name: str = s.field(s.STRING, "0+")
+    count: int = s.field(s.INT32, "0+")
+    assignments: list[CreatePartitionsAssignment] | None = s.field(
+        s.array(CreatePartitionsAssignment), "0+", nullable="0+"
+    )
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreatePartitionsRequest(RequestBody["CreatePartitionsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"]):
     """*timeout_ms* is how long the broker may wait for them; *validate_only* creates nothing."""
 
-    topics: list[CreatePartitionsTopic] = field(array(CreatePartitionsTopic), "0+")
-    timeout_ms: int = field(INT32, "0+")
-    validate_only: bool = field(BOOL, "0+")
+    topics: list[CreatePartitionsTopic] = s.field(s.array(CreatePartitionsTopic), "0+")
+    timeout_ms: int = s.field(s.INT32, "0+")
+    validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@struct
-class CreatePartitionsTopicResult(Struct):
+@s.struct
+class CreatePartitionsTopicResult(s.Struct):
     """The outcome for one topic."""
 
-    name: str = field(STRING, "0+")
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", default=None, nullable="0+")
+    name: str = s.field(s.STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class CreatePartitionsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class CreatePartitionsResponse(s.Struct):
     """The outcome for every topic."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    results: list[CreatePartitionsTopicResult] = field(array(CreatePartitionsTopicResult), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    results: list[CreatePartitionsTopicResult] = s.field(s.array(CreatePartitionsTopicResult), "0+")

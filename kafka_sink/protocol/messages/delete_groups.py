@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteGroupsRequest(RequestBody["DeleteGroupsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"]):
     """Groups that the broker asked coordinates."""
 
-    groups_names: list[str] = field(array(STRING), "0+")
+    groups_names: list[str] = s.field(s.array(s.STRING), "0+")
 
 
-@struct
-class DeletableGroupResult(Struct):
+@s.struct
+class DeletableGroupResult(s.Struct):
     """The outcome for one group."""
 
-    group_id: str = field(STRING, "0+")
-    error_code: int = field(INT16, "0+")
+    group_id: str = s.field(s.STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteGroupsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DeleteGroupsResponse(s.Struct):
     """The outcome for every group."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    results: list[DeletableGroupResult] = field(array(DeletableGroupResult), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    results: list[DeletableGroupResult] = s.field(s.array(DeletableGroupResult), "0+")

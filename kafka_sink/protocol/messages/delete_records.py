@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
-@struct
-class DeleteRecordsPartition(Struct):
+@s.struct
+class DeleteRecordsPartition(s.Struct):
     """Records before *offset* go; −1 stands for the high watermark."""
 
-    partition_index: int = field(INT32, "0+")
-    offset: int = field(INT64, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    offset: int = s.field(s.INT64, "0+")
 
 
-@struct
-class DeleteRecordsTopic(Struct):
+@s.struct
+class DeleteRecordsTopic(s.Struct):
     """One topic's partitions."""
 
-    name: str = field(STRING, "0+")
-    partitions: list[DeleteRecordsPartition] = field(array(DeleteRecordsPartition), "0+")
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[DeleteRecordsPartition] = s.field(s.array(DeleteRecordsPartition), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteRecordsRequest(RequestBody["DeleteRecordsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"]):
     """*timeout_ms* is how long the broker may wait for its replicas."""
 
-    topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic), "0+")
-    timeout_ms: int = field(INT32, "0+")
+    topics: list[DeleteRecordsTopic] = s.field(s.array(DeleteRecordsTopic), "0+")
+    timeout_ms: int = s.field(s.INT32, "0+")
 
 
-@struct
-class DeleteRecordsPartitionResult(Struct):
+@s.struct
+class DeleteRecordsPartitionResult(s.Struct):
     """The first offset that is left, or −1 and why not."""
 
-    partition_index: int = field(INT32, "0+")
-    low_watermark: int = field(INT64, "0+")
-    error_code: int = field(INT16, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    low_watermark: int = s.field(s.INT64, "0+")
+    error_code: int = s.field(s.INT16, "0+")
 
 
-@struct
-class DeleteRecordsTopicResult(Struct):
+@s.struct
+class DeleteRecordsTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
-    name: str = field(STRING, "0+")
-    partitions: list[DeleteRecordsPartitionResult] = field(array(DeleteRecordsPartitionResult), "0+")
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[DeleteRecordsPartitionResult] = s.field(s.array(DeleteRecordsPartitionResult), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DeleteRecordsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DeleteRecordsResponse(s.Struct):
     """The outcome for every partition."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    topics: list[DeleteRecordsTopicResult] = field(array(DeleteRecordsTopicResult), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    topics: list[DeleteRecordsTopicResult] = s.field(s.array(DeleteRecordsTopicResult), "0+")

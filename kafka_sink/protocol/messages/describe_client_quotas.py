@@ -2,71 +2,58 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import (
-    BOOL,
-    FLOAT64,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "1+"
 
 
-@struct
-class ComponentData(Struct):
+@s.struct
+class ComponentData(s.Struct):
     """*match_type* 0: the name in *match*; 1: the default; 2: any name."""
 
-    entity_type: str = field(STRING, "0+")
-    match_type: int = field(INT8, "0+")
-    match: str | None = field(STRING, "0+", nullable="0+")
+    entity_type: str = s.field(s.STRING, "0+")
+    match_type: int = s.field(s.INT8, "0+")
+    match: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeClientQuotasRequest(RequestBody["DescribeClientQuotasResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"]):
     """The quotas whose entities match all *components*, and with *strict* have no others."""
 
-    components: list[ComponentData] = field(array(ComponentData), "0+")
-    strict: bool = field(BOOL, "0+")
+    components: list[ComponentData] = s.field(s.array(ComponentData), "0+")
+    strict: bool = s.field(s.BOOL, "0+")
 
 
-@struct
-class EntityData(Struct):
+@s.struct
+class EntityData(s.Struct):
     """A part of an entity; a null name is the default."""
 
-    entity_type: str = field(STRING, "0+")
-    entity_name: str | None = field(STRING, "0+", nullable="0+")
+    entity_type: str = s.field(s.STRING, "0+")
+    entity_name: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@struct
-class ValueData(Struct):
+@s.struct
+class ValueData(s.Struct):
     """A quota; bytes per second, or a percentage."""
 
-    key: str = field(STRING, "0+")
-    value: float = field(FLOAT64, "0+")
+    key: str = s.field(s.STRING, "0+")
+    value: float = s.field(s.FLOAT64, "0+")
 
 
-@struct
-class EntryData(Struct):
+@s.struct
+class EntryData(s.Struct):
     """An entity with its quotas."""
 
-    entity: list[EntityData] = field(array(EntityData), "0+")
-    values: list[ValueData] = field(array(ValueData), "0+")
+    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
+    values: list[ValueData] = s.field(s.array(ValueData), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeClientQuotasResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeClientQuotasResponse(s.Struct):
     """*entries* is null if the request failed."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", nullable="0+")
-    entries: list[EntryData] | None = field(array(EntryData), "0+", nullable="0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    entries: list[EntryData] | None = s.field(s.array(EntryData), "0+", nullable="0+")

@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
+from kafka_sink.protocol import schema as s
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
-from kafka_sink.protocol.schema import (
-    BOOL,
-    INT8,
-    INT16,
-    INT32,
-    STRING,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "0+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeClusterRequest(RequestBody["DescribeClusterResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"]):
     """*endpoint_type* 1 asks for brokers, 2 for controllers."""
 
-    include_cluster_authorized_operations: bool = field(BOOL, "0+")
-    endpoint_type: int = field(INT8, "1+", default=1)
-    include_fenced_brokers: bool = field(BOOL, "2+")
+    include_cluster_authorized_operations: bool = s.field(s.BOOL, "0+")
+    endpoint_type: int = s.field(s.INT8, "1+", default=1)
+    include_fenced_brokers: bool = s.field(s.BOOL, "2+")
 
 
-@struct
-class DescribeClusterBroker(Struct):
+@s.struct
+class DescribeClusterBroker(s.Struct):
     """A broker and its address on the listener that was asked."""
 
-    broker_id: int = field(INT32, "0+")
-    host: str = field(STRING, "0+")
-    port: int = field(INT32, "0+")
-    rack: str | None = field(STRING, "0+", default=None, nullable="0+")
-    is_fenced: bool = field(BOOL, "2+")
+    broker_id: int = s.field(s.INT32, "0+")
+    host: str = s.field(s.STRING, "0+")
+    port: int = s.field(s.INT32, "0+")
+    rack: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
+    is_fenced: bool = s.field(s.BOOL, "2+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeClusterResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeClusterResponse(s.Struct):
     """The cluster as one broker sees it."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", default=None, nullable="0+")
-    endpoint_type: int = field(INT8, "1+", default=1)
-    cluster_id: str = field(STRING, "0+")
-    controller_id: int = field(INT32, "0+", default=-1)
-    brokers: list[DescribeClusterBroker] = field(array(DescribeClusterBroker), "0+")
-    cluster_authorized_operations: int = field(INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
+    endpoint_type: int = s.field(s.INT8, "1+", default=1)
+    cluster_id: str = s.field(s.STRING, "0+")
+    controller_id: int = s.field(s.INT32, "0+", default=-1)
+    brokers: list[DescribeClusterBroker] = s.field(s.array(DescribeClusterBroker), "0+")
+    cluster_authorized_operations: int = s.field(s.INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, INT64, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0"
 _FLEXIBLE = "0+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeTransactionsRequest(RequestBody["DescribeTransactionsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"]):
     """Ids that the broker asked coordinates."""
 
-    transactional_ids: list[str] = field(array(STRING), "0+")
+    transactional_ids: list[str] = s.field(s.array(s.STRING), "0+")
 
 
-@struct
-class TopicData(Struct):
+@s.struct
+class TopicData(s.Struct):
     """Partitions of one topic."""
 
-    topic: str = field(STRING, "0+")
-    partitions: list[int] = field(array(INT32), "0+")
+    topic: str = s.field(s.STRING, "0+")
+    partitions: list[int] = s.field(s.array(s.INT32), "0+")
 
 
-@struct
-class TransactionState(Struct):
+@s.struct
+class TransactionState(s.Struct):
     """One id's state; *topics* are the partitions in an open transaction, or those still without a marker."""
 
-    error_code: int = field(INT16, "0+")
-    transactional_id: str = field(STRING, "0+")
-    transaction_state: str = field(STRING, "0+")
-    transaction_timeout_ms: int = field(INT32, "0+")
-    transaction_start_time_ms: int = field(INT64, "0+")
-    producer_id: int = field(INT64, "0+")
-    producer_epoch: int = field(INT16, "0+")
-    topics: list[TopicData] = field(array(TopicData), "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    transactional_id: str = s.field(s.STRING, "0+")
+    transaction_state: str = s.field(s.STRING, "0+")
+    transaction_timeout_ms: int = s.field(s.INT32, "0+")
+    transaction_start_time_ms: int = s.field(s.INT64, "0+")
+    producer_id: int = s.field(s.INT64, "0+")
+    producer_epoch: int = s.field(s.INT16, "0+")
+    topics: list[TopicData] = s.field(s.array(TopicData), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeTransactionsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeTransactionsResponse(s.Struct):
     """One state for each id that was asked for."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    transaction_states: list[TransactionState] = field(array(TransactionState), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    transaction_states: list[TransactionState] = s.field(s.array(TransactionState), "0+")

@@ -5,27 +5,27 @@ Version 5 belongs to transaction version 2: the answer carries the epoch of the 
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BOOL, INT16, INT32, INT64, STRING, RequestBody, Struct, field, message
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class EndTxnRequest(RequestBody["EndTxnResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class EndTxnRequest(s.RequestBody["EndTxnResponse"]):
     """*committed* false = abort."""
 
-    transactional_id: str = field(STRING, "0+")
-    producer_id: int = field(INT64, "0+")
-    producer_epoch: int = field(INT16, "0+")
-    committed: bool = field(BOOL, "0+")
+    transactional_id: str = s.field(s.STRING, "0+")
+    producer_id: int = s.field(s.INT64, "0+")
+    producer_epoch: int = s.field(s.INT16, "0+")
+    committed: bool = s.field(s.BOOL, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class EndTxnResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class EndTxnResponse(s.Struct):
     """No error: the outcome is decided for good, though readers may still have to wait for the markers."""
 
-    throttle_time_ms: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
-    producer_id: int = field(INT64, "5+", default=-1, ignorable=True)
-    producer_epoch: int = field(INT16, "5+", default=-1, ignorable=True)
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    producer_id: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
+    producer_epoch: int = s.field(s.INT16, "5+", default=-1, ignorable=True)

@@ -7,161 +7,146 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
-    Records,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "4-18"
 _FLEXIBLE = "12+"
 
 
-@struct
-class ReplicaState(Struct):
+@s.struct
+class ReplicaState(s.Struct):
     """Which broker fetches; −1 = a consumer."""
 
-    replica_id: int = field(INT32, "15+", default=-1)
-    replica_epoch: int = field(INT64, "15+", default=-1)
+    replica_id: int = s.field(s.INT32, "15+", default=-1)
+    replica_epoch: int = s.field(s.INT64, "15+", default=-1)
 
 
-@struct
-class FetchPartition(Struct):
+@s.struct
+class FetchPartition(s.Struct):
     """Where to start reading a partition and how much of it to send at most."""
 
-    partition: int = field(INT32, "0+")
-    current_leader_epoch: int = field(INT32, "9+", default=-1, ignorable=True)
-    fetch_offset: int = field(INT64, "0+")
-    last_fetched_epoch: int = field(INT32, "12+", default=-1)
-    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
-    partition_max_bytes: int = field(INT32, "0+")
-    replica_directory_id: uuid.UUID = field(UUID, "17+", tag=0, ignorable=True)
-    high_watermark: int = field(INT64, "18+", tag=1, default=2**63 - 1, ignorable=True)
+    partition: int = s.field(s.INT32, "0+")
+    current_leader_epoch: int = s.field(s.INT32, "9+", default=-1, ignorable=True)
+    fetch_offset: int = s.field(s.INT64, "0+")
+    last_fetched_epoch: int = s.field(s.INT32, "12+", default=-1)
+    log_start_offset: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
+    partition_max_bytes: int = s.field(s.INT32, "0+")
+    replica_directory_id: uuid.UUID = s.field(s.UUID, "17+", tag=0, ignorable=True)
+    high_watermark: int = s.field(s.INT64, "18+", tag=1, default=2**63 - 1, ignorable=True)
 
 
-@struct
-class FetchTopic(Struct):
+@s.struct
+class FetchTopic(s.Struct):
     """Partitions of one topic, by name or (version 13 and up) by id."""
 
-    topic: str = field(STRING, "0-12", ignorable=True)
-    topic_id: uuid.UUID = field(UUID, "13+", ignorable=True)
-    partitions: list[FetchPartition] = field(array(FetchPartition), "0+")
+    topic: str = s.field(s.STRING, "0-12", ignorable=True)
+    topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
+    partitions: list[FetchPartition] = s.field(s.array(FetchPartition), "0+")
 
 
-@struct
-class ForgottenTopic(Struct):
+@s.struct
+class ForgottenTopic(s.Struct):
     """Partitions that leave the fetch session."""
 
-    topic: str = field(STRING, "7-12", ignorable=True)
-    topic_id: uuid.UUID = field(UUID, "13+", ignorable=True)
-    partitions: list[int] = field(array(INT32), "7+")
+    topic: str = s.field(s.STRING, "7-12", ignorable=True)
+    topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
+    partitions: list[int] = s.field(s.array(s.INT32), "7+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FetchRequest(RequestBody["FetchResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class FetchRequest(s.RequestBody["FetchResponse"]):
     """Waits up to *max_wait_ms* for *min_bytes*; *isolation_level* 0 reads everything, 1 only what is committed."""
 
-    cluster_id: str | None = field(STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)
-    replica_id: int = field(INT32, "0-14", default=-1)
-    replica_state: ReplicaState = field(ReplicaState, "15+", tag=1)
-    max_wait_ms: int = field(INT32, "0+")
-    min_bytes: int = field(INT32, "0+")
-    max_bytes: int = field(INT32, "3+", default=2**31 - 1, ignorable=True)
-    isolation_level: int = field(INT8, "4+", ignorable=True)
-    session_id: int = field(INT32, "7+", ignorable=True)
-    session_epoch: int = field(INT32, "7+", default=-1, ignorable=True)
-    topics: list[FetchTopic] = field(array(FetchTopic), "0+")
-    forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), "7+")
-    rack_id: str = field(STRING, "11+", ignorable=True)
+    cluster_id: str | None = s.field(s.STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)
+    replica_id: int = s.field(s.INT32, "0-14", default=-1)
+    replica_state: ReplicaState = s.field(ReplicaState, "15+", tag=1)
+    max_wait_ms: int = s.field(s.INT32, "0+")
+    min_bytes: int = s.field(s.INT32, "0+")
+    max_bytes: int = s.field(s.INT32, "3+", default=2**31 - 1, ignorable=True)
+    isolation_level: int = s.field(s.INT8, "4+", ignorable=True)
+    session_id: int = s.field(s.INT32, "7+", ignorable=True)
+    session_epoch: int = s.field(s.INT32, "7+", default=-1, ignorable=True)
+    topics: list[FetchTopic] = s.field(s.array(FetchTopic), "0+")
+    forgotten_topics_data: list[ForgottenTopic] = s.field(s.array(ForgottenTopic), "7+")
+    rack_id: str = s.field(s.STRING, "11+", ignorable=True)
 
 
-@struct
-class EpochEndOffset(Struct):
+@s.struct
+class EpochEndOffset(s.Struct):
     """Where the fetcher's log parts from the leader's; −1 = it does not."""
 
-    epoch: int = field(INT32, "12+", default=-1)
-    end_offset: int = field(INT64, "12+", default=-1)
+    epoch: int = s.field(s.INT32, "12+", default=-1)
+    end_offset: int = s.field(s.INT64, "12+", default=-1)
 
 
-@struct
-class LeaderIdAndEpoch(Struct):
+@s.struct
+class LeaderIdAndEpoch(s.Struct):
     """Who leads now; −1 = not known."""
 
-    leader_id: int = field(INT32, "12+", default=-1)
-    leader_epoch: int = field(INT32, "12+", default=-1)
+    leader_id: int = s.field(s.INT32, "12+", default=-1)
+    leader_epoch: int = s.field(s.INT32, "12+", default=-1)
 
 
-@struct
-class SnapshotId(Struct):
+@s.struct
+class SnapshotId(s.Struct):
     """The snapshot a lagging replica has to load; −1 = none."""
 
-    end_offset: int = field(INT64, "0+", default=-1)
-    epoch: int = field(INT32, "0+", default=-1)
+    end_offset: int = s.field(s.INT64, "0+", default=-1)
+    epoch: int = s.field(s.INT32, "0+", default=-1)
 
 
-@struct
-class AbortedTransaction(Struct):
+@s.struct
+class AbortedTransaction(s.Struct):
     """From *first_offset* on, records of *producer_id* are not to be shown, up to its abort marker."""
 
-    producer_id: int = field(INT64, "4+")
-    first_offset: int = field(INT64, "4+")
+    producer_id: int = s.field(s.INT64, "4+")
+    first_offset: int = s.field(s.INT64, "4+")
 
 
-@struct
-class PartitionData(Struct):
+@s.struct
+class PartitionData(s.Struct):
     """The batches of one partition; the last one may be cut off in the middle."""
 
-    partition_index: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
-    high_watermark: int = field(INT64, "0+")
-    last_stable_offset: int = field(INT64, "4+", default=-1, ignorable=True)
-    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
-    diverging_epoch: EpochEndOffset = field(EpochEndOffset, "12+", tag=0)
-    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "12+", tag=1)
-    snapshot_id: SnapshotId = field(SnapshotId, "12+", tag=2)
-    aborted_transactions: list[AbortedTransaction] | None = field(
-        array(AbortedTransaction), "4+", nullable="4+", ignorable=True
+    partition_index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    high_watermark: int = s.field(s.INT64, "0+")
+    last_stable_offset: int = s.field(s.INT64, "4+", default=-1, ignorable=True)
+    log_start_offset: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset = s.field(EpochEndOffset, "12+", tag=0)
+    current_leader: LeaderIdAndEpoch = s.field(LeaderIdAndEpoch, "12+", tag=1)
+    snapshot_id: SnapshotId = s.field(SnapshotId, "12+", tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = s.field(
+        s.array(AbortedTransaction), "4+", nullable="4+", ignorable=True
     )
-    preferred_read_replica: int = field(INT32, "11+", default=-1)
-    records: Records = field(RECORDS, "0+", nullable="0+")
+    preferred_read_replica: int = s.field(s.INT32, "11+", default=-1)
+    records: s.Records = s.field(s.RECORDS, "0+", nullable="0+")
 
 
-@struct
-class FetchableTopicResponse(Struct):
+@s.struct
+class FetchableTopicResponse(s.Struct):
     """Partitions of one topic, by name or (version 13 and up) by id."""
 
-    topic: str = field(STRING, "0-12", ignorable=True)
-    topic_id: uuid.UUID = field(UUID, "13+", ignorable=True)
-    partitions: list[PartitionData] = field(array(PartitionData), "0+")
+    topic: str = s.field(s.STRING, "0-12", ignorable=True)
+    topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
+    partitions: list[PartitionData] = s.field(s.array(PartitionData), "0+")
 
 
-@struct
-class NodeEndpoint(Struct):
+@s.struct
+class NodeEndpoint(s.Struct):
     """Address of a broker named as current leader."""
 
-    node_id: int = field(INT32, "16+")
-    host: str = field(STRING, "16+")
-    port: int = field(INT32, "16+")
-    rack: str | None = field(STRING, "16+", nullable="16+", default=None)
+    node_id: int = s.field(s.INT32, "16+")
+    host: str = s.field(s.STRING, "16+")
+    port: int = s.field(s.INT32, "16+")
+    rack: str | None = s.field(s.STRING, "16+", nullable="16+", default=None)
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FetchResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class FetchResponse(s.Struct):
     """What was read; *session_id* 0 = no session was made."""
 
-    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
-    error_code: int = field(INT16, "7+", ignorable=True)
-    session_id: int = field(INT32, "7+")
-    responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse), "0+")
-    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "16+", tag=0)
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "7+", ignorable=True)
+    session_id: int = s.field(s.INT32, "7+")
+    responses: list[FetchableTopicResponse] = s.field(s.array(FetchableTopicResponse), "0+")
+    node_endpoints: list[NodeEndpoint] = s.field(s.array(NodeEndpoint), "16+", tag=0)

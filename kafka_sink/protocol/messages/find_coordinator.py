@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT8, INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-6"
 _FLEXIBLE = "3+"
@@ -12,35 +12,35 @@ GROUP = 0
 TRANSACTION = 1
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FindCoordinatorRequest(RequestBody["FindCoordinatorResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class FindCoordinatorRequest(s.RequestBody["FindCoordinatorResponse"]):
     """*key* up to version 3, *coordinator_keys* from version 4 on; *key_type* says what they name."""
 
-    key: str = field(STRING, "0-3")
-    key_type: int = field(INT8, "1+")
-    coordinator_keys: list[str] = field(array(STRING), "4+")
+    key: str = s.field(s.STRING, "0-3")
+    key_type: int = s.field(s.INT8, "1+")
+    coordinator_keys: list[str] = s.field(s.array(s.STRING), "4+")
 
 
-@struct
-class Coordinator(Struct):
+@s.struct
+class Coordinator(s.Struct):
     """The coordinator of one key, or why there is none."""
 
-    key: str = field(STRING, "4+")
-    node_id: int = field(INT32, "4+")
-    host: str = field(STRING, "4+")
-    port: int = field(INT32, "4+")
-    error_code: int = field(INT16, "4+")
-    error_message: str | None = field(STRING, "4+", nullable="4+", ignorable=True)
+    key: str = s.field(s.STRING, "4+")
+    node_id: int = s.field(s.INT32, "4+")
+    host: str = s.field(s.STRING, "4+")
+    port: int = s.field(s.INT32, "4+")
+    error_code: int = s.field(s.INT16, "4+")
+    error_message: str | None = s.field(s.STRING, "4+", nullable="4+", ignorable=True)
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FindCoordinatorResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class FindCoordinatorResponse(s.Struct):
     """One coordinator at the top level up to version 3, *coordinators* from version 4 on."""
 
-    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
-    error_code: int = field(INT16, "0-3")
-    error_message: str | None = field(STRING, "1-3", nullable="1-3", ignorable=True)
-    node_id: int = field(INT32, "0-3")
-    host: str = field(STRING, "0-3")
-    port: int = field(INT32, "0-3")
-    coordinators: list[Coordinator] = field(array(Coordinator), "4+")
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0-3")
+    error_message: str | None = s.field(s.STRING, "1-3", nullable="1-3", ignorable=True)
+    node_id: int = s.field(s.INT32, "0-3")
+    host: str = s.field(s.STRING, "0-3")
+    port: int = s.field(s.INT32, "0-3")
+    coordinators: list[Coordinator] = s.field(s.array(Coordinator), "4+")

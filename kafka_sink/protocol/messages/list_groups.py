@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-5"
 _FLEXIBLE = "3+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ListGroupsRequest(RequestBody["ListGroupsResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class ListGroupsRequest(s.RequestBody["ListGroupsResponse"]):
     """Empty filters let everything pass."""
 
-    states_filter: list[str] = field(array(STRING), "4+")
-    types_filter: list[str] = field(array(STRING), "5+")
+    states_filter: list[str] = s.field(s.array(s.STRING), "4+")
+    types_filter: list[str] = s.field(s.array(s.STRING), "5+")
 
 
-@struct
-class ListedGroup(Struct):
+@s.struct
+class ListedGroup(s.Struct):
     """A group and what it does."""
 
-    group_id: str = field(STRING, "0+")
-    protocol_type: str = field(STRING, "0+")
-    group_state: str = field(STRING, "4+", ignorable=True)
-    group_type: str = field(STRING, "5+", ignorable=True)
+    group_id: str = s.field(s.STRING, "0+")
+    protocol_type: str = s.field(s.STRING, "0+")
+    group_state: str = s.field(s.STRING, "4+", ignorable=True)
+    group_type: str = s.field(s.STRING, "5+", ignorable=True)
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ListGroupsResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class ListGroupsResponse(s.Struct):
     """What passed."""
 
-    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
-    error_code: int = field(INT16, "0+")
-    groups: list[ListedGroup] = field(array(ListedGroup), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    groups: list[ListedGroup] = s.field(s.array(ListedGroup), "0+")

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import (
-    BOOL,
-    INT16,
-    INT32,
-    STRING,
-    UUID,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-13"
 _FLEXIBLE = "9+"
@@ -25,67 +13,67 @@ _FLEXIBLE = "9+"
 NO_AUTHORIZED_OPERATIONS = -(2**31)
 
 
-@struct
-class MetadataRequestTopic(Struct):
+@s.struct
+class MetadataRequestTopic(s.Struct):
     """A topic by name, or (version 12 and up, *name* null) by id."""
 
-    topic_id: uuid.UUID = field(UUID, "10+", ignorable=True)
-    name: str | None = field(STRING, "0+", nullable="10+")
+    topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
+    name: str | None = s.field(s.STRING, "0+", nullable="10+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class MetadataRequest(RequestBody["MetadataResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class MetadataRequest(s.RequestBody["MetadataResponse"]):
     """*topics* null asks for all topics, empty for none; version 0 has no null and its empty list means all."""
 
-    topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), "0+", nullable="1+")
-    allow_auto_topic_creation: bool = field(BOOL, "4+", default=True)
-    include_cluster_authorized_operations: bool = field(BOOL, "8-10")
-    include_topic_authorized_operations: bool = field(BOOL, "8+")
+    topics: list[MetadataRequestTopic] | None = s.field(s.array(MetadataRequestTopic), "0+", nullable="1+")
+    allow_auto_topic_creation: bool = s.field(s.BOOL, "4+", default=True)
+    include_cluster_authorized_operations: bool = s.field(s.BOOL, "8-10")
+    include_topic_authorized_operations: bool = s.field(s.BOOL, "8+")
 
 
-@struct
-class MetadataResponseBroker(Struct):
+@s.struct
+class MetadataResponseBroker(s.Struct):
     """A broker and its address on the listener that was asked."""
 
-    node_id: int = field(INT32, "0+")
-    host: str = field(STRING, "0+")
-    port: int = field(INT32, "0+")
-    rack: str | None = field(STRING, "1+", nullable="1+", default=None, ignorable=True)
+    node_id: int = s.field(s.INT32, "0+")
+    host: str = s.field(s.STRING, "0+")
+    port: int = s.field(s.INT32, "0+")
+    rack: str | None = s.field(s.STRING, "1+", nullable="1+", default=None, ignorable=True)
 
 
-@struct
-class MetadataResponsePartition(Struct):
+@s.struct
+class MetadataResponsePartition(s.Struct):
     """A partition; *leader_id* −1 when it has no leader."""
 
-    error_code: int = field(INT16, "0+")
-    partition_index: int = field(INT32, "0+")
-    leader_id: int = field(INT32, "0+")
-    leader_epoch: int = field(INT32, "7+", default=-1, ignorable=True)
-    replica_nodes: list[int] = field(array(INT32), "0+")
-    isr_nodes: list[int] = field(array(INT32), "0+")
-    offline_replicas: list[int] = field(array(INT32), "5+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    leader_id: int = s.field(s.INT32, "0+")
+    leader_epoch: int = s.field(s.INT32, "7+", default=-1, ignorable=True)
+    replica_nodes: list[int] = s.field(s.array(s.INT32), "0+")
+    isr_nodes: list[int] = s.field(s.array(s.INT32), "0+")
+    offline_replicas: list[int] = s.field(s.array(s.INT32), "5+", ignorable=True)
 
 
-@struct
-class MetadataResponseTopic(Struct):
+@s.struct
+class MetadataResponseTopic(s.Struct):
     """A topic, or why there is none; *name* is null for an id nobody knows."""
 
-    error_code: int = field(INT16, "0+")
-    name: str | None = field(STRING, "0+", nullable="12+")
-    topic_id: uuid.UUID = field(UUID, "10+", ignorable=True)
-    is_internal: bool = field(BOOL, "1+", ignorable=True)
-    partitions: list[MetadataResponsePartition] = field(array(MetadataResponsePartition), "0+")
-    topic_authorized_operations: int = field(INT32, "8+", default=NO_AUTHORIZED_OPERATIONS)
+    error_code: int = s.field(s.INT16, "0+")
+    name: str | None = s.field(s.STRING, "0+", nullable="12+")
+    topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
+    is_internal: bool = s.field(s.BOOL, "1+", ignorable=True)
+    partitions: list[MetadataResponsePartition] = s.field(s.array(MetadataResponsePartition), "0+")
+    topic_authorized_operations: int = s.field(s.INT32, "8+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class MetadataResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class MetadataResponse(s.Struct):
     """The cluster as one broker sees it."""
 
-    throttle_time_ms: int = field(INT32, "3+", ignorable=True)
-    brokers: list[MetadataResponseBroker] = field(array(MetadataResponseBroker), "0+")
-    cluster_id: str | None = field(STRING, "2+", nullable="2+", default=None, ignorable=True)
-    controller_id: int = field(INT32, "1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = field(array(MetadataResponseTopic), "0+")
-    cluster_authorized_operations: int = field(INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS)
-    error_code: int = field(INT16, "13+", ignorable=True)
+    throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
+    brokers: list[MetadataResponseBroker] = s.field(s.array(MetadataResponseBroker), "0+")
+    cluster_id: str | None = s.field(s.STRING, "2+", nullable="2+", default=None, ignorable=True)
+    controller_id: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
+    topics: list[MetadataResponseTopic] = s.field(s.array(MetadataResponseTopic), "0+")
+    cluster_authorized_operations: int = s.field(s.INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS)
+    error_code: int = s.field(s.INT16, "13+", ignorable=True)

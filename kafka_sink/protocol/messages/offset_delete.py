@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, INT32, STRING, RequestBody, Struct, array, field, message, struct
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0"
 _FLEXIBLE = "none"
 
 
-@struct
-class OffsetDeleteRequestPartition(Struct):
+@s.struct
+class OffsetDeleteRequestPartition(s.Struct):
     """One partition."""
 
-    partition_index: int = field(INT32, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
 
 
-@struct
-class OffsetDeleteRequestTopic(Struct):
+@s.struct
+class OffsetDeleteRequestTopic(s.Struct):
     """One topic's partitions."""
 
-    name: str = field(STRING, "0+")
-    partitions: list[OffsetDeleteRequestPartition] = field(array(OffsetDeleteRequestPartition), "0+")
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[OffsetDeleteRequestPartition] = s.field(s.array(OffsetDeleteRequestPartition), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetDeleteRequest(RequestBody["OffsetDeleteResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"]):
     """What to forget of one group."""
 
-    group_id: str = field(STRING, "0+")
-    topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic), "0+")
+    group_id: str = s.field(s.STRING, "0+")
+    topics: list[OffsetDeleteRequestTopic] = s.field(s.array(OffsetDeleteRequestTopic), "0+")
 
 
-@struct
-class OffsetDeleteResponsePartition(Struct):
+@s.struct
+class OffsetDeleteResponsePartition(s.Struct):
     """The outcome for one partition."""
 
-    partition_index: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
 
 
-@struct
-class OffsetDeleteResponseTopic(Struct):
+@s.struct
+class OffsetDeleteResponseTopic(s.Struct):
     """The outcomes for one topic's partitions."""
 
-    name: str = field(STRING, "0+")
-    partitions: list[OffsetDeleteResponsePartition] = field(array(OffsetDeleteResponsePartition), "0+")
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[OffsetDeleteResponsePartition] = s.field(s.array(OffsetDeleteResponsePartition), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class OffsetDeleteResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class OffsetDeleteResponse(s.Struct):
     """The outcome for the group, and for every partition."""
 
-    error_code: int = field(INT16, "0+")
-    throttle_time_ms: int = field(INT32, "0+", ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = field(array(OffsetDeleteResponseTopic), "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = s.field(s.array(OffsetDeleteResponseTopic), "0+")

@@ -7,106 +7,92 @@ from __future__ import annotations
 
 import uuid
 
-from kafka_sink.protocol.schema import (
-    INT16,
-    INT32,
-    INT64,
-    RECORDS,
-    STRING,
-    UUID,
-    Records,
-    RequestBody,
-    Struct,
-    array,
-    field,
-    message,
-    struct,
-)
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "3-13"
 _FLEXIBLE = "9+"
 
 
-@struct
-class PartitionProduceData(Struct):
+@s.struct
+class PartitionProduceData(s.Struct):
     """The batches for one partition."""
 
-    index: int = field(INT32, "0+")
-    records: Records = field(RECORDS, "0+", nullable="0+")
+    index: int = s.field(s.INT32, "0+")
+    records: s.Records = s.field(s.RECORDS, "0+", nullable="0+")
 
 
-@struct
-class TopicProduceData(Struct):
+@s.struct
+class TopicProduceData(s.Struct):
     """The batches for one topic, by name or (version 13 and up) by id."""
 
-    name: str = field(STRING, "0-12", ignorable=True)
-    topic_id: uuid.UUID = field(UUID, "13+", ignorable=True)
-    partition_data: list[PartitionProduceData] = field(array(PartitionProduceData), "0+")
+    name: str = s.field(s.STRING, "0-12", ignorable=True)
+    topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = s.field(s.array(PartitionProduceData), "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ProduceRequest(RequestBody["ProduceResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class ProduceRequest(s.RequestBody["ProduceResponse"]):
     """*acks*: 0 none, 1 the leader, −1 all in-sync replicas; *timeout_ms* is how long the broker may wait for them."""
 
-    transactional_id: str | None = field(STRING, "3+", nullable="3+", default=None)
-    acks: int = field(INT16, "0+")
-    timeout_ms: int = field(INT32, "0+")
-    topic_data: list[TopicProduceData] = field(array(TopicProduceData), "0+")
+    transactional_id: str | None = s.field(s.STRING, "3+", nullable="3+", default=None)
+    acks: int = s.field(s.INT16, "0+")
+    timeout_ms: int = s.field(s.INT32, "0+")
+    topic_data: list[TopicProduceData] = s.field(s.array(TopicProduceData), "0+")
 
 
-@struct
-class BatchIndexAndErrorMessage(Struct):
+@s.struct
+class BatchIndexAndErrorMessage(s.Struct):
     """A record that made its batch fail (KIP-467)."""
 
-    batch_index: int = field(INT32, "8+")
-    batch_index_error_message: str | None = field(STRING, "8+", nullable="8+", default=None)
+    batch_index: int = s.field(s.INT32, "8+")
+    batch_index_error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None)
 
 
-@struct
-class LeaderIdAndEpoch(Struct):
+@s.struct
+class LeaderIdAndEpoch(s.Struct):
     """Who leads now; −1 = not known."""
 
-    leader_id: int = field(INT32, "10+", default=-1)
-    leader_epoch: int = field(INT32, "10+", default=-1)
+    leader_id: int = s.field(s.INT32, "10+", default=-1)
+    leader_epoch: int = s.field(s.INT32, "10+", default=-1)
 
 
-@struct
-class PartitionProduceResponse(Struct):
+@s.struct
+class PartitionProduceResponse(s.Struct):
     """*base_offset* of the first record; *log_append_time_ms* −1 unless the topic stamps records itself."""
 
-    index: int = field(INT32, "0+")
-    error_code: int = field(INT16, "0+")
-    base_offset: int = field(INT64, "0+")
-    log_append_time_ms: int = field(INT64, "2+", default=-1, ignorable=True)
-    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
-    record_errors: list[BatchIndexAndErrorMessage] = field(array(BatchIndexAndErrorMessage), "8+", ignorable=True)
-    error_message: str | None = field(STRING, "8+", nullable="8+", default=None, ignorable=True)
-    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "10+", tag=0)
+    index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    base_offset: int = s.field(s.INT64, "0+")
+    log_append_time_ms: int = s.field(s.INT64, "2+", default=-1, ignorable=True)
+    log_start_offset: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = s.field(s.array(BatchIndexAndErrorMessage), "8+", ignorable=True)
+    error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = s.field(LeaderIdAndEpoch, "10+", tag=0)
 
 
-@struct
-class TopicProduceResponse(Struct):
+@s.struct
+class TopicProduceResponse(s.Struct):
     """The outcome for one topic's partitions."""
 
-    name: str = field(STRING, "0-12", ignorable=True)
-    topic_id: uuid.UUID = field(UUID, "13+", ignorable=True)
-    partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse), "0+")
+    name: str = s.field(s.STRING, "0-12", ignorable=True)
+    topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = s.field(s.array(PartitionProduceResponse), "0+")
 
 
-@struct
-class NodeEndpoint(Struct):
+@s.struct
+class NodeEndpoint(s.Struct):
     """Address of a broker named as current leader."""
 
-    node_id: int = field(INT32, "10+")
-    host: str = field(STRING, "10+")
-    port: int = field(INT32, "10+")
-    rack: str | None = field(STRING, "10+", nullable="10+", default=None)
+    node_id: int = s.field(s.INT32, "10+")
+    host: str = s.field(s.STRING, "10+")
+    port: int = s.field(s.INT32, "10+")
+    rack: str | None = s.field(s.STRING, "10+", nullable="10+", default=None)
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ProduceResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class ProduceResponse(s.Struct):
     """The outcome for every partition of the request."""
 
-    responses: list[TopicProduceResponse] = field(array(TopicProduceResponse), "0+")
-    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
-    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), "10+", tag=0)
+    responses: list[TopicProduceResponse] = s.field(s.array(TopicProduceResponse), "0+")
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    node_endpoints: list[NodeEndpoint] = s.field(s.array(NodeEndpoint), "10+", tag=0)

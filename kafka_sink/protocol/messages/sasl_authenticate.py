@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import BYTES, INT16, INT64, STRING, RequestBody, Struct, field, message
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-2"
 _FLEXIBLE = "2+"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslAuthenticateRequest(RequestBody["SaslAuthenticateResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"]):
     """The client's token."""
 
-    auth_bytes: bytes = field(BYTES, "0+")
+    auth_bytes: bytes = s.field(s.BYTES, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslAuthenticateResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class SaslAuthenticateResponse(s.Struct):
     """The server's token; *session_lifetime_ms* is when to authenticate again, 0 never (KIP-368)."""
 
-    error_code: int = field(INT16, "0+")
-    error_message: str | None = field(STRING, "0+", nullable="0+")
-    auth_bytes: bytes = field(BYTES, "0+")
-    session_lifetime_ms: int = field(INT64, "1+", default=0, ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    auth_bytes: bytes = s.field(s.BYTES, "0+")
+    session_lifetime_ms: int = s.field(s.INT64, "1+", default=0, ignorable=True)

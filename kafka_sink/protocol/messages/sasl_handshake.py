@@ -5,22 +5,22 @@ After version 0 bare SASL tokens follow, after version 1 SaslAuthenticate reques
 
 from __future__ import annotations
 
-from kafka_sink.protocol.schema import INT16, STRING, RequestBody, Struct, array, field, message
+from kafka_sink.protocol import schema as s
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "none"
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslHandshakeRequest(RequestBody["SaslHandshakeResponse"]):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"]):
     """The mechanism the client would like."""
 
-    mechanism: str = field(STRING, "0+")
+    mechanism: str = s.field(s.STRING, "0+")
 
 
-@message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class SaslHandshakeResponse(Struct):
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class SaslHandshakeResponse(s.Struct):
     """The mechanisms there are."""
 
-    error_code: int = field(INT16, "0+")
-    mechanisms: list[str] = field(array(STRING), "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    mechanisms: list[str] = s.field(s.array(s.STRING), "0+")
