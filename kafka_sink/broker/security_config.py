@@ -27,79 +27,69 @@ def _principals(text: str) -> frozenset[str]:
 class BrokerSecurityConfig(SslConfig):
     """Options of listeners whose protocol is not PLAINTEXT (apache/kafka ``BrokerSecurityConfigs``)."""
 
-    ssl_client_auth: str = c.key(
+    ssl_client_auth: str = c.STRING(
         "ssl.client.auth",
-        c.STRING,
         "none",
         "whether clients of TLS listeners must present a certificate that the truststore verifies",
-        validator=c.one_of("none", "requested", "required"),
+        c.one_of("none", "requested", "required"),
     )
-    sasl_enabled_mechanisms: tuple[str, ...] = c.key(
+    sasl_enabled_mechanisms: tuple[str, ...] = c.LIST(
         "sasl.enabled.mechanisms",
-        c.LIST,
         (),
         "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
         "tokens, as Kafka does by default, so it is for tests only",
-        validator=c.Validator(_EXPECTED, lambda names: set(names) <= set(MECHANISMS)),
+        c.Validator(_EXPECTED, lambda names: set(names) <= set(MECHANISMS)),
     )
-    sasl_jaas_config: str = c.key(
+    sasl_jaas_config: str = c.STRING(
         "sasl.jaas.config",
-        c.STRING,
         "",
         'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
         'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
         sensitive=True,
     )
-    sasl_scram_credentials: str = c.key(
+    sasl_scram_credentials: str = c.STRING(
         "sasl.scram.credentials",
-        c.STRING,
         "",
         "further users for SCRAM, without passwords: "
         "SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…], separated by semicolons (Kafka: "
         "kafka-storage --add-scram)",
         sensitive=True,
     )
-    sasl_server_max_receive_size: int = c.key(
+    sasl_server_max_receive_size: int = c.INT(
         "sasl.server.max.receive.size",
-        c.INT,
         524_288,
         "maximum size of a request before the client has authenticated, bytes",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    connections_max_reauth_ms: int = c.key(
+    connections_max_reauth_ms: int = c.INT(
         "connections.max.reauth.ms",
-        c.INT,
         0,
         "time after which clients must re-authenticate, or their connection is closed, ms; 0 = never (KIP-368)",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    connection_failed_authentication_delay_ms: int = c.key(
+    connection_failed_authentication_delay_ms: int = c.INT(
         "connection.failed.authentication.delay.ms",
-        c.INT,
         100,
         "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
-        validator=c.between(0, 10_000),
+        c.between(0, 10_000),
     )
-    authorizer_class_name: str = c.key(
+    authorizer_class_name: str = c.STRING(
         "authorizer.class.name",
-        c.STRING,
         "",
         f"{AUTHORIZER} enforces ACLs on every listener; by default everybody may do everything",
-        validator=c.Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
+        c.Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
     )
-    super_users: str = c.key(
+    super_users: str = c.STRING(
         "super.users",
-        c.STRING,
         "",
         "principals that may do everything whatever the ACLs say, separated by semicolons: User:admin;User:ANONYMOUS; "
         "only with authorizer.class.name",
-        validator=c.Validator(
+        c.Validator(
             "User:name, and semicolons between several", lambda text: all(":" in name for name in _principals(text))
         ),
     )
-    allow_everyone_if_no_acl_found: bool = c.key(
+    allow_everyone_if_no_acl_found: bool = c.BOOLEAN(
         "allow.everyone.if.no.acl.found",
-        c.BOOLEAN,
         False,
         "whether everybody may use a resource for which there is no ACL; only with authorizer.class.name",
     )

@@ -1,10 +1,10 @@
 """Configuration: one typed table per component.
 
-A component declares a frozen dataclass whose fields are created by :func:`key`, with property name, type, default,
-validator and documentation in one place. :func:`parse` converts properties (strings from a file, a Spark option map, or
-Python values) to the dataclass; :func:`markdown_table` renders the tables of docs/options.md. No other module parses
-properties. References to secrets are replaced by :func:`parse`, or, for credentials, by :func:`resolved` for each
-connection.
+A component is a frozen dataclass whose fields are declared by calling a :class:`ConfigType` with the name of the
+property, its default, documentation and validator in one place. :func:`parse` converts properties (strings from a file,
+a Spark option map, or Python values) to the dataclass; :func:`markdown_table` renders the tables of docs/options.md. No
+other module parses properties. References to secrets are replaced by :func:`parse`, or, for credentials, by
+:func:`resolved` for each connection.
 """
 
 from __future__ import annotations
@@ -40,10 +40,36 @@ REQUIRED: Any = MISSING
 
 @dataclass(frozen=True)
 class ConfigType:
-    """The type of a property: *parse* converts the user's value, and raises ValueError if the type is wrong."""
+    """The type of a property: *parse* converts the user's value, and raises ValueError if the type is wrong.
+
+    Calling it declares a property of this type.
+    """
 
     name: str
     parse: Callable[[Any], Any]
+
+    def __call__(
+        self,
+        name: str,
+        default: Any,
+        doc: str,
+        validator: Validator | None = None,
+        *,
+        sensitive: bool = False,
+        at_connect: bool = False,
+        is_address: bool = False,
+    ) -> Any:
+        """A dataclass field that is also the configuration key *name*. ``default=REQUIRED`` makes it mandatory.
+
+        :param sensitive: the value appears in no error and no ``repr``.
+        :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
+            :func:`resolved`.
+        :param is_address: the value may have a user and a password, which appear in no error, and the value in no
+            ``repr``.
+        """
+        entry = ConfigKey(name, self, doc, validator, sensitive, at_connect, is_address)
+        shown = not (sensitive or is_address)
+        return dataclasses.field(default=default, metadata={_META: entry}, repr=shown, kw_only=True)
 
 
 #: What Java trims from values: blanks and control characters, and none of Unicode's other blanks.
@@ -183,29 +209,6 @@ class ConfigKey:
         return parsed
 
 
-def key(
-    name: str,
-    type: ConfigType,
-    default: Any,
-    doc: str,
-    *,
-    validator: Validator | None = None,
-    sensitive: bool = False,
-    at_connect: bool = False,
-    is_address: bool = False,
-) -> Any:
-    """A dataclass field that is also a configuration key. ``default=REQUIRED`` makes it mandatory.
-
-    :param sensitive: the value appears in no error and no ``repr``.
-    :param at_connect: references in the value are not replaced by :func:`parse`, but for each connection by
-        :func:`resolved`.
-    :param is_address: the value may have a user and a password, which appear in no error, and the value in no ``repr``.
-    """
-    entry = ConfigKey(name, type, doc, validator, sensitive, at_connect, is_address)
-    shown = not (sensitive or is_address)
-    return dataclasses.field(default=default, metadata={_META: entry}, repr=shown, kw_only=True)
-
-
 def without_user(address: Any) -> str:
     """*address* without its user and password, whatever its form; of several addresses only the last is left then."""
     before, at, host = str(address).rpartition("@")
@@ -303,15 +306,12 @@ CONFIG_PROVIDERS = "config.providers"
 class ReferencesConfig:
     """Where references to secrets are looked up."""
 
-    config_providers: tuple[str, ...] = key(
+    config_providers: tuple[str, ...] = LIST(
         CONFIG_PROVIDERS,
-        LIST,
         PROVIDERS,
         "providers of references such as ${file:/path:key} in the values of other options; an empty value turns "
         "references off",
-        validator=Validator(
-            f"any of {', '.join(PROVIDERS)}, which are built in", lambda given: set(given) <= set(PROVIDERS)
-        ),
+        Validator(f"any of {', '.join(PROVIDERS)}, which are built in", lambda given: set(given) <= set(PROVIDERS)),
     )
 
 

@@ -30,92 +30,68 @@ _NOT_BLANK: Final = c.Validator("a value; remove the option to trust the authori
 class SslConfig(c.ReferencesConfig):
     """Trusted certificates, own key and certificates, and TLS versions (apache/kafka ``SslConfigs``, KIP-651)."""
 
-    ssl_truststore_location: str = c.key(
+    ssl_truststore_location: str = c.STRING(
         "ssl.truststore.location",
-        c.STRING,
         "",
         "file with the certificates of the trusted authorities; reloaded for new connections when it changes",
-        validator=_NOT_BLANK,
+        _NOT_BLANK,
     )
-    ssl_truststore_certificates: str = c.key(
+    ssl_truststore_certificates: str = c.STRING(
         "ssl.truststore.certificates",
-        c.STRING,
         "",
         "certificates of the trusted authorities as PEM text instead of a file",
-        validator=_NOT_BLANK,
+        _NOT_BLANK,
         at_connect=True,
     )
-    ssl_truststore_type: str = c.key(
+    ssl_truststore_type: str = c.UPPER_CASE(
         "ssl.truststore.type",
-        c.UPPER_CASE,
         "",
         "format of the truststore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
-        validator=_STORE_TYPES,
+        _STORE_TYPES,
     )
-    ssl_truststore_password: str = c.key(
-        "ssl.truststore.password",
-        c.STRING,
-        "",
-        "password of a JKS or PKCS12 truststore",
-        sensitive=True,
-        at_connect=True,
+    ssl_truststore_password: str = c.STRING(
+        "ssl.truststore.password", "", "password of a JKS or PKCS12 truststore", sensitive=True, at_connect=True
     )
-    ssl_keystore_location: str = c.key(
+    ssl_keystore_location: str = c.STRING(
         "ssl.keystore.location",
-        c.STRING,
         "",
         "file with the private key and its certificate chain, in PEM own certificate first; reloaded when it changes",
     )
-    ssl_keystore_key: str = c.key(
-        "ssl.keystore.key",
-        c.STRING,
-        "",
-        "the private key as PEM text instead of a file",
-        sensitive=True,
-        at_connect=True,
+    ssl_keystore_key: str = c.STRING(
+        "ssl.keystore.key", "", "the private key as PEM text instead of a file", sensitive=True, at_connect=True
     )
-    ssl_keystore_certificate_chain: str = c.key(
+    ssl_keystore_certificate_chain: str = c.STRING(
         "ssl.keystore.certificate.chain",
-        c.STRING,
         "",
         "certificate chain of the private key as PEM text, own certificate first",
         at_connect=True,
     )
-    ssl_keystore_type: str = c.key(
+    ssl_keystore_type: str = c.UPPER_CASE(
         "ssl.keystore.type",
-        c.UPPER_CASE,
         "",
         "format of the keystore: by default what the file is (Kafka: JKS); PKCS12 needs kafkalite[keystores]",
-        validator=_STORE_TYPES,
+        _STORE_TYPES,
     )
-    ssl_keystore_password: str = c.key(
-        "ssl.keystore.password",
-        c.STRING,
-        "",
-        "password of a JKS or PKCS12 keystore",
-        sensitive=True,
-        at_connect=True,
+    ssl_keystore_password: str = c.STRING(
+        "ssl.keystore.password", "", "password of a JKS or PKCS12 keystore", sensitive=True, at_connect=True
     )
-    ssl_key_password: str = c.key(
+    ssl_key_password: str = c.STRING(
         "ssl.key.password",
-        c.STRING,
         "",
         "password of the private key, if it is encrypted; in a JKS keystore, if it is not the keystore's",
         sensitive=True,
         at_connect=True,
     )
-    ssl_enabled_protocols: tuple[str, ...] = c.key(
+    ssl_enabled_protocols: tuple[str, ...] = c.LIST(
         "ssl.enabled.protocols",
-        c.LIST,
         (TLS_1_2, TLS_1_3),
         "enabled TLS versions",
-        validator=c.Validator(
+        c.Validator(
             f"{TLS_1_2}, {TLS_1_3} or both", lambda given: bool(given) and {TLS_1_2, TLS_1_3}.issuperset(given)
         ),
     )
-    ssl_cipher_suites: tuple[str, ...] = c.key(
+    ssl_cipher_suites: tuple[str, ...] = c.LIST(
         "ssl.cipher.suites",
-        c.LIST,
         (),
         "enabled cipher suites of TLS 1.2, by IANA or OpenSSL name; TLS 1.3 is disabled if any are set",
     )
@@ -149,13 +125,12 @@ class ClientSslConfig(SslConfig):
         "{prefix}ssl.keystore.location",
     }
 
-    ssl_endpoint_identification_algorithm: str = c.key(
+    ssl_endpoint_identification_algorithm: str = c.STRING(
         "ssl.endpoint.identification.algorithm",
-        c.STRING,
         HTTPS,
         "the server's certificate must contain the host name that the client connects to; an empty value disables "
         "this check",
-        validator=c.Validator("https, or an empty value", lambda value: value.lower() in (HTTPS, "")),
+        c.Validator("https, or an empty value", lambda value: value.lower() in (HTTPS, "")),
     )
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, key, one_of
+from kafka_sink.common.config import BOOLEAN, INT, STRING, at_least, between, one_of
 from kafka_sink.common.errors import ConfigError
 
 READ_COMMITTED: Final = "read_committed"
@@ -21,55 +21,42 @@ _ANSWER_OVERHEAD_BYTES: Final = 512
 class ConsumerConfig(ClientConfig):
     """The properties of a :class:`~kafka_sink.consumer.log_reader.LogReader`."""
 
-    isolation_level: str = key(
+    isolation_level: str = STRING(
         "isolation.level",
-        STRING,
         READ_UNCOMMITTED,
         "read_committed leaves out aborted transactions and stops before open ones",
-        validator=one_of(READ_UNCOMMITTED, READ_COMMITTED),
+        one_of(READ_UNCOMMITTED, READ_COMMITTED),
     )
-    fetch_min_bytes: int = key(
-        "fetch.min.bytes",
-        INT,
-        1,
-        "minimum bytes that a broker collects before it answers",
-        validator=between(0, _INT32_MAX),
+    fetch_min_bytes: int = INT(
+        "fetch.min.bytes", 1, "minimum bytes that a broker collects before it answers", between(0, _INT32_MAX)
     )
-    fetch_max_wait_ms: int = key(
-        "fetch.max.wait.ms",
-        INT,
-        500,
-        "longest time that a broker waits for fetch.min.bytes, ms",
-        validator=between(0, _INT32_MAX),
+    fetch_max_wait_ms: int = INT(
+        "fetch.max.wait.ms", 500, "longest time that a broker waits for fetch.min.bytes, ms", between(0, _INT32_MAX)
     )
-    fetch_max_bytes: int = key(
+    fetch_max_bytes: int = INT(
         "fetch.max.bytes",
-        INT,
         50 * 1024 * 1024,
         "maximum size of a fetch response, bytes; a larger first batch is returned whole",
-        validator=between(1, _INT32_MAX),
+        between(1, _INT32_MAX),
     )
-    max_partition_fetch_bytes: int = key(
+    max_partition_fetch_bytes: int = INT(
         "max.partition.fetch.bytes",
-        INT,
         1024 * 1024,
         "maximum size of the data per partition in a fetch response, bytes; a larger first batch is returned whole",
-        validator=between(1, _INT32_MAX),
+        between(1, _INT32_MAX),
     )
-    max_decompressed_bytes: int = key(
+    max_decompressed_bytes: int = INT(
         "max.decompressed.bytes",
-        INT,
         256 * 1024 * 1024,
         "maximum size of a batch after decompression, bytes; a larger one is refused as damaged",
-        validator=at_least(1),
+        at_least(1),
     )
-    check_crcs: bool = key("check.crcs", BOOLEAN, True, "verify the checksum of every batch that is read")
-    default_api_timeout_ms: int = key(
+    check_crcs: bool = BOOLEAN("check.crcs", True, "verify the checksum of every batch that is read")
+    default_api_timeout_ms: int = INT(
         "default.api.timeout.ms",
-        INT,
         60_000,
         "longest time without any answer for a partition before reading it fails, ms",
-        validator=at_least(1),
+        at_least(1),
     )
 
 

@@ -49,179 +49,143 @@ _LZ4_HIGHEST = 16
 class ProducerConfig(ClientConfig):
     """All options of a :class:`KafkaProducer`."""
 
-    acks: str = c.key(
+    acks: str = c.STRING(
         "acks",
-        c.STRING,
         "all",
         "acknowledgements to wait for: from all in-sync replicas (all or -1), from the leader (1), none (0)",
-        validator=c.one_of("all", "-1", "0", "1"),
+        c.one_of("all", "-1", "0", "1"),
     )
-    retries: int = c.key(
-        "retries",
-        c.INT,
-        _INT_MAX,
-        "maximum number of times that a failed batch is sent again",
-        validator=c.between(0, _INT_MAX),
+    retries: int = c.INT(
+        "retries", _INT_MAX, "maximum number of times that a failed batch is sent again", c.between(0, _INT_MAX)
     )
-    batch_size_bytes: int = c.key(
+    batch_size_bytes: int = c.INT(
         "batch.size",
-        c.INT,
         16384,
         "maximum size of a partition's batch before compression, bytes; large batches start small in buffer.memory "
         "and grow",
-        validator=c.between(0, 2**30),
+        c.between(0, 2**30),
     )
-    linger_ms: int = c.key(
-        "linger.ms",
-        c.INT,
-        5,
-        "how long a batch that is not full may wait for more records, ms",
-        validator=c.between(0, _INT_MAX),
+    linger_ms: int = c.INT(
+        "linger.ms", 5, "how long a batch that is not full may wait for more records, ms", c.between(0, _INT_MAX)
     )
-    buffer_memory_bytes: int = c.key(
+    buffer_memory_bytes: int = c.INT(
         "buffer.memory",
-        c.INT,
         33554432,
         "hard limit on the unacknowledged data that one producer holds, bytes; send blocks when it is reached",
-        validator=c.between(1, _LONG_MAX),
+        c.between(1, _LONG_MAX),
     )
-    max_request_size_bytes: int = c.key(
+    max_request_size_bytes: int = c.INT(
         "max.request.size",
-        c.INT,
         1048576,
         "maximum size of a record, and of the batches in one produce request, bytes",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    max_block_ms: int = c.key(
+    max_block_ms: int = c.INT(
         "max.block.ms",
-        c.INT,
         60000,
         "how long send may block, waiting for the topic's metadata and for buffer memory together, ms",
-        validator=c.between(0, _LONG_MAX),
+        c.between(0, _LONG_MAX),
     )
-    delivery_timeout_ms: int = c.key(
+    delivery_timeout_ms: int = c.INT(
         "delivery.timeout.ms",
-        c.INT,
         120000,
         "upper bound of the time from sending a record to its acknowledgement or failure, including retries, ms; at "
         "least linger.ms + request.timeout.ms",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    compression_type: str = c.key(
+    compression_type: str = c.STRING(
         "compression.type",
-        c.STRING,
         "none",
         "compression codec of the batches",
-        validator=c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        c.one_of("none", "gzip", "snappy", "lz4", "zstd"),
     )
-    compression_gzip_level: int = c.key(
+    compression_gzip_level: int = c.INT(
         "compression.gzip.level",
-        c.INT,
         -1,
         "compression level of gzip",
-        validator=c.Validator("from 1 to 9, or -1 for gzip's default", lambda level: level == -1 or 1 <= level <= 9),
+        c.Validator("from 1 to 9, or -1 for gzip's default", lambda level: level == -1 or 1 <= level <= 9),
     )
-    compression_lz4_level: int = c.key(
+    compression_lz4_level: int = c.INT(
         "compression.lz4.level",
-        c.INT,
         _LZ4_FAST,
         "compression level of lz4; 9, the default, selects its fast mode rather than a level, as in Kafka; other "
         "levels above 2 are slower and compress better",
-        validator=c.between(1, 17),
+        c.between(1, 17),
     )
-    compression_zstd_level: int = c.key(
-        "compression.zstd.level", c.INT, 3, "compression level of zstd", validator=c.between(-131072, 22)
+    compression_zstd_level: int = c.INT(
+        "compression.zstd.level", 3, "compression level of zstd", c.between(-131072, 22)
     )
-    enable_idempotence: bool = c.key(
+    enable_idempotence: bool = c.BOOLEAN(
         "enable.idempotence",
-        c.BOOLEAN,
         True,
         "the broker discards duplicate batches and rejects gaps, so a retry neither duplicates nor reorders records "
         "(KIP-98); needs acks=all, retries above 0 and max.in.flight.requests.per.connection of at most 5; unless "
         "it is set explicitly, other acks or retries=0 disable it with a warning",
     )
-    transactional_id: str | None = c.key(
+    transactional_id: str | None = c.STRING(
         "transactional.id",
-        c.STRING,
         None,
         "id of this producer's transactions; a newer producer with the same id fences this one",
-        validator=c.Validator("a name", bool),
+        c.Validator("a name", bool),
     )
-    transaction_timeout_ms: int = c.key(
+    transaction_timeout_ms: int = c.INT(
         "transaction.timeout.ms",
-        c.INT,
         60000,
         "how long a transaction may stay open before the brokers abort it, ms; at most their "
         "transaction.max.timeout.ms (15 minutes)",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    transaction_two_phase_commit_enable: bool = c.key(
+    transaction_two_phase_commit_enable: bool = c.BOOLEAN(
         "transaction.two.phase.commit.enable",
-        c.BOOLEAN,
         False,
         "transactions stay open until somebody ends them, however long that takes (KIP-939); brokers must offer it. "
         "Spark's exactly-once writes with one transaction for each task then lose nothing in an outage of any length",
     )
 
-    key_serializer: str | object = c.key(
+    key_serializer: str | object = c.PLUGIN(
         "key.serializer",
-        c.PLUGIN,
         "bytes",
         "serializer of record keys: bytes, string, integer, long, json, or the dotted path of a class",
     )
-    value_serializer: str | object = c.key(
+    value_serializer: str | object = c.PLUGIN(
         "value.serializer",
-        c.PLUGIN,
         "bytes",
         "serializer of record values: bytes, string, integer, long, json, or the dotted path of a class",
     )
-    partitioner_class: str | object = c.key(
+    partitioner_class: str | object = c.PLUGIN(
         "partitioner.class",
-        c.PLUGIN,
         None,
         "partitioner: sticky (KIP-480), round-robin, or the dotted path of a class; if it is not set, the hash of "
         "the key decides, and records without a key stay with a partition for batch.size bytes (KIP-794)",
     )
-    partitioner_ignore_keys: bool = c.key(
+    partitioner_ignore_keys: bool = c.BOOLEAN(
         "partitioner.ignore.keys",
-        c.BOOLEAN,
         False,
         "choose partitions as if no record had a key; has no effect with a partitioner.class",
     )
-    partitioner_adaptive_partitioning_enable: bool = c.key(
+    partitioner_adaptive_partitioning_enable: bool = c.BOOLEAN(
         "partitioner.adaptive.partitioning.enable",
-        c.BOOLEAN,
         True,
         "send fewer of the records without a key to partitions whose brokers are slow; has no effect with a "
         "partitioner.class",
     )
-    partitioner_availability_timeout_ms: int = c.key(
+    partitioner_availability_timeout_ms: int = c.INT(
         "partitioner.availability.timeout.ms",
-        c.INT,
         0,
         "exclude partitions whose broker has accepted no batch for this long, ms; 0 = never; needs "
         "partitioner.adaptive.partitioning.enable",
-        validator=c.between(0, _LONG_MAX),
+        c.between(0, _LONG_MAX),
     )
-    interceptor_classes: tuple[Any, ...] = c.key(
+    interceptor_classes: tuple[Any, ...] = c.PLUGINS(
         "interceptor.classes",
-        c.PLUGINS,
         (),
         "dotted paths of interceptor classes, which see every record before it is sent and every outcome",
     )
-    metrics_num_samples: int = c.key(
-        "metrics.num.samples",
-        c.INT,
-        2,
-        "number of windows over which rates and averages are computed",
-        validator=c.between(1, _INT_MAX),
+    metrics_num_samples: int = c.INT(
+        "metrics.num.samples", 2, "number of windows over which rates and averages are computed", c.between(1, _INT_MAX)
     )
-    metrics_sample_window_ms: int = c.key(
-        "metrics.sample.window.ms",
-        c.INT,
-        30000,
-        "length of one such window, ms",
-        validator=c.between(1, _INT_MAX),
+    metrics_sample_window_ms: int = c.INT(
+        "metrics.sample.window.ms", 30000, "length of one such window, ms", c.between(1, _INT_MAX)
     )
 
     @property

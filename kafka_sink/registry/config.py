@@ -46,94 +46,80 @@ _ONE_OF_STRATEGIES: Final = c.one_of(*SubjectNameStrategy)
 class RegistryConfig:
     """Where the registry is, who asks it, and what is asked."""
 
-    urls: tuple[str, ...] = c.key(
+    urls: tuple[str, ...] = c.LIST(
         URL,
-        c.LIST,
         (),
         "http:// or https:// addresses of a schema registry, tried in turn; payloads then have Confluent's wire format",
-        validator=c.Validator(
+        c.Validator(
             "addresses that begin with http:// or https://",
             lambda urls: all(url.startswith(("http://", "https://")) for url in urls),
         ),
         is_address=True,
     )
-    credentials_source: str = c.key(
+    credentials_source: str = c.STRING(
         "basic.auth.credentials.source",
-        c.STRING,
         "URL",
         "where user and password for the registry are: in its address, or (by default, where it is set) in "
         "basic.auth.user.info",
-        validator=c.one_of("URL", _USER_INFO),
+        c.one_of("URL", _USER_INFO),
     )
-    user_info: str = c.key(
-        "basic.auth.user.info", c.STRING, "", "USER:PASSWORD for the registry, or a reference to it", sensitive=True
+    user_info: str = c.STRING(
+        "basic.auth.user.info", "", "USER:PASSWORD for the registry, or a reference to it", sensitive=True
     )
-    bearer_token: str = c.key(
-        "bearer.auth.token", c.STRING, "", "token for the registry, or a reference to it", sensitive=True
+    bearer_token: str = c.STRING(
+        "bearer.auth.token", "", "token for the registry, or a reference to it", sensitive=True
     )
-    bearer_source: str = c.key(
+    bearer_source: str = c.STRING(
         "bearer.auth.credentials.source",
-        c.STRING,
         "STATIC_TOKEN",
         "where the token for the registry is: in bearer.auth.token, or (OAUTHBEARER, by default where "
         "bearer.auth.issuer.endpoint.url is set) at a token endpoint",
-        validator=c.one_of("STATIC_TOKEN", OAUTHBEARER),
+        c.one_of("STATIC_TOKEN", OAUTHBEARER),
     )
-    issuer_url: str = c.key(
-        "bearer.auth.issuer.endpoint.url", c.STRING, "", "https:// address of the token endpoint, for OAUTHBEARER"
+    issuer_url: str = c.STRING(
+        "bearer.auth.issuer.endpoint.url", "", "https:// address of the token endpoint, for OAUTHBEARER"
     )
-    client_id: str = c.key("bearer.auth.client.id", c.STRING, "", "the client's id there, or a reference to it")
-    client_secret: str = c.key(
-        "bearer.auth.client.secret", c.STRING, "", "the client's secret there, or a reference to it", sensitive=True
+    client_id: str = c.STRING("bearer.auth.client.id", "", "the client's id there, or a reference to it")
+    client_secret: str = c.STRING(
+        "bearer.auth.client.secret", "", "the client's secret there, or a reference to it", sensitive=True
     )
-    scope: str = c.key("bearer.auth.scope", c.STRING, "", "what the token is asked for")
-    logical_cluster: str = c.key(
-        "bearer.auth.logical.cluster", c.STRING, "", "the registry's logical cluster in Confluent Cloud"
+    scope: str = c.STRING("bearer.auth.scope", "", "what the token is asked for")
+    logical_cluster: str = c.STRING(
+        "bearer.auth.logical.cluster", "", "the registry's logical cluster in Confluent Cloud"
     )
-    identity_pool: str = c.key("bearer.auth.identity.pool.id", c.STRING, "", "identity pool in Confluent Cloud")
-    auto_register: bool = c.key(
+    identity_pool: str = c.STRING("bearer.auth.identity.pool.id", "", "identity pool in Confluent Cloud")
+    auto_register: bool = c.BOOLEAN(
         "auto.register.schemas",
-        c.BOOLEAN,
         True,
         "register the schema before the tasks begin, if the registry allows it; false: it must be registered; false "
         "by default with use.latest.version=true",
     )
-    use_latest: bool = c.key(
-        "use.latest.version",
-        c.BOOLEAN,
-        False,
-        "write by the latest schema of the subject, to which the columns must fit",
+    use_latest: bool = c.BOOLEAN(
+        "use.latest.version", False, "write by the latest schema of the subject, to which the columns must fit"
     )
-    latest_strict: bool = c.key(
+    latest_strict: bool = c.BOOLEAN(
         "latest.compatibility.strict",
-        c.BOOLEAN,
         True,
         "with use.latest.version=true, refuse columns that do not fit the latest JSON Schema; false: write them all "
         "the same; Avro and Protobuf cannot be written by a schema that the columns do not fit",
     )
-    normalize: bool = c.key("normalize.schemas", c.BOOLEAN, False, "the registry compares schemas in their normal form")
-    key_strategy: str = c.key(
-        "key.subject.name.strategy",
-        _STRATEGY,
-        SubjectNameStrategy.TOPIC.value,
-        "name of the subject of keys",
-        validator=_ONE_OF_STRATEGIES,
+    normalize: bool = c.BOOLEAN("normalize.schemas", False, "the registry compares schemas in their normal form")
+    key_strategy: str = _STRATEGY(
+        "key.subject.name.strategy", SubjectNameStrategy.TOPIC.value, "name of the subject of keys", _ONE_OF_STRATEGIES
     )
-    value_strategy: str = c.key(
+    value_strategy: str = _STRATEGY(
         "value.subject.name.strategy",
-        _STRATEGY,
         SubjectNameStrategy.TOPIC.value,
         "name of the subject of values",
-        validator=_ONE_OF_STRATEGIES,
+        _ONE_OF_STRATEGIES,
     )
 
-    reference_strategy: str = c.key(
+    reference_strategy: str = _STRATEGY(
         "reference.subject.name.strategy",
-        _STRATEGY,
         _DEFAULT_REFERENCE,
         "name of the subject of a schema that another one refers to: the name of the reference, or (Qualified…) an "
         "import of Protobuf with dots for slashes and without .proto",
-        validator=c.one_of(_DEFAULT_REFERENCE, _QUALIFIED_REFERENCE),
+        c.one_of(_DEFAULT_REFERENCE, _QUALIFIED_REFERENCE),
     )
 
     def reference_subject(self, name: str) -> str:

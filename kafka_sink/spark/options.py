@@ -146,179 +146,152 @@ class WantedFormat:
 class SinkOptions:
     """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
 
-    topic: str | None = c.key(
-        "topic",
-        c.STRING,
-        None,
-        "topic of all rows; takes precedence over a topic column",
-        validator=c.Validator("a name", bool),
+    topic: str | None = c.STRING(
+        "topic", None, "topic of all rows; takes precedence over a topic column", c.Validator("a name", bool)
     )
-    topic_partitions: int | None = c.key(
+    topic_partitions: int | None = c.INT(
         "topicPartitions",
-        c.INT,
         None,
         "create the topic of option topic with this number of partitions if it does not exist, once, before the tasks "
         "begin; an existing topic is not changed",
-        validator=c.between(1, 2**31 - 1),
+        c.between(1, 2**31 - 1),
     )
-    topic_replication_factor: int | None = c.key(
+    topic_replication_factor: int | None = c.INT(
         "topicReplicationFactor",
-        c.INT,
         None,
         "with topicPartitions: number of replicas of each partition; default: the brokers' default.replication.factor",
-        validator=c.between(1, 2**15 - 1),
+        c.between(1, 2**15 - 1),
     )
-    max_records_per_second: int | None = c.key(
+    max_records_per_second: int | None = c.INT(
         "maxRecordsPerSecond",
-        c.INT,
         None,
         "limit for each task: all tasks that run at the same time together write this number times their number; for "
         "exactly once, a batch must still end within kafka.transaction.timeout.ms",
-        validator=c.between(1, 2**31 - 1),
+        c.between(1, 2**31 - 1),
     )
-    key_format: str | None = c.key(
+    key_format: str | None = c.STRING(
         "key.format",
-        c.STRING,
         None,
         "write the column key, of any type, in this format; default: a string or binary column as it is",
-        validator=c.one_of(*FORMATS),
+        c.one_of(*FORMATS),
     )
-    key_schema: str | None = c.key(
+    key_schema: str | None = c.STRING(
         "key.schema",
-        c.STRING,
         None,
         "with key.format: the schema, or on the driver a file with it, a folder, or several files with commas "
         "between, the schema first; default: derived from the column",
-        validator=c.Validator("a schema", bool),
+        c.Validator("a schema", bool),
     )
-    key_refs: str | None = c.key(
+    key_refs: str | None = c.STRING(
         "key.refs",
-        c.STRING,
         None,
         "with key.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
-        validator=c.Validator("a list in JSON", bool),
+        c.Validator("a list in JSON", bool),
     )
-    key_message: str | None = c.key(
+    key_message: str | None = c.STRING(
         "key.message",
-        c.STRING,
         None,
         "with key.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
-        validator=c.Validator("the name of a message", bool),
+        c.Validator("the name of a message", bool),
     )
-    value_format: str | None = c.key(
+    value_format: str | None = c.STRING(
         "value.format",
-        c.STRING,
         None,
         "write the column value, such as struct('*'), in this format; default: a string or binary column as it is",
-        validator=c.one_of(*FORMATS),
+        c.one_of(*FORMATS),
     )
-    value_schema: str | None = c.key(
+    value_schema: str | None = c.STRING(
         "value.schema",
-        c.STRING,
         None,
         "with value.format: the schema, or on the driver a file with it, a folder, or several files with commas "
         "between, the schema first; default: derived from the column",
-        validator=c.Validator("a schema", bool),
+        c.Validator("a schema", bool),
     )
-    value_refs: str | None = c.key(
+    value_refs: str | None = c.STRING(
         "value.refs",
-        c.STRING,
         None,
         "with value.schema and a registry: what the schema refers to there, a JSON list of name, subject and version",
-        validator=c.Validator("a list in JSON", bool),
+        c.Validator("a list in JSON", bool),
     )
-    value_message: str | None = c.key(
+    value_message: str | None = c.STRING(
         "value.message",
-        c.STRING,
         None,
         "with value.format=protobuf and a schema that is not derived: the name of the message; default: the first one",
-        validator=c.Validator("the name of a message", bool),
+        c.Validator("the name of a message", bool),
     )
-    on_bad_row: str | None = c.key(
+    on_bad_row: str | None = c.STRING(
         "onBadRow",
-        c.STRING,
         None,
         "what becomes of a row that cannot be written: fail = the write fails; drop = the row is left out; dead-letter "
         "= it goes to deadLetterTopic; default: fail, or dead-letter if deadLetterTopic is set",
-        validator=c.one_of(FAIL, DROP, DEAD_LETTER),
+        c.one_of(FAIL, DROP, DEAD_LETTER),
     )
-    dead_letter_topic: str | None = c.key(
+    dead_letter_topic: str | None = c.STRING(
         "deadLetterTopic",
-        c.STRING,
         None,
         "topic of the rows that cannot be written, with headers that say why; with exactly once they are in the same "
         "transaction as the other rows of the batch",
-        validator=c.Validator("a name", bool),
+        c.Validator("a name", bool),
     )
-    max_bad_rows: BadRowLimit | None = c.key(  # noqa: RUF009
+    max_bad_rows: BadRowLimit | None = _A_LIMIT(  # noqa: RUF009
         "maxBadRows",
-        _A_LIMIT,
         None,
         "with onBadRow=drop or dead-letter: a write, or a micro-batch, with more bad rows than this number or share "
         "of its rows (100, 1%) fails; default: no limit",
     )
-    include_headers: bool | None = c.key(
+    include_headers: bool | None = c.BOOLEAN(
         "includeHeaders",
-        c.BOOLEAN,
         None,
         "headers are written whenever the headers column exists; true requires that it exists, false that it does not",
     )
-    report_path: str | None = c.key(
+    report_path: str | None = c.STRING(
         "reportPath",
-        c.STRING,
         None,
         "file on the driver to which each write appends one JSON line when it is committed or has failed",
     )
-    delivery_guarantee: str | None = c.key(
+    delivery_guarantee: str | None = c.STRING(
         "deliveryGuarantee",
-        c.STRING,
         None,
         "for writeStream: exactly-once = no micro-batch is lost, partly written or duplicated after any failure; "
         "needs transactionalIdPrefix; default: at-least-once, or exactly-once if transactionalIdPrefix is set",
-        validator=c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
+        c.one_of(AT_LEAST_ONCE, EXACTLY_ONCE),
     )
-    transactional_id_prefix: str | None = c.key(
+    transactional_id_prefix: str | None = c.STRING(
         "transactionalIdPrefix",
-        c.STRING,
         None,
         "for writeStream, exactly-once: unique name of the sink; its transactional ids begin with it, and the "
         "consumer group of this name stores its progress",
-        validator=c.Validator("a name", bool),
+        c.Validator("a name", bool),
     )
-    txn_app_id: str | None = c.key(
+    txn_app_id: str | None = c.STRING(
         "txnAppId",
-        c.STRING,
         None,
         "for batch writes: name of the application that numbers its writes with txnVersion; each number is written "
         "once",
-        validator=c.Validator("a name", bool),
+        c.Validator("a name", bool),
     )
-    txn_version: int | None = c.key(
+    txn_version: int | None = c.INT(
         "txnVersion",
-        c.INT,
         None,
         "for batch writes with txnAppId: number of this write; nothing is written if it is not above the last "
         "committed number",
-        validator=c.between(0, 2**63 - 2),
+        c.between(0, 2**63 - 2),
     )
-    progress_topic: str | None = c.key(
+    progress_topic: str | None = c.STRING(
         "progressTopic",
-        c.STRING,
         None,
         "existing topic under whose name the progress of exactly-once writes is stored (as offsets; nothing is "
         "written to it); default: option topic",
-        validator=c.Validator("a name", bool),
+        c.Validator("a name", bool),
     )
-    allow_missing_progress: bool = c.key(
+    allow_missing_progress: bool = c.BOOLEAN(
         "allowMissingProgress",
-        c.BOOLEAN,
         False,
         "for exactly-once micro-batches: continue if a batch other than the first finds no progress, for example "
         "when an existing query becomes exactly-once",
     )
-    tune_python_workers: bool = c.key(
+    tune_python_workers: bool = c.BOOLEAN(
         "tunePythonWorkers",
-        c.BOOLEAN,
         True,
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false leaves them as Spark has set them up",

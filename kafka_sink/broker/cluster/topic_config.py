@@ -20,7 +20,6 @@ from kafka_sink.common.config import (
     STRING,
     at_least,
     between,
-    key,
     keys,
     one_of,
     only,
@@ -37,83 +36,61 @@ _OF_TIERS: Final = "of remote storage, which does not exist here"
 class TopicConfig:
     """Settings that can be set at topic level; None selects the broker's value."""
 
-    max_message_bytes: int | None = key(
-        "max.message.bytes", INT, None, "maximum size of a record batch, bytes", validator=at_least(0)
-    )
-    max_decompressed_message_bytes: int | None = key(
+    max_message_bytes: int | None = INT("max.message.bytes", None, "maximum size of a record batch, bytes", at_least(0))
+    max_decompressed_message_bytes: int | None = INT(
         "max.decompressed.message.bytes",
-        INT,
         None,
         "maximum size of the records of a compressed batch after decompression, bytes",
-        validator=at_least(1),
+        at_least(1),
     )
-    min_insync_replicas: int | None = key(
+    min_insync_replicas: int | None = INT(
         "min.insync.replicas",
-        INT,
         None,
         "minimum number of in-sync replicas (on running nodes) for a write with acks=all",
-        validator=at_least(1),
+        at_least(1),
     )
-    segment_bytes: int | None = key(
-        "segment.bytes", INT, None, "maximum size of a log segment, bytes", validator=at_least(14)
+    segment_bytes: int | None = INT("segment.bytes", None, "maximum size of a log segment, bytes", at_least(14))
+    segment_ms: int | None = INT(
+        "segment.ms", None, "the timestamps of the batches in a log segment differ by at most so much, ms", at_least(1)
     )
-    segment_ms: int | None = key(
-        "segment.ms",
-        INT,
-        None,
-        "the timestamps of the batches in a log segment differ by at most so much, ms",
-        validator=at_least(1),
+    index_interval_bytes: int | None = INT(
+        "index.interval.bytes", None, "bytes of log between two entries of its index", at_least(0)
     )
-    index_interval_bytes: int | None = key(
-        "index.interval.bytes", INT, None, "bytes of log between two entries of its index", validator=at_least(0)
+    flush_messages: int | None = INT(
+        "flush.messages", None, "number of records after which the log is flushed to disk", at_least(1)
     )
-    flush_messages: int | None = key(
-        "flush.messages", INT, None, "number of records after which the log is flushed to disk", validator=at_least(1)
+    flush_ms: int | None = INT(
+        "flush.ms", None, "longest time that records wait before they are flushed to disk, ms", at_least(0)
     )
-    flush_ms: int | None = key(
-        "flush.ms",
-        INT,
-        None,
-        "longest time that records wait before they are flushed to disk, ms",
-        validator=at_least(0),
+    cleanup_policy: str | None = STRING(
+        "cleanup.policy", None, "what happens to old segments: they are deleted; logs are not compacted", one_of(DELETE)
     )
-    cleanup_policy: str | None = key(
-        "cleanup.policy",
-        STRING,
-        None,
-        "what happens to old segments: they are deleted; logs are not compacted",
-        validator=one_of(DELETE),
+    retention_ms: int | None = INT(
+        "retention.ms", None, "age at which a closed segment is deleted, ms; -1 = never", at_least(-1)
     )
-    retention_ms: int | None = key(
-        "retention.ms", INT, None, "age at which a closed segment is deleted, ms; -1 = never", validator=at_least(-1)
-    )
-    retention_bytes: int | None = key(
+    retention_bytes: int | None = INT(
         "retention.bytes",
-        INT,
         None,
         "size of a partition beyond which its oldest segments are deleted, bytes; -1 = no limit",
-        validator=at_least(-1),
+        at_least(-1),
     )
-    message_timestamp_type: str | None = key(
+    message_timestamp_type: str | None = STRING(
         "message.timestamp.type",
-        STRING,
         None,
         "timestamps of records: the time at which the producer created them, or at which the broker appended them",
-        validator=one_of(CREATE_TIME, LOG_APPEND_TIME),
+        one_of(CREATE_TIME, LOG_APPEND_TIME),
     )
-    message_timestamp_before_max_ms: int | None = key(
+    message_timestamp_before_max_ms: int | None = INT(
         "message.timestamp.before.max.ms",
-        INT,
         None,
         "longest time that the first timestamp of a batch may lie before the broker's time, ms",
-        validator=at_least(0),
+        at_least(0),
     )
-    message_timestamp_after_max_ms: int | None = key(
+    message_timestamp_after_max_ms: int | None = INT(
         "message.timestamp.after.max.ms",
-        INT,
         None,
         "longest time that the largest timestamp of a batch may lie after the broker's time, ms",
-        validator=at_least(0),
+        at_least(0),
     )
 
 
@@ -123,32 +100,26 @@ class InertTopicConfig:
     something are refused: a log is neither compacted nor compressed anew, the age of its segments is exact, and there
     is no remote storage."""
 
-    compression_type: str = key(
-        "compression.type", STRING, "producer", "batches are stored as they came", validator=one_of("producer")
+    compression_type: str = STRING(
+        "compression.type", "producer", "batches are stored as they came", one_of("producer")
     )
-    delete_retention_ms: int = key("delete.retention.ms", INT, 86_400_000, _OF_COMPACTION, validator=at_least(0))
-    file_delete_delay_ms: int = key(
-        "file.delete.delay.ms", INT, 60_000, "files are removed at once", validator=at_least(0)
-    )
-    follower_throttled: tuple[str, ...] = key("follower.replication.throttled.replicas", LIST, (), _OF_REPLICATION)
-    leader_throttled: tuple[str, ...] = key("leader.replication.throttled.replicas", LIST, (), _OF_REPLICATION)
-    local_retention_bytes: int = key("local.retention.bytes", INT, -2, _OF_TIERS, validator=at_least(-2))
-    local_retention_ms: int = key("local.retention.ms", INT, -2, _OF_TIERS, validator=at_least(-2))
-    max_compaction_lag_ms: int = key("max.compaction.lag.ms", INT, 2**63 - 1, _OF_COMPACTION, validator=at_least(1))
-    min_cleanable_dirty_ratio: float = key(
-        "min.cleanable.dirty.ratio", DOUBLE, 0.5, _OF_COMPACTION, validator=between(0, 1)
-    )
-    min_compaction_lag_ms: int = key("min.compaction.lag.ms", INT, 0, _OF_COMPACTION, validator=at_least(0))
-    preallocate: bool = key("preallocate", BOOLEAN, False, "files grow as they are written")
-    remote_log_copy_disable: bool = key("remote.log.copy.disable", BOOLEAN, False, _OF_TIERS)
-    remote_log_delete_on_disable: bool = key("remote.log.delete.on.disable", BOOLEAN, False, _OF_TIERS)
-    remote_storage_enable: bool = key("remote.storage.enable", BOOLEAN, False, _OF_TIERS, validator=only(False))
-    segment_index_bytes: int = key(
-        "segment.index.bytes", INT, 10_485_760, "an index has room for its segment", validator=at_least(4)
-    )
-    segment_jitter_ms: int = key("segment.jitter.ms", INT, 0, "the age of segments is exact", validator=only(0))
-    unclean_leader_election_enable: bool = key(
-        "unclean.leader.election.enable", BOOLEAN, False, "data is stored once: every leader has all of it"
+    delete_retention_ms: int = INT("delete.retention.ms", 86_400_000, _OF_COMPACTION, at_least(0))
+    file_delete_delay_ms: int = INT("file.delete.delay.ms", 60_000, "files are removed at once", at_least(0))
+    follower_throttled: tuple[str, ...] = LIST("follower.replication.throttled.replicas", (), _OF_REPLICATION)
+    leader_throttled: tuple[str, ...] = LIST("leader.replication.throttled.replicas", (), _OF_REPLICATION)
+    local_retention_bytes: int = INT("local.retention.bytes", -2, _OF_TIERS, at_least(-2))
+    local_retention_ms: int = INT("local.retention.ms", -2, _OF_TIERS, at_least(-2))
+    max_compaction_lag_ms: int = INT("max.compaction.lag.ms", 2**63 - 1, _OF_COMPACTION, at_least(1))
+    min_cleanable_dirty_ratio: float = DOUBLE("min.cleanable.dirty.ratio", 0.5, _OF_COMPACTION, between(0, 1))
+    min_compaction_lag_ms: int = INT("min.compaction.lag.ms", 0, _OF_COMPACTION, at_least(0))
+    preallocate: bool = BOOLEAN("preallocate", False, "files grow as they are written")
+    remote_log_copy_disable: bool = BOOLEAN("remote.log.copy.disable", False, _OF_TIERS)
+    remote_log_delete_on_disable: bool = BOOLEAN("remote.log.delete.on.disable", False, _OF_TIERS)
+    remote_storage_enable: bool = BOOLEAN("remote.storage.enable", False, _OF_TIERS, only(False))
+    segment_index_bytes: int = INT("segment.index.bytes", 10_485_760, "an index has room for its segment", at_least(4))
+    segment_jitter_ms: int = INT("segment.jitter.ms", 0, "the age of segments is exact", only(0))
+    unclean_leader_election_enable: bool = BOOLEAN(
+        "unclean.leader.election.enable", False, "data is stored once: every leader has all of it"
     )
 
 

@@ -59,12 +59,8 @@ T = TypeVar("T")
 class AdminConfig(ClientConfig):
     """The properties of an :class:`AdminClient`."""
 
-    default_api_timeout_ms: int = c.key(
-        "default.api.timeout.ms",
-        c.INT,
-        60_000,
-        "how long one call may take in total, ms",
-        validator=c.between(1, 2**31 - 1),
+    default_api_timeout_ms: int = c.INT(
+        "default.api.timeout.ms", 60_000, "how long one call may take in total, ms", c.between(1, 2**31 - 1)
     )
 
 

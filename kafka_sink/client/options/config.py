@@ -54,143 +54,110 @@ class ConnectionConfig:
     #: The prefix that the user writes before each name; not an option itself.
     option_prefix: str = field(default="", kw_only=True)
 
-    bootstrap_servers: tuple[str, ...] = c.key(
+    bootstrap_servers: tuple[str, ...] = c.LIST(
         "bootstrap.servers",
-        c.LIST,
         c.REQUIRED,
         "initial broker addresses, host:port separated by commas; a few brokers of the cluster are enough",
-        validator=c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
+        c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
     )
-    client_id: str = c.key(
-        "client.id", c.STRING, "", "client name sent with every request, for the brokers' logs and quotas"
-    )
-    client_dns_lookup: str = c.key(
+    client_id: str = c.STRING("client.id", "", "client name sent with every request, for the brokers' logs and quotas")
+    client_dns_lookup: str = c.STRING(
         "client.dns.lookup",
-        c.STRING,
         USE_ALL_DNS_IPS,
         "how to resolve addresses: try all addresses of a host name in turn, or replace the bootstrap addresses by "
         "canonical host names first",
-        validator=c.one_of(USE_ALL_DNS_IPS, RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY),
+        c.one_of(USE_ALL_DNS_IPS, RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY),
     )
-    security_protocol: str = c.key(
+    security_protocol: str = c.UPPER_CASE(
         "security.protocol",
-        c.UPPER_CASE,
         "PLAINTEXT",
         "protocol of the connections to the brokers: SSL is TLS, SASL_… authenticates with sasl.mechanism",
-        validator=c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
+        c.one_of(PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL),
     )
-    request_timeout_ms: int = c.key(
+    request_timeout_ms: int = c.INT(
         "request.timeout.ms",
-        c.INT,
         30_000,
         "how long to wait for the response to a request before its connection is closed, ms",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    max_in_flight_requests_per_connection: int = c.key(
+    max_in_flight_requests_per_connection: int = c.INT(
         "max.in.flight.requests.per.connection",
-        c.INT,
         5,
         "maximum number of unanswered requests per connection",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    retry_backoff_ms: int = c.key(
+    retry_backoff_ms: int = c.INT(
         "retry.backoff.ms",
-        c.INT,
         100,
         "wait before a failed request (metadata included) is retried, ms; grows up to retry.backoff.max.ms",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    retry_backoff_max_ms: int = c.key(
-        "retry.backoff.max.ms",
-        c.INT,
-        1_000,
-        "longest wait before a failed request is retried, ms",
-        validator=c.between(0, _INT_MAX),
+    retry_backoff_max_ms: int = c.INT(
+        "retry.backoff.max.ms", 1_000, "longest wait before a failed request is retried, ms", c.between(0, _INT_MAX)
     )
-    reconnect_backoff_ms: int = c.key(
+    reconnect_backoff_ms: int = c.INT(
         "reconnect.backoff.ms",
-        c.INT,
         50,
         "wait before reconnecting to a broker, ms; grows up to reconnect.backoff.max.ms",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    reconnect_backoff_max_ms: int = c.key(
-        "reconnect.backoff.max.ms",
-        c.INT,
-        1_000,
-        "longest wait before reconnecting to a broker, ms",
-        validator=c.between(0, _INT_MAX),
+    reconnect_backoff_max_ms: int = c.INT(
+        "reconnect.backoff.max.ms", 1_000, "longest wait before reconnecting to a broker, ms", c.between(0, _INT_MAX)
     )
-    socket_connection_setup_timeout_ms: int = c.key(
+    socket_connection_setup_timeout_ms: int = c.INT(
         "socket.connection.setup.timeout.ms",
-        c.INT,
         10_000,
         "time-out for establishing a connection, ms; grows up to socket.connection.setup.timeout.max.ms",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    socket_connection_setup_timeout_max_ms: int = c.key(
+    socket_connection_setup_timeout_max_ms: int = c.INT(
         "socket.connection.setup.timeout.max.ms",
-        c.INT,
         30_000,
         "longest time-out for establishing a connection, ms",
-        validator=c.between(1, _INT_MAX),
+        c.between(1, _INT_MAX),
     )
-    connections_max_idle_ms: int = c.key(
+    connections_max_idle_ms: int = c.INT(
         "connections.max.idle.ms",
-        c.INT,
         540_000,
         "close connections that have been idle for this long, ms; -1 = never",
-        validator=c.between(-1, _INT_MAX),
+        c.between(-1, _INT_MAX),
     )
-    metadata_max_age_ms: int = c.key(
+    metadata_max_age_ms: int = c.INT(
         "metadata.max.age.ms",
-        c.INT,
         300_000,
         "refresh metadata after this long even if no change was seen, ms",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    metadata_max_idle_ms: int = c.key(
+    metadata_max_idle_ms: int = c.INT(
         "metadata.max.idle.ms",
-        c.INT,
         300_000,
         "forget the metadata of a topic that has not been used for this long, ms",
-        validator=c.between(5_000, _INT_MAX),
+        c.between(5_000, _INT_MAX),
     )
-    metadata_recovery_strategy: str = c.key(
+    metadata_recovery_strategy: str = c.LOWER_CASE(
         "metadata.recovery.strategy",
-        c.LOWER_CASE,
         REBOOTSTRAP,
         "what to do when none of the known brokers is reachable: start again from bootstrap.servers, or keep trying",
-        validator=c.one_of(REBOOTSTRAP, "none"),
+        c.one_of(REBOOTSTRAP, "none"),
     )
-    metadata_recovery_rebootstrap_trigger_ms: int = c.key(
+    metadata_recovery_rebootstrap_trigger_ms: int = c.INT(
         "metadata.recovery.rebootstrap.trigger.ms",
-        c.INT,
         300_000,
         "also start again from bootstrap.servers when no broker has answered a metadata request for this long, ms",
-        validator=c.between(0, _INT_MAX),
+        c.between(0, _INT_MAX),
     )
-    send_buffer_bytes: int = c.key(
-        "send.buffer.bytes",
-        c.INT,
-        131_072,
-        "TCP send buffer, bytes; -1 = the system's default",
-        validator=c.between(-1, _INT_MAX),
+    send_buffer_bytes: int = c.INT(
+        "send.buffer.bytes", 131_072, "TCP send buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
     )
-    receive_buffer_bytes: int = c.key(
-        "receive.buffer.bytes",
-        c.INT,
-        32_768,
-        "TCP receive buffer, bytes; -1 = the system's default",
-        validator=c.between(-1, _INT_MAX),
+    receive_buffer_bytes: int = c.INT(
+        "receive.buffer.bytes", 32_768, "TCP receive buffer, bytes; -1 = the system's default", c.between(-1, _INT_MAX)
     )
-    receive_message_max_bytes: int = c.key(
+    receive_message_max_bytes: int = c.INT(
         "receive.message.max.bytes",
-        c.INT,
         104_857_600,
         "largest response accepted from a broker, bytes; the connection is closed if a response is larger. Apache "
         "Kafka's clients have no such limit; the name is librdkafka's",
-        validator=c.between(1_000, _INT_MAX),
+        c.between(1_000, _INT_MAX),
     )
 
     def option(self, name: str) -> str:

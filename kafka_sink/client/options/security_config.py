@@ -24,16 +24,14 @@ SASL_SSL: Final = "SASL_SSL"
 class SecurityConfig(OAuthConfig, ClientSslConfig):
     """The SASL options (apache/kafka ``SaslConfigs``)."""
 
-    sasl_mechanism: str = c.key(
+    sasl_mechanism: str = c.UPPER_CASE(
         "sasl.mechanism",
-        c.UPPER_CASE,
         GSSAPI,
         "SASL mechanism used for authentication; GSSAPI is Kerberos, AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
-        validator=c.one_of(*OF_CLIENTS),
+        c.one_of(*OF_CLIENTS),
     )
-    sasl_jaas_config: str = c.key(
+    sasl_jaas_config: str = c.STRING(
         "sasl.jaas.config",
-        c.STRING,
         "",
         "credentials in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or …ScramLoginModule required "
         'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; '
@@ -42,24 +40,17 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
         sensitive=True,
         at_connect=True,
     )
-    sasl_username: str = c.key(
+    sasl_username: str = c.STRING(
         "sasl.username",
-        c.STRING,
         "",
         "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's",
         at_connect=True,
     )
-    sasl_password: str = c.key(
-        "sasl.password",
-        c.STRING,
-        "",
-        "password, if sasl.jaas.config is not set",
-        sensitive=True,
-        at_connect=True,
+    sasl_password: str = c.STRING(
+        "sasl.password", "", "password, if sasl.jaas.config is not set", sensitive=True, at_connect=True
     )
-    sasl_kerberos_service_name: str = c.key(
+    sasl_kerberos_service_name: str = c.STRING(
         "sasl.kerberos.service.name",
-        c.STRING,
         "",
         "for GSSAPI: the first part of the brokers' Kerberos principal, kafka as a rule; also serviceName in "
         "sasl.jaas.config",

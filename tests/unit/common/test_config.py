@@ -12,22 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.common import config
-from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, REQUIRED, STRING, key
+from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, REQUIRED, STRING
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
 
 
 @dataclass(frozen=True)
 class Sample:
-    servers: tuple[str, ...] = key(
-        "servers", LIST, REQUIRED, "where to go", validator=config.Validator("at least one entry", bool)
-    )
-    linger_ms: int = key("linger.ms", INT, 5, "how long to wait", validator=config.at_least(0))
-    ratio: float = key("ratio", DOUBLE, 0.5, "a share", validator=config.between(0, 1))
-    idempotent: bool = key("idempotent", BOOLEAN, True, "no duplicates")
-    acks: str = key("acks", STRING, "all", "who confirms", validator=config.one_of("all", "0", "1"))
-    password: str = key("ssl.password", STRING, "", "a secret", sensitive=True)
-    pin: int | None = key("pin", INT, None, "a secret number", validator=config.at_least(1000), sensitive=True)
+    servers: tuple[str, ...] = LIST("servers", REQUIRED, "where to go", config.Validator("at least one entry", bool))
+    linger_ms: int = INT("linger.ms", 5, "how long to wait", config.at_least(0))
+    ratio: float = DOUBLE("ratio", 0.5, "a share", config.between(0, 1))
+    idempotent: bool = BOOLEAN("idempotent", True, "no duplicates")
+    acks: str = STRING("acks", "all", "who confirms", config.one_of("all", "0", "1"))
+    password: str = STRING("ssl.password", "", "a secret", sensitive=True)
+    pin: int | None = INT("pin", None, "a secret number", config.at_least(1000), sensitive=True)
 
 
 def parse(**properties: Any) -> Sample:
@@ -150,7 +148,7 @@ def test_the_result_is_frozen() -> None:
 def test_a_config_inherits_the_keys_of_its_base() -> None:
     @dataclass(frozen=True)
     class Wider(Sample):
-        extra: int = key("extra", INT, 1, "one more")
+        extra: int = INT("extra", 1, "one more")
 
     assert list(config.keys(Wider)) == [*config.keys(Sample), "extra"]
     assert config.parse(Wider, {"servers": "a:1", "extra": "2"}).extra == 2

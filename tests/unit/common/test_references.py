@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.common import config
-from kafka_sink.common.config import INT, STRING, key
+from kafka_sink.common.config import INT, STRING
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.references import (
     PROVIDERS,
@@ -24,8 +24,8 @@ from kafka_sink.common.references import (
 
 @dataclass(frozen=True)
 class Sample(config.ReferencesConfig):
-    linger_ms: int = key("linger.ms", INT, 5, "how long to wait", validator=config.at_least(0))
-    password: str = key("password", STRING, "", "a secret", sensitive=True, at_connect=True)
+    linger_ms: int = INT("linger.ms", 5, "how long to wait", config.at_least(0))
+    password: str = STRING("password", "", "a secret", sensitive=True, at_connect=True)
 
 
 @pytest.fixture
