@@ -68,17 +68,19 @@ class TransactionVersion(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker. Negative ids are bootstrap addresses whose real id is unknown."""
+    """A broker. Negative ids are bootstrap addresses whose real id is unknown. *lane* tells further connections to the
+    same broker apart."""
 
     id: int
     host: str
     port: int
     rack: str | None = None
+    lane: int = 0
 
     @property
     def connection_id(self) -> str:
         """The id of this node's connection in a selector."""
-        return str(self.id)
+        return f"{self.id}/{self.lane}" if self.lane else str(self.id)
 
     def __str__(self) -> str:
         name = f"broker {self.id}" if self.id >= 0 else "bootstrap broker"

@@ -164,8 +164,8 @@ def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
 
 
 def setting_spec(node: Node, name: str = SETTING) -> RequestSpec:
-    """Asks *node* for its setting *name*."""
-    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
+    """Asks *node* for its setting *name*, behind :data:`VERSIONS_REQUEST`: one connection to each broker is enough."""
+    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name), is_behind=True)
 
 
 def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Verification | LostAnswer:

@@ -159,7 +159,7 @@ def counts(shape: Shape) -> list[tuple[str, str, float]]:
             scale_model.connections_of_a_worker(shape, exactly_once=False),
         ),
         ("connections of a worker, exactly once", "the same + 1 + coordinators reached + other leaders", exactly),
-        ("connections of the driver, exactly once", "1 + brokers", of_driver),
+        ("connections of the driver, exactly once", "1 + brokers + 3 × coordinators", of_driver),
         ("all connections, exactly once", "workers × a worker's + the driver's", shape.workers * exactly + of_driver),
         ("metadata requests", "workers, once each", shape.workers),
         ("record batches", "tasks × partitions of a task", shape.tasks * shape.touched),

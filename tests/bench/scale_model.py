@@ -18,6 +18,9 @@ COORDINATOR_PARTITIONS: Final = 50
 #: (:mod:`kafka_sink.exactly_once.writing`).
 MAX_IDS_CHECKED: Final = 20
 
+#: Connections to a broker that is asked several things at once (:mod:`kafka_sink.client.blocking.blocking`).
+LANES: Final = 4
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -67,8 +70,9 @@ def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
 
 
 def connections_of_the_driver(shape: Shape) -> int:
-    """Exactly once: one to each broker, which are all asked for open transactions; at least once none at all."""
-    return 1 + shape.brokers
+    """Exactly once: one to each broker, which are all asked for open transactions, and further ones to those that
+    coordinate the tasks' transactions; at least once none at all."""
+    return 1 + shape.brokers + (LANES - 1) * shape.coordinators
 
 
 def at_least_once(shape: Shape) -> Mapping[str, float]:

@@ -304,7 +304,7 @@ class PlayedCluster:
     def _answer(self, name: str, connection_id: str, header: RequestHeader, body: Struct) -> Struct:
         self.requests[name][kafka_name(header.api_key)] += 1
         answer = getattr(self, f"_{header.api_key.name.lower()}")
-        made: Struct = answer(int(connection_id), body)
+        made: Struct = answer(int(connection_id.partition("/")[0]), body)
         return made
 
     def _api_versions(self, node: int, body: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from types import TracebackType
-from typing import ParamSpec, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 from kafka_sink.client.connection.client_request import BodyBuilder, ClientResponse
 from kafka_sink.client.connection.network_client import ConnectionFailure, NetworkClient
@@ -46,17 +47,22 @@ from kafka_sink.protocol.schema import RequestBody, Struct
 _log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
+#: The most connections to one node, for requests that brokers may handle at the same time.
+LANES: Final = 4
+
 T = TypeVar("T")
 A = TypeVar("A", bound=Struct)
 
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """A request; *build* gets the version negotiated with the broker, at most *max_version*."""
+    """A request; *build* gets the version negotiated with the broker, at most *max_version*. *is_behind*: the broker
+    must have handled the request before it, which has the same node, so both use one connection."""
 
     api_key: ApiKey
     build: BodyBuilder
     max_version: int | None = None
+    is_behind: bool = False
 
 
 def cluster_request(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
@@ -200,9 +206,13 @@ class BlockingClient:
     def request_all(
         self, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
     ) -> list[Struct | ApiError]:
-        """The answers to many requests to many nodes, sent concurrently. The requests to one node keep their order,
-        with at most max.in.flight.requests.per.connection in flight. A request without an answer has its error in its
-        place, as :meth:`ask` raises it."""
+        """The answers to many requests to many nodes, sent concurrently. A request without an answer has its error in
+        its place, as :meth:`ask` raises it.
+
+        Brokers handle the requests of a connection one after the other. So several to one node are spread over up to
+        :data:`LANES` connections, those that are there by then; only what *is_behind* another keeps its order. At most
+        max.in.flight.requests.per.connection are in flight on each.
+        """
         deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         return self._in_turn(
             lambda: _Pipeline(self._client, self._metadata, self._clock, requests, deadline_ms).answers()
@@ -376,9 +386,14 @@ class _Pipeline:
         self._deadline_ms = deadline_ms
         self._answers: list[Struct | ApiError | None] = [None] * len(requests)
         self._unanswered = len(requests)
+        #: By connection.
         self._unsent: dict[Node, deque[int]] = {}
-        for index, (node, _) in enumerate(requests):
-            self._unsent.setdefault(node, deque()).append(index)
+        counts = Counter(node for node, spec in requests if not spec.is_behind)
+        lanes = {node: cycle(self._lanes(node, count)) for node, count in counts.items()}
+        chosen: list[Node] = []
+        for index, (node, spec) in enumerate(requests):
+            chosen.append(chosen[-1] if spec.is_behind else next(lanes[node]))
+            self._unsent.setdefault(chosen[-1], deque()).append(index)
         # Nodes to which a connection attempt was made for these requests.
         self._tried: set[Node] = set()
 
@@ -396,13 +411,21 @@ class _Pipeline:
                 self._metadata.raise_if_fatal()
         return [answer for answer in self._answers if answer is not None]
 
+    def _lanes(self, node: Node, count: int) -> list[Node]:
+        """The connections to *node* for *count* requests. Those that are not there yet are begun, and not waited for: a
+        broker may refuse them."""
+        if not self._client.is_ready(node, self._started_ms):
+            return [node]
+        others = (replace(node, lane=lane) for lane in range(1, min(count, LANES)))
+        return [node, *(lane for lane in others if self._client.ready(lane, self._started_ms))]
+
     def _send_to(self, node: Node, unsent: deque[int], now_ms: int) -> None:
         """Send as many requests of *unsent* as *node* accepts now; fail them if the node cannot be reached."""
         # A node in backoff after an earlier failure gets one more attempt.
         if self._client.can_connect(node.connection_id, now_ms):
             self._tried.add(node)
         while unsent and self._client.ready(node, now_ms):
-            self._send(unsent.popleft(), now_ms)
+            self._send(node, unsent.popleft(), now_ms)
         if unsent and node in self._tried and self._client.connection_failed(node):
             error = _not_connected(self._client, node)
             while unsent:
@@ -413,8 +436,8 @@ class _Pipeline:
         waits = (self._client.poll_delay_ms(node, now_ms) for node, unsent in self._unsent.items() if unsent)
         return min(self._deadline_ms - now_ms, *waits, FOREVER_MS)
 
-    def _send(self, index: int, now_ms: int) -> None:
-        node, spec = self._requests[index]
+    def _send(self, node: Node, index: int, now_ms: int) -> None:
+        _, spec = self._requests[index]
         request = self._client.new_request(
             node,
             spec.api_key,

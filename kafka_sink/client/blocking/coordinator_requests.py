@@ -19,6 +19,7 @@ Source: FindCoordinator; KIP-699 (many keys in one request).
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
@@ -169,7 +170,7 @@ class CoordinatorRequests:
         while True:
             yield from self.locate([key], deadline_ms)
             node = self._coordinators[key]
-            sent = [(node, _spec(attempts.request)), (node, _spec(look))]
+            sent = [(node, _spec(attempts.request)), (node, replace(_spec(look), is_behind=True))]
             accepted, seen = yield Round(sent, self._left_ms(deadline_ms))
             outcome = self._outcome(attempts, key, accepted)
             if isinstance(outcome, Done):

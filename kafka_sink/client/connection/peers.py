@@ -76,5 +76,5 @@ class Peers:
         return any(
             other.host == node.host and other.port == node.port and self._states.is_connected(node_id)
             for node_id, other in self._nodes.items()
-            if other.id != node.id
+            if node_id != node.connection_id
         )

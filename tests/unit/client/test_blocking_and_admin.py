@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -305,6 +307,51 @@ def test_unsent_request_names_the_broker_and_the_cause(client: BlockingClient, n
         (error,) = client.request_all(questions(TWO), timeout_ms=timeout_ms)
         assert isinstance(error, BrokersUnreachableError)
         assert str(error) == f"{TWO}: connection refused"
+
+
+@pytest.fixture
+def asked_at(cluster: ClusterFake) -> list[str]:
+    """The connections of answered requests, in this order."""
+    seen: list[str] = []
+
+    def answer(connection_id: str, body: Struct) -> Struct:
+        seen.append(connection_id)
+        return MetadataResponse()
+
+    cluster.handlers[MetadataRequest] = answer
+    return seen
+
+
+@pytest.mark.behaviour("NetworkClient", "Requests that a broker may handle at the same time use several connections")
+def test_requests_to_one_node_use_several_connections(client: BlockingClient, asked_at: list[str]) -> None:
+    ask(client, ONE)
+    asked_at.clear()
+    # The further connections are not waited for.
+    client.request_all(questions(*[ONE] * 6))
+    assert set(asked_at) == {"1"}
+    asked_at.clear()
+    client.request_all(questions(*[ONE] * 6, TWO))
+    assert Counter(asked_at) == {"1": 2, "1/1": 2, "1/2": 1, "1/3": 1, "2": 1}
+
+
+def test_request_behind_another_uses_its_connection(client: BlockingClient, asked_at: list[str]) -> None:
+    ask(client, ONE)
+    for _ in range(2):
+        asked_at.clear()
+        first, second, third = questions(ONE, ONE, ONE)
+        client.request_all([first, (ONE, replace(second[1], is_behind=True)), third])
+    assert Counter(asked_at) == {"1": 2, "1/1": 1}
+
+
+def test_a_broker_may_refuse_further_connections(
+    client: BlockingClient, network: FakeSelectable, asked_at: list[str]
+) -> None:
+    ask(client, ONE)
+    network.refusals |= dict.fromkeys(["1/1", "1/2", "1/3"], ConnectionRefusedError(errno.ECONNREFUSED, "x"))
+    for _ in range(3):
+        asked_at.clear()
+        client.request_all(questions(ONE, ONE, ONE))
+        assert asked_at == ["1", "1", "1"]
 
 
 def test_unsupported_request_gets_its_error_in_its_place(client: BlockingClient, cluster: ClusterFake) -> None:
