@@ -83,7 +83,7 @@ class EmbeddedCluster:
         self._clock = clock
         #: Fault injection; no faults are set initially.
         self.faults: Final = Faults()
-        self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(), self.faults)
+        self._filesystem = FaultyFileSystem(filesystem or OsFileSystem(flushes=data_dir is not None), self.faults)
         if nodes < 1:
             raise ConfigError(f"a cluster has at least one node, got {nodes}")
         self._node_ids = range(FIRST_NODE_ID, FIRST_NODE_ID + nodes)

@@ -242,6 +242,10 @@ CREATE_TOPICS: Final = (
     *(_create(f"{count} replicas", {"name": "diff-{v}-copies", "replication_factor": count}) for count in (0, -2, 5)),
     *(_create(f"the name {name[:9]!r}", {"name": name}) for name in ("", ".", "..", "a/b", "x" * 250, "\u00e9")),
     _create("a name that becomes one with another's", {"name": "diff_a"}),
+    _create(
+        "more partitions than a request may",
+        *({"name": f"diff-{{v}}-many-{count}", "num_partitions": count} for count in (5000, 4999, 2)),
+    ),
     _create("an unknown setting", {"name": "diff-{v}-odd", **_with(no_such_setting="1")}),
     _create("a setting that is no number", {"name": "diff-{v}-odd", **_with(retention_ms="soon")}),
     _create("a setting out of its range", {"name": "diff-{v}-odd", **_with(segment_bytes="1")}),
@@ -794,6 +798,7 @@ CONSOLES: Final = (
     _alter("an unknown quota", [("user", "diff")], ("no_such_rate", 1.0)),
     _alter("nothing", [("user", "diff")], ("producer_byte_rate", 0.0)),
     _alter("half a byte", [("user", "diff")], ("producer_byte_rate", 0.5)),
+    _alter("more than a long", [("user", "diff")], ("producer_byte_rate", 1e30)),
     _quota("set before", ("user", 0, "diff"), ("client-id", 1, None), strict=True),
     _alter("an address no more", [("ip", "127.0.0.9")], ("connection_creation_rate", None)),
     _alter("a share of requests no more", [("user", "diff")], ("request_percentage", None)),

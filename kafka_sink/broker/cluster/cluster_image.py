@@ -19,7 +19,7 @@ from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS, topic_s
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.config import keys
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
 
 _FORMAT: Final = 1
@@ -48,13 +48,68 @@ class ClusterImage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", {topic.topic_id: topic.name for topic in self.topics.values()})
 
-    def with_nodes(self, nodes: Mapping[int, Endpoints]) -> ClusterImage:
-        """Set the running nodes; the first running replica leads each partition whose leader does not run."""
-        topics = {name: topic.elected(nodes) for name, topic in self.topics.items()}
-        return replace(self, nodes=nodes, topics=topics)
 
-    def with_topic(self, topic: TopicState) -> ClusterImage:
-        return replace(self, topics={**self.topics, topic.name: topic})
+class Draft:
+    """The next image, while one thread changes it: any number of changes costs a copy of the topics' names."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._base = image
+        self.members: Final = image.members
+        self.nodes = image.nodes
+        self.topics = dict(image.topics)
+        self.broker_configs = image.broker_configs
+        self.next_producer_id = image.next_producer_id
+        self.acls = image.acls
+        self.quotas = dict(image.quotas)
+        # Names without the difference of '.' and '_' → topics; made when it is needed.
+        self._merged: dict[str, str] | None = None
+
+    def image(self) -> ClusterImage:
+        """The image as it is now."""
+        return replace(
+            self._base,
+            nodes=self.nodes,
+            topics=dict(self.topics),
+            broker_configs=self.broker_configs,
+            next_producer_id=self.next_producer_id,
+            acls=self.acls,
+            quotas=dict(self.quotas),
+        )
+
+    def defaults(self, config: BrokerConfig) -> BrokerConfig:
+        """*config* with the dynamic options applied."""
+        return defaults_of(config, self.broker_configs)
+
+    def set_nodes(self, nodes: Mapping[int, Endpoints]) -> None:
+        """Set the running nodes; the first running replica leads each partition whose leader does not run."""
+        self.nodes = nodes
+        self.topics = {name: topic.elected(nodes) for name, topic in self.topics.items()}
+
+    def set_topic(self, topic: TopicState) -> None:
+        """Add or replace a topic."""
+        self.topics[topic.name] = topic
+        if self._merged is not None:
+            self._merged[_merged(topic.name)] = topic.name
+
+    def remove_topic(self, name: str) -> None:
+        """Remove a topic, if it is there."""
+        self.topics.pop(name, None)
+        self._merged = None
+
+    def refuse_taken_name(self, name: str) -> None:
+        """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION if a name differs only in '.' and '_', which
+        Kafka rejects because its names of metrics do not distinguish them."""
+        if name in self.topics:
+            raise ApiError(f"topic {name!r} already exists", ErrorCode.TOPIC_ALREADY_EXISTS)
+        if self._merged is None:
+            self._merged = {_merged(taken): taken for taken in self.topics}
+        other = self._merged.get(_merged(name))
+        if other is not None:
+            raise ApiError(f"topic {name!r} collides with {other!r}", ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def _merged(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def defaults_of(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:

@@ -1,9 +1,10 @@
 """The state of the cluster: nodes, topics, leaders, settings and producer ids.
 
 There is one object for all nodes. Handlers read it without a lock (everything it returns is immutable) and change it
-under a lock. Persistent state is in one file, which is replaced as a whole before a change becomes visible: a topic
-whose creation was acknowledged exists after a crash, and a producer id is never allocated twice. The object must not
-call a listener while it holds a lock.
+under a lock, in a draft of the next image. Persistent state is in one file, which is replaced as a whole before a
+change becomes visible: a topic whose creation was acknowledged exists after a crash, and a producer id is never
+allocated twice. What a request changes is one draft, however many things it names. The object must not call a listener
+while it holds a lock.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from kafka_sink.broker.cluster.cluster_file import ClusterFile
-from kafka_sink.broker.cluster.cluster_image import ClusterImage, Endpoints, decode, defaults_of, encode
+from kafka_sink.broker.cluster.cluster_image import ClusterImage, Draft, Endpoints, decode, defaults_of, encode
 from kafka_sink.broker.cluster.topic_config import topic_settings
 from kafka_sink.broker.cluster.topic_state import (
     NO_LEADER,
     PartitionState,
     TopicState,
-    refuse_taken_name,
     spread,
     validate_assignment,
     validate_partition_count,
@@ -57,18 +57,20 @@ class ClusterState:
         self._file = ClusterFile(directory, filesystem)
         self._config = config
         self._node_ids = tuple(node_ids)
-        self._lock = threading.Lock()
+        # Reentrant: a change may be a part of a larger one.
+        self._lock = threading.RLock()
         self._listeners: list[Callable[[], None]] = []
         # Replaced as a whole under the lock, read without it.
         self._image = ClusterImage("", self._node_ids)
-        # Guarded by the lock.
+        # Guarded by the lock; the draft is there during a change only.
+        self._draft: Draft | None = None
         self._stored = b""
         self._first_replica = random.randrange(len(self._node_ids))
         self._next_producer_id = 0
         self._producer_ids_end = 0
         if not self._load():
             cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-            self._show(ClusterImage(cluster_id, self._node_ids))
+            self._publish(ClusterImage(cluster_id, self._node_ids))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -119,7 +121,8 @@ class ClusterState:
         def drawn(node_id: int) -> bytes:
             return hashlib.blake2b(f"{node_id} {key}".encode(), digest_size=8).digest()
 
-        return max(self._image.nodes, key=drawn, default=NO_LEADER)
+        nodes = self._image.nodes
+        return max(nodes, key=drawn) if len(nodes) > 1 else next(iter(nodes), NO_LEADER)
 
     # --- notifications -----------------------------------------------------------------------------------------------
 
@@ -131,15 +134,14 @@ class ClusterState:
 
     def nodes_up(self, nodes: Mapping[int, Endpoints]) -> None:
         """Register running nodes; elect leaders for partitions without one, preferred replicas first."""
-        with self._changing():
-            self._show(self._image.with_nodes({**self._image.nodes, **nodes}))
+        with self.changing() as draft:
+            draft.set_nodes({**draft.nodes, **nodes})
 
     def node_down(self, node_id: int) -> None:
         """Remove a node: its partitions get other leaders, or none."""
-        with self._changing():
-            if node_id in self._image.nodes:
-                left = {known: item for known, item in self._image.nodes.items() if known != node_id}
-                self._show(self._image.with_nodes(left))
+        with self.changing() as draft:
+            if node_id in draft.nodes:
+                draft.set_nodes({known: item for known, item in draft.nodes.items() if known != node_id})
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
@@ -161,17 +163,16 @@ class ClusterState:
             INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION.
         """
         validate_topic_name(name)
-        with self._changing():
+        with self.changing() as draft:
             with _config_errors():
-                settings = topic_settings(configs or {}, self.defaults)
+                settings = topic_settings(configs or {}, draft.defaults(self._config))
             replicas = self._replicas(partitions, replication_factor) if assignment is None else assignment
-            validate_assignment(replicas, self._image.members)
-            refuse_taken_name(name, self._image.topics)
-            nodes = self._image.nodes
-            states = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(nodes) for each in replicas)
+            validate_assignment(replicas, draft.members)
+            draft.refuse_taken_name(name)
+            states = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(draft.nodes) for each in replicas)
             topic = TopicState(name, uuid4(), dict(configs or {}), settings, states)
             if not validate_only:
-                self._show(self._image.with_topic(topic))
+                draft.set_topic(topic)
         return topic
 
     def _replicas(self, partitions: int, factor: int) -> list[tuple[int, ...]]:
@@ -184,33 +185,30 @@ class ClusterState:
         start, self._first_replica = self._first_replica, (self._first_replica + partitions) % len(members)
         return spread(members, partitions, factor, start)
 
-    def ensure_topic(self, name: str) -> TopicState:
-        """The topic, created with the broker's defaults if it does not exist. Raises as :meth:`create_topic` does."""
-        try:
-            return self.topic(name) or self.create_topic(name)
-        except ApiError as error:
-            found = self.topic(name)
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and found is not None:
-                return found
-            raise
+    def delete_topics(
+        self, names: Sequence[str], remove_logs: Callable[[TopicState], None]
+    ) -> dict[str, TopicState | ApiError]:
+        """Delete topics and then their logs; the names cannot be reused until the logs are removed.
 
-    def delete_topic(self, name: str, remove_logs: Callable[[TopicState], None]) -> TopicState:
-        """Delete a topic and then its logs; the name cannot be reused until the logs are removed.
-
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
-        :raises OSError: if not all logs could be removed. The topic then still exists, because the remaining files
-            would otherwise be read as records of the next topic with this name.
+        :returns: of each name the topic that was, or why it still exists: UNKNOWN_TOPIC_OR_PARTITION;
+            KAFKA_STORAGE_ERROR if not all its logs could be removed, for the remaining files would otherwise be read as
+            records of the next topic with this name.
+        :raises OSError: if the change cannot be stored. Nothing is deleted.
         """
-        with self._changing():
-            topic = self._existing(name)
-            left = {known: state for known, state in self._image.topics.items() if known != name}
-            self._show(replace(self._image, topics=left))
-            try:
-                remove_logs(topic)
-            except OSError:
-                self._show(self._image.with_topic(topic))
-                raise
-        return topic
+        found: dict[str, TopicState | ApiError] = {}
+        with self.changing() as draft:
+            for name in names:
+                found[name] = draft.topics.get(name) or _no_topic(name)
+                draft.remove_topic(name)
+            self._publish(draft.image())
+            for name, topic in found.items():
+                if isinstance(topic, TopicState):
+                    try:
+                        remove_logs(topic)
+                    except OSError as error:
+                        draft.set_topic(topic)
+                        found[name] = ApiError(f"could not delete the topic: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+        return found
 
     def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
@@ -219,8 +217,8 @@ class ClusterState:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, POLICY_VIOLATION.
         """
-        with self._changing():
-            topic = self._existing(name)
+        with self.changing() as draft:
+            topic = _existing(draft, name)
             present = len(topic.partitions)
             if count <= present:
                 relation = "has that number already" if count == present else "has more already"
@@ -228,7 +226,7 @@ class ClusterState:
                 raise ApiError(text, ErrorCode.INVALID_PARTITIONS)
             validate_partition_count(count)
             factor = len(topic.partitions[0].replicas)
-            members = self._image.members
+            members = draft.members
             if assignment is None:
                 assignment = spread(members, count - present, min(factor, len(members)), present)
             elif len(assignment) != count - present:
@@ -236,10 +234,9 @@ class ClusterState:
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             else:
                 validate_assignment(assignment, members, factor)
-            nodes = self._image.nodes
-            added = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(nodes) for each in assignment)
+            added = tuple(PartitionState(tuple(each), NO_LEADER, -1).elected(draft.nodes) for each in assignment)
             if not validate_only:
-                self._show(self._image.with_topic(replace(topic, partitions=topic.partitions + added)))
+                draft.set_topic(replace(topic, partitions=topic.partitions + added))
 
     # --- leaders -----------------------------------------------------------------------------------------------------
 
@@ -249,15 +246,15 @@ class ClusterState:
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT if the node is not a replica;
             BROKER_NOT_AVAILABLE if it does not run.
         """
-        with self._changing():
-            topic = self._existing(partition.topic)
+        with self.changing() as draft:
+            topic = _existing(draft, partition.topic)
             state = topic.partition(partition.partition)
             if node_id not in state.replicas:
                 text = f"broker {node_id} is not a replica of {partition}; its replicas are {list(state.replicas)}"
                 raise ApiError(text, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
-            if node_id not in self._image.nodes:
+            if node_id not in draft.nodes:
                 raise ApiError(f"broker {node_id} is not running", ErrorCode.BROKER_NOT_AVAILABLE)
-            self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(node_id))))
+            draft.set_topic(topic.with_partition(partition.partition, state.led_by(node_id)))
 
     def elect_preferred_leader(self, partition: TopicPartition) -> None:
         """Make the first replica the leader of a partition.
@@ -265,33 +262,33 @@ class ClusterState:
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; ELECTION_NOT_NEEDED if it already leads;
             PREFERRED_LEADER_NOT_AVAILABLE.
         """
-        with self._changing():
-            topic = self._existing(partition.topic)
+        with self.changing() as draft:
+            topic = _existing(draft, partition.topic)
             state = topic.partition(partition.partition)
             preferred = state.replicas[0]
             if state.leader == preferred:
                 raise ApiError(
                     f"broker {preferred} is the leader of {partition} already", ErrorCode.ELECTION_NOT_NEEDED
                 )
-            if preferred not in self._image.nodes:
+            if preferred not in draft.nodes:
                 text = f"broker {preferred}, the preferred leader of {partition}, is not running"
                 raise ApiError(text, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
-            self._show(self._image.with_topic(topic.with_partition(partition.partition, state.led_by(preferred))))
+            draft.set_topic(topic.with_partition(partition.partition, state.led_by(preferred)))
 
     def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
         """Replace the replicas of a partition, the preferred one first. The leader stays if it is still a replica.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT.
         """
-        with self._changing():
-            topic = self._existing(partition.topic)
+        with self.changing() as draft:
+            topic = _existing(draft, partition.topic)
             state = topic.partition(partition.partition)
-            validate_assignment([replicas], self._image.members)
+            validate_assignment([replicas], draft.members)
             keeps = state.leader in replicas
             moved = replace(state, replicas=tuple(replicas))
             moved = moved if keeps else moved.led_by(NO_LEADER)
-            moved = moved.elected(self._image.nodes)
-            self._show(self._image.with_topic(topic.with_partition(partition.partition, moved)))
+            moved = moved.elected(draft.nodes)
+            draft.set_topic(topic.with_partition(partition.partition, moved))
 
     # --- settings ----------------------------------------------------------------------------------------------------
 
@@ -300,61 +297,61 @@ class ClusterState:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, and what *change* raises.
         """
-        with self._changing():
-            topic = self._existing(name)
+        with self.changing() as draft:
+            topic = _existing(draft, name)
             configs = dict(change(topic.configs))
             with _config_errors():
-                settings = topic_settings(configs, self.defaults)
+                settings = topic_settings(configs, draft.defaults(self._config))
             if not validate_only:
-                self._show(self._image.with_topic(replace(topic, configs=configs, settings=settings)))
+                draft.set_topic(replace(topic, configs=configs, settings=settings))
 
     def alter_broker_configs(self, change: ConfigChange, *, validate_only: bool = False) -> None:
         """Change the cluster-wide dynamic options of the brokers.
 
         :raises ApiError: INVALID_CONFIG, and what *change* raises.
         """
-        with self._changing():
-            configs = dict(change(self._image.broker_configs))
+        with self.changing() as draft:
+            configs = dict(change(draft.broker_configs))
             with _config_errors():
                 defaults = defaults_of(self._config, configs)
                 topics = {
                     name: replace(topic, settings=topic_settings(topic.configs, defaults))
-                    for name, topic in self._image.topics.items()
+                    for name, topic in draft.topics.items()
                 }
             if not validate_only:
-                self._show(replace(self._image, broker_configs=configs, topics=topics))
+                draft.broker_configs, draft.topics = configs, topics
 
     def alter_quotas(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> None:
         """Change the quotas of *entity* by Kafka's names; None removes one."""
-        with self._changing():
-            values = {**self._image.quotas.get(entity, {}), **changes}
+        with self.changing() as draft:
+            values = {**draft.quotas.pop(entity, {}), **changes}
             kept = {name: value for name, value in values.items() if value is not None}
-            others = {other: known for other, known in self._image.quotas.items() if other != entity}
-            self._show(replace(self._image, quotas={**others, entity: kept} if kept else others))
+            if kept:
+                draft.quotas[entity] = kept
 
     # --- ACLs --------------------------------------------------------------------------------------------------------
 
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
         """Add *acls*; those that exist already stay as they are. They are on disk when this returns."""
-        with self._changing():
-            self._show(replace(self._image, acls=self._image.acls.with_added(acls)))
+        with self.changing() as draft:
+            draft.acls = draft.acls.with_added(acls)
 
     def delete_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
         """Delete the ACLs that *wanted* selects, and return them."""
-        with self._changing():
-            present = self._image.acls
-            selected = [acl for acl in present.acls if wanted.matches(acl)]
-            self._show(replace(self._image, acls=present.without(selected)))
+        with self.changing() as draft:
+            selected = [acl for acl in draft.acls.acls if wanted.matches(acl)]
+            draft.acls = draft.acls.without(selected)
         return selected
 
     # --- producer ids ------------------------------------------------------------------------------------------------
 
     def allocate_producer_id(self) -> int:
         """Return a producer id that was never allocated before. :raises OSError: if it cannot be reserved on disk."""
-        with self._changing():
+        with self.changing() as draft:
             if self._next_producer_id >= self._producer_ids_end:
-                first = self._image.next_producer_id
-                self._show(replace(self._image, next_producer_id=first + _PRODUCER_ID_BLOCK))
+                first = draft.next_producer_id
+                draft.next_producer_id = first + _PRODUCER_ID_BLOCK
+                self._publish(draft.image())
                 self._next_producer_id, self._producer_ids_end = first, first + _PRODUCER_ID_BLOCK
             allocated = self._next_producer_id
             self._next_producer_id += 1
@@ -362,28 +359,39 @@ class ClusterState:
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    def _existing(self, name: str) -> TopicState:
-        topic = self._image.topics.get(name)
-        if topic is None:
-            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic
-
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Lock the cluster for a change; then notify the listeners."""
-        before = self._image
+    def changing(self) -> Iterator[Draft]:
+        """A draft of the next image, which is stored and shown when the block ends; other changes wait for that.
+
+        Changes within the block, by the methods of this class, become a part of it: any number of them costs one write.
+        After an error nothing has changed. The block must be short, and must not wait for another lock.
+
+        :raises OSError: if the change cannot be stored. Nothing has changed.
+        """
+        with self._lock:
+            if self._draft is not None:
+                yield self._draft
+                return
+        before = after = self._image
         try:
             with self._lock:
                 before = self._image
-                yield
+                self._draft = draft = Draft(before)
+                try:
+                    yield draft
+                    self._publish(draft.image())
+                finally:
+                    self._draft, after = None, self._image
         finally:
-            # Also after an error: a topic whose logs could not be removed exists again.
-            if self._image is not before:
+            # Also after an error: topics whose logs could not be removed exist again.
+            if after is not before:
                 for listener in self._listeners:
                     listener()
 
-    def _show(self, image: ClusterImage) -> None:
-        """Store the image, then publish it, so that a crash cannot remove a topic that was already visible."""
+    def _publish(self, image: ClusterImage) -> None:
+        """Store the image, then show it, so that a crash cannot remove a topic that was already visible."""
+        if image == self._image:
+            return
         data = encode(image)
         if data != self._stored:
             # Leader epochs must not go back after a restart.
@@ -401,6 +409,17 @@ class ClusterState:
             raise ConfigError(f"{self._file.path}: {error}") from error
         self._stored = data
         return True
+
+
+def _existing(draft: Draft, name: str) -> TopicState:
+    topic = draft.topics.get(name)
+    if topic is None:
+        raise _no_topic(name)
+    return topic
+
+
+def _no_topic(name: str) -> ApiError:
+    return ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 @contextmanager

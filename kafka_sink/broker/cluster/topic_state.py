@@ -22,6 +22,8 @@ NO_LEADER: Final = -1
 MAX_TOPIC_NAME_LENGTH: Final = 249
 #: More than any test needs; a request for 2·10⁹ partitions must not exhaust the memory.
 MAX_PARTITIONS_PER_TOPIC: Final = 10_000
+#: New partitions of all topics of a request together (apache/kafka ``ReplicationControlManager``).
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -89,18 +91,6 @@ def validate_topic_name(name: str) -> None:
     raise ApiError(f"illegal topic name {name[:300]!r}: {reason}", ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def refuse_taken_name(name: str, taken: Collection[str]) -> None:
-    """:raises ApiError: TOPIC_ALREADY_EXISTS; INVALID_TOPIC_EXCEPTION if a name differs only in '.' and '_'."""
-    if name in taken:
-        raise ApiError(f"topic {name!r} already exists", ErrorCode.TOPIC_ALREADY_EXISTS)
-    if "." in name or "_" in name:
-        # Kafka's metric names do not distinguish the two characters, so Kafka rejects such names.
-        merged = name.replace(".", "_")
-        for other in taken:
-            if other.replace(".", "_") == merged:
-                raise ApiError(f"topic {name!r} collides with {other!r}", ErrorCode.INVALID_TOPIC_EXCEPTION)
-
-
 def validate_partition_count(partitions: int) -> None:
     """:raises ApiError: INVALID_PARTITIONS, POLICY_VIOLATION."""
     if partitions < 1:
@@ -108,6 +98,12 @@ def validate_partition_count(partitions: int) -> None:
     if partitions > MAX_PARTITIONS_PER_TOPIC:
         text = f"a topic may have {MAX_PARTITIONS_PER_TOPIC} partitions at most"
         raise ApiError(text, ErrorCode.POLICY_VIOLATION)
+
+
+def too_many_partitions() -> ApiError:
+    """The error of each topic in a request for more than :data:`MAX_PARTITIONS_PER_REQUEST`."""
+    text = f"a request may create {MAX_PARTITIONS_PER_REQUEST} partitions at most; divide its topics among several"
+    return ApiError(text, ErrorCode.POLICY_VIOLATION)
 
 
 def validate_replication_factor(factor: int, nodes: Sequence[int]) -> None:

@@ -254,10 +254,10 @@ class GroupCoordinator:
             self._offsets.delete(group_id, [partition for partition, code in outcomes.items() if not code])
             return outcomes
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete all offsets of a topic that was deleted."""
+    def forget_topics(self, topics: Sequence[str]) -> None:
+        """Delete all offsets of topics that were deleted."""
         with self._lock:
-            self._offsets.forget_topic(topic)
+            self._offsets.forget_topics(topics)
 
     # --- administration ----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Source: apache/kafka ``OffsetMetadataManager``; KIP-98, KIP-447 (pending offsets
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,10 +126,10 @@ class GroupOffsets:
         with self._store.transaction() as connection:
             connection.executemany("DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?", rows)
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete all offsets of a topic that was deleted."""
+    def forget_topics(self, topics: Sequence[str]) -> None:
+        """Delete all offsets of topics that were deleted."""
         with self._store.transaction() as connection:
-            connection.execute("DELETE FROM offsets WHERE topic = ?", (topic,))
+            connection.executemany("DELETE FROM offsets WHERE topic = ?", [(topic,) for topic in topics])
 
     def expire(self, group: Group, retention_ms: int, now_ms: int) -> bool:
         """Delete expired offsets (wall clock); returns True if the group has no offsets left, pending ones included."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafka_sink.broker.handlers.authorization import require
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, stored_together
 from kafka_sink.broker.network.client_quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE, USER
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -25,26 +25,26 @@ from kafka_sink.protocol.messages.alter_client_quotas import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 1)
+#: Kafka keeps these quotas in a long.
+_MOST: Final = 2.0**63
 
 
 def handle(context: BrokerContext, request: ApiRequest[AlterClientQuotasRequest]) -> None:
     """Change the quotas of each entity; a failure does not affect the others."""
-    request.respond(
-        AlterClientQuotasResponse(entries=[_outcome(context, request, item) for item in request.body.entries])
-    )
 
-
-def _outcome(context: BrokerContext, request: ApiRequest[AlterClientQuotasRequest], entry: EntryData) -> AlteredEntry:
-    try:
+    def change(entry: EntryData) -> AlteredEntry:
         require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
         entity, changes = _entity(entry.entity), _changes(entry.ops)
-        named = [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
         if not request.body.validate_only:
-            with storage_errors("could not store the change"):
-                context.cluster.alter_quotas(entity, changes)
-    except ApiError as error:
+            context.cluster.alter_quotas(entity, changes)
+        named = [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
+        return AlteredEntry(ErrorCode.NONE, None, named)
+
+    def refused(entry: EntryData, error: ApiError) -> AlteredEntry:
         return AlteredEntry(error.code, str(error), entry.entity)
-    return AlteredEntry(ErrorCode.NONE, None, named)
+
+    entries = stored_together(context, request.body.entries, change, refused)
+    request.respond(AlterClientQuotasResponse(entries=entries))
 
 
 def _entity(parts: list[EntityData]) -> QuotaEntity:
@@ -66,7 +66,7 @@ def _changes(ops: list[OpData]) -> dict[str, float | None]:
         if op.key not in (PRODUCER_RATE, CONSUMER_RATE):
             text = f"quota {op.key!r} is not enforced here; expected {PRODUCER_RATE} or {CONSUMER_RATE}"
             raise ApiError(text, ErrorCode.INVALID_REQUEST)
-        if not op.remove and (op.value <= 0 or op.value != int(op.value)):
+        if not op.remove and not (0 < op.value < _MOST and op.value.is_integer()):
             raise ApiError(f"{op.key} must be a whole number above 0, got {op.value}", ErrorCode.INVALID_REQUEST)
         changes[op.key] = None if op.remove else op.value
     return changes

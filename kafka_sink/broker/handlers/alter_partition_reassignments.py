@@ -5,10 +5,11 @@ Data is stored once and every node can open it, so nothing is copied and a reass
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from kafka_sink.broker.handlers.authorization import is_refused
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -18,12 +19,14 @@ from kafka_sink.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
-    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 1)
+
+#: A partition and the name of its topic.
+_Asked = tuple[str, ReassignablePartition]
 
 
 def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]) -> None:
@@ -31,23 +34,24 @@ def handle(context: BrokerContext, request: ApiRequest[AlterPartitionReassignmen
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
     may_grow = request.body.allow_replication_factor_change
-    responses = [_reassign_topic(context, topic, may_grow=may_grow) for topic in request.body.topics]
+
+    def reassign(asked: _Asked) -> ReassignablePartitionResponse:
+        _reassign(context, *asked, may_grow=may_grow)
+        return ReassignablePartitionResponse(asked[1].partition_index, ErrorCode.NONE, None)
+
+    def refused(asked: _Asked, error: ApiError) -> ReassignablePartitionResponse:
+        return ReassignablePartitionResponse(asked[1].partition_index, error.code, str(error))
+
+    items = [(topic.name, partition) for topic in request.body.topics for partition in topic.partitions]
+    outcomes = iter(stored_together(context, items, reassign, refused))
+    responses = [
+        ReassignableTopicResponse(topic.name, list(islice(outcomes, len(topic.partitions))))
+        for topic in request.body.topics
+    ]
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_grow, error_message=None, responses=responses
     )
     request.respond(response)
-
-
-def _reassign_topic(context: BrokerContext, topic: ReassignableTopic, *, may_grow: bool) -> ReassignableTopicResponse:
-    outcomes = []
-    for partition in topic.partitions:
-        try:
-            _reassign(context, topic.name, partition, may_grow=may_grow)
-            code, text = ErrorCode.NONE, None
-        except ApiError as error:
-            code, text = error.code, str(error)
-        outcomes.append(ReassignablePartitionResponse(partition.partition_index, code, text))
-    return ReassignableTopicResponse(topic.name, outcomes)
 
 
 def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *, may_grow: bool) -> None:
@@ -61,8 +65,7 @@ def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *
     if not may_grow and len(asked.replicas) != len(present.replicas):
         text = f"{partition} has {len(present.replicas)} replicas, and their number cannot be changed"
         raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
-    with storage_errors("could not store the change"):
-        context.cluster.reassign(partition, asked.replicas)
+    context.cluster.reassign(partition, asked.replicas)
 
 
 API: Final = ApiHandler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, VERSIONS, handle)

@@ -18,7 +18,7 @@ from kafka_sink.broker.cluster.config_entries import validate_dynamic
 from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS
 from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
 from kafka_sink.broker.handlers.authorization import require
-from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, once, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.messages.alter_configs import AlterConfigsResourceResponse
@@ -74,19 +74,20 @@ def alter(
 ) -> list[AlterConfigsResourceResponse]:
     """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)
-    outcomes: list[AlterConfigsResourceResponse] = []
-    for item in resources:
-        code, message = ErrorCode.NONE, None
-        try:
-            if times_named[item.resource_type, item.resource_name] > 1:
-                raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
-            require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
-            with storage_errors("could not store the change"):
-                _alter_one(context, item, change_of(item), validate_only=validate_only)
-        except ApiError as error:
-            code, message = error.code, str(error)
-        outcomes.append(AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name))
-    return outcomes
+
+    def outcome(item: R, error: ApiError | None = None) -> AlterConfigsResourceResponse:
+        code, message = (ErrorCode.NONE, None) if error is None else (error.code, str(error))
+        return AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
+
+    def change(item: R) -> AlterConfigsResourceResponse:
+        if times_named[item.resource_type, item.resource_name] > 1:
+            raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
+        require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
+        _alter_one(context, item, change_of(item), validate_only=validate_only)
+        return outcome(item)
+
+    named = once(resources, lambda item: (item.resource_type, item.resource_name))
+    return stored_together(context, named, change, outcome)
 
 
 def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange, *, validate_only: bool) -> None:

@@ -46,6 +46,7 @@ from kafka_sink.protocol.schema import Struct, VersionRange
 #: First versions of Produce and of Fetch with topic ids.
 FIRST_WITH_TOPIC_IDS: Final = 13
 T = TypeVar("T")
+R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
 
@@ -239,6 +240,28 @@ def storage_errors(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ApiError(f"{what}: {error}", ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+
+def stored_together(
+    context: BrokerContext, items: Iterable[T], change: Callable[[T], R], refused: Callable[[T, ApiError], R]
+) -> list[R]:
+    """What *change* returns for each of *items*, or *refused* makes of its error; a failure does not affect the others.
+
+    All changes of the cluster are stored in one write. If that fails, all items have its error.
+    """
+
+    def outcome(item: T) -> R:
+        try:
+            return change(item)
+        except ApiError as error:
+            return refused(item, error)
+
+    items = list(items)
+    try:
+        with storage_errors("could not store the change"), context.cluster.changing():
+            return [outcome(item) for item in items]
+    except ApiError as error:
+        return [refused(item, error) for item in items]
 
 
 def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:

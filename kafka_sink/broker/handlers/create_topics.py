@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, too_many_partitions
 from kafka_sink.broker.handlers.authorization import is_allowed, require
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -28,18 +29,29 @@ def handle(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> 
     """Create (or only validate) each topic; a failure does not affect the others."""
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
+    is_too_much = sum(_partitions(context, topic) for topic in body.topics) > MAX_PARTITIONS_PER_REQUEST
     creates_any = is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
-    results = []
-    for topic in {topic.name: topic for topic in body.topics}.values():
-        try:
-            if times_named[topic.name] > 1:
-                raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
-            if not creates_any:
-                require(context, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
-            results.append(_create(context, request, topic, validate_only=body.validate_only))
-        except ApiError as error:
-            results.append(CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error)))
-    request.respond(CreateTopicsResponse(topics=results))
+
+    def create(topic: CreatableTopic) -> CreatableTopicResult:
+        if times_named[topic.name] > 1:
+            raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+        if not creates_any:
+            require(context, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
+        if is_too_much:
+            raise too_many_partitions()
+        return _create(context, request, topic, validate_only=body.validate_only)
+
+    def refused(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:
+        return CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
+
+    topics = once(body.topics, lambda topic: topic.name)
+    request.respond(CreateTopicsResponse(topics=stored_together(context, topics, create, refused)))
+
+
+def _partitions(context: BrokerContext, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return context.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
 def _create(
@@ -48,8 +60,7 @@ def _create(
     configs = {config.name: config.value or "" for config in topic.configs}
     assignment = _assignment(topic) if topic.assignments else None
     counts = topic.num_partitions, topic.replication_factor
-    with storage_errors("could not store the topic"):
-        created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
+    created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
     if not is_allowed(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         # The counts belong to the settings, which the client may not see.
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -6,7 +6,7 @@ from typing import Final
 
 from kafka_sink.broker.handlers.acl_entries import filter_of, is_readable, validate_filter, without_authorizer
 from kafka_sink.broker.handlers.authorization import is_refused
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, stored_together
 from kafka_sink.common.acl import AclBinding, AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -29,20 +29,20 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteAclsRequest]) -> No
         return
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
-    request.respond(DeleteAclsResponse(filter_results=[_delete(context, asked) for asked in request.body.filters]))
 
-
-def _delete(context: BrokerContext, asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
-    wanted = filter_of(asked)
-    try:
+    def delete(asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
+        wanted = filter_of(asked)
         if not context.authorizer.is_enabled:
             raise without_authorizer()
         validate_filter(wanted)
-        with storage_errors("could not store the deletion"):
-            deleted = context.cluster.delete_acls(wanted)
-    except ApiError as error:
+        deleted = context.cluster.delete_acls(wanted)
+        return DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(_matching, deleted)))
+
+    def refused(asked: DeleteAclsFilter, error: ApiError) -> DeleteAclsFilterResult:
         return DeleteAclsFilterResult(error.code, str(error), [])
-    return DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(_matching, deleted)))
+
+    results = stored_together(context, request.body.filters, delete, refused)
+    request.respond(DeleteAclsResponse(filter_results=results))
 
 
 def _matching(acl: AclBinding) -> DeleteAclsMatchingAcl:

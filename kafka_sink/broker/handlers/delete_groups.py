@@ -17,9 +17,8 @@ VERSIONS: Final = VersionRange(0, 2)
 
 def handle(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest]) -> None:
     """Delete each group; a failure does not affect the others."""
-    results = [
-        DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in request.body.groups_names
-    ]
+    groups = dict.fromkeys(request.body.groups_names)
+    results = [DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in groups]
     request.respond(DeleteGroupsResponse(results=results))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.handlers.authorization import is_allowed, refusal
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -27,21 +29,29 @@ def handle(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> 
     body = request.body
     asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
     times = Counter((topic.name, topic.topic_id) for topic in asked)
-    results = []
+    results: list[DeletableTopicResult | str] = []
     for (name, topic_id), number in times.items():
         topic = DeleteTopicState(name, topic_id)
         try:
             if number > 1:
                 raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
-            results.append(_delete(context, request, topic))
+            results.append(_deletable(context, request, topic))
         except ApiError as error:
-            results.append(DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error)))
-    request.respond(DeleteTopicsResponse(responses=results))
+            results.append(_not_deleted(topic, error))
+    outcomes = _delete(context, [name for name in results if isinstance(name, str)])
+    request.respond(
+        DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
+    )
 
 
-def _delete(
+def _not_deleted(topic: DeleteTopicState, error: ApiError) -> DeletableTopicResult:
+    return DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error))
+
+
+def _deletable(
     context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], asked: DeleteTopicState
-) -> DeletableTopicResult:
+) -> DeletableTopicResult | str:
+    """The name of the topic, or the answer to a client that may not delete it."""
     if not context.config.delete_topic_enable:
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
     name = asked.name
@@ -56,13 +66,31 @@ def _delete(
     if refused is not None:
         can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         return DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
-    with storage_errors("could not delete the topic"):
-        topic = context.cluster.delete_topic(name, lambda gone: context.logs.delete(gone.topic_partitions()))
-    for partition in topic.topic_partitions():
+    return name
+
+
+def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, DeletableTopicResult]:
+    """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
+    deleted: Mapping[str, TopicState | ApiError]
+    try:
+        with storage_errors("could not delete the topic"):
+            deleted = context.cluster.delete_topics(
+                tuple(dict.fromkeys(names)), lambda gone: context.logs.delete(gone.topic_partitions())
+            )
+    except ApiError as error:
+        deleted = dict.fromkeys(names, error)
+    gone = [topic for topic in deleted.values() if isinstance(topic, TopicState)]
+    for partition in [partition for topic in gone for partition in topic.topic_partitions()]:
         # Complete the delayed fetches of the partition.
         context.purgatory.check(partition)
-    context.groups.forget_topic(topic.name)
-    return DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NONE)
+    if gone:
+        context.groups.forget_topics([topic.name for topic in gone])
+    return {
+        name: DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
+        if isinstance(topic, TopicState)
+        else _not_deleted(DeleteTopicState(name), topic)
+        for name, topic in deleted.items()
+    }
 
 
 def _refusal(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], name: str) -> ApiError | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
 from kafka_sink.broker.handlers.authorization import is_refused
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
@@ -54,24 +54,21 @@ def handle(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> 
 def _elect(
     context: BrokerContext, election_type: int, asked: Mapping[str, Sequence[int]]
 ) -> list[ReplicaElectionResult]:
-    return [
-        ReplicaElectionResult(
-            name, [_elect_one(context, election_type, TopicPartition(name, index)) for index in indexes]
-        )
-        for name, indexes in asked.items()
-    ]
-
-
-def _elect_one(context: BrokerContext, election_type: int, partition: TopicPartition) -> PartitionResult:
-    try:
+    def elect(partition: TopicPartition) -> PartitionResult:
         if election_type == _PREFERRED:
-            with storage_errors("could not store the election"):
-                context.cluster.elect_preferred_leader(partition)
+            context.cluster.elect_preferred_leader(partition)
         else:
             _refuse_unclean(context, partition)
-    except ApiError as error:
+        return PartitionResult(partition.partition, ErrorCode.NONE, None)
+
+    def refused(partition: TopicPartition, error: ApiError) -> PartitionResult:
         return PartitionResult(partition.partition, error.code, str(error))
-    return PartitionResult(partition.partition, ErrorCode.NONE, None)
+
+    partitions = [TopicPartition(name, index) for name, indexes in asked.items() for index in dict.fromkeys(indexes)]
+    found: dict[str, list[PartitionResult]] = {name: [] for name in asked}
+    for partition, result in zip(partitions, stored_together(context, partitions, elect, refused), strict=True):
+        found[partition.topic].append(result)
+    return [ReplicaElectionResult(name, results) for name, results in found.items()]
 
 
 def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:

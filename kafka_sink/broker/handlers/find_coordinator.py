@@ -27,9 +27,8 @@ def handle(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) 
     """Answer for each key."""
     body = request.body
     if request.version >= _FIRST_WITH_SEVERAL_KEYS:
-        request.respond(
-            FindCoordinatorResponse(coordinators=[_find(context, request, key) for key in body.coordinator_keys])
-        )
+        keys = dict.fromkeys(body.coordinator_keys)
+        request.respond(FindCoordinatorResponse(coordinators=[_find(context, request, key) for key in keys]))
         return
     found = _find(context, request, body.key)
     request.respond(

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
+from kafka_sink.broker.cluster.topic_state import (
+    MAX_PARTITIONS_PER_REQUEST,
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    too_many_partitions,
+    validate_topic_name,
+)
 from kafka_sink.broker.handlers.authorization import cluster_operations, is_allowed, operations, require
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -40,7 +48,9 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
         asked = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
-        topics = [_look_up(context, request, topic, create=create) for topic in asked]
+        names = [topic.name for topic in asked if topic.name is not None and topic.topic_id == ZERO_UUID]
+        refused = _refused(context, request, names, create=create)
+        topics = [_look_up(context, request, topic, refused) for topic in asked]
     if body.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
@@ -65,8 +75,47 @@ def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None
     )
 
 
+def _refused(
+    context: BrokerContext, request: ApiRequest[MetadataRequest], names: Sequence[str], *, create: bool
+) -> dict[str, ApiError]:
+    """Why topics of *names* are not described. With *create*, those that do not exist are created, in one change."""
+    creates_any = create and is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
+    refused, missing = {}, []
+    for name in names:
+        try:
+            require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            is_created = create and context.cluster.topic(name) is None
+            if is_created and not creates_any:
+                require(context, request, AclOperation.CREATE, ResourceType.TOPIC, name)
+            validate_topic_name(name)
+            if is_created:
+                missing.append(name)
+        except ApiError as error:
+            refused[name] = error
+    if len(missing) * context.config.num_partitions > MAX_PARTITIONS_PER_REQUEST:
+        return refused | dict.fromkeys(missing, too_many_partitions())
+    return refused | (_create(context, missing) if missing else {})
+
+
+def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]:
+    """Create topics; why some do not exist."""
+
+    def create(name: str) -> None:
+        context.cluster.create_topic(name)
+
+    outcomes = stored_together(context, names, create, lambda name, error: error)
+    return {
+        name: error
+        for name, error in zip(names, outcomes, strict=True)
+        if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    }
+
+
 def _look_up(
-    context: BrokerContext, request: ApiRequest[MetadataRequest], asked: MetadataRequestTopic, *, create: bool
+    context: BrokerContext,
+    request: ApiRequest[MetadataRequest],
+    asked: MetadataRequestTopic,
+    refused: Mapping[str, ApiError],
 ) -> MetadataResponseTopic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
         if request.version < _FIRST_WITH_LOOKUP_BY_ID:
@@ -74,16 +123,9 @@ def _look_up(
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "")
         return _by_id(context, request, asked.topic_id)
     name = asked.name
-    try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        topic = context.cluster.topic(name)
-        if topic is None and create and not is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER):
-            require(context, request, AclOperation.CREATE, ResourceType.TOPIC, name)
-        validate_topic_name(name)
-        if topic is None and create:
-            topic = context.cluster.ensure_topic(name)
-    except ApiError as error:
-        return MetadataResponseTopic(error_code=error.code, name=name)
+    if name in refused:
+        return MetadataResponseTopic(error_code=refused[name].code, name=name)
+    topic = context.cluster.topic(name)
     if topic is None:
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
     return _describe(context, topic)

@@ -100,8 +100,9 @@ def flush_directory(path: Path) -> None:
 class _OsLogFile:
     """A :class:`LogFile` on a file descriptor."""
 
-    def __init__(self, path: Path, descriptors: Descriptors) -> None:
+    def __init__(self, path: Path, descriptors: Descriptors, *, flushes: bool) -> None:
         self._path = path
+        self._flushes = flushes
         self._descriptor = descriptors.create(path)
         with self._descriptor as fd:
             self._size = os.fstat(fd).st_size
@@ -133,6 +134,8 @@ class _OsLogFile:
         self._size = size
 
     def flush(self) -> None:
+        if not self._flushes:
+            return
         with self._descriptor as fd:
             flush_to_disk(fd)
         if not self._name_flushed:
@@ -147,12 +150,16 @@ class _OsLogFile:
 class OsFileSystem:
     """The real file system."""
 
-    def __init__(self, open_files: int | None = None) -> None:
-        """*open_files*: the maximum number of open log files; by default half of the process's limit."""
+    def __init__(self, open_files: int | None = None, *, flushes: bool = True) -> None:
+        """
+        :param open_files: the maximum number of open log files; by default half of the process's limit.
+        :param flushes: False for data that is removed with the process: nothing waits for the disk.
+        """
         self._descriptors = Descriptors(open_files or most_log_files())
+        self._flushes = flushes
 
     def open(self, path: Path) -> LogFile:
-        return _OsLogFile(path, self._descriptors)
+        return _OsLogFile(path, self._descriptors, flushes=self._flushes)
 
     def make_directories(self, path: Path) -> None:
         make_own_directory(path)
@@ -176,16 +183,21 @@ class OsFileSystem:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            flush_to_disk(file.fileno())
+            if self._flushes:
+                flush_to_disk(file.fileno())
         temporary.replace(path)
-        flush_directory(path.parent)
+        self._flush_directory(path.parent)
 
     def remove_file(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
-        flush_directory(target.parent)
+        self._flush_directory(target.parent)
+
+    def _flush_directory(self, path: Path) -> None:
+        if self._flushes:
+            flush_directory(path)
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)

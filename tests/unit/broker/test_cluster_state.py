@@ -153,12 +153,11 @@ def test_a_deleted_topic_stays_deleted() -> None:
     disk = MemoryFileSystem()
     cluster = state(disk)
     topic_id = cluster.create_topic("t").topic_id
-    cluster.delete_topic("t", lambda topic: None)
+    cluster.delete_topics(["t"], lambda topic: None)
     assert cluster.topic_by_id(topic_id) is None
     assert state(disk).topics == {}
-    with pytest.raises(ApiError) as caught:
-        cluster.delete_topic("t", lambda topic: None)
-    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = cluster.delete_topics(["t"], lambda topic: None)["t"]
+    assert isinstance(refused, ApiError) and refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert cluster.create_topic("t").topic_id != topic_id
 
 
@@ -173,7 +172,7 @@ def test_a_name_is_free_again_only_when_its_logs_are_gone() -> None:
         creating[0].join(0.05)
         assert creating[0].is_alive() and cluster.topic("t") is None
 
-    cluster.delete_topic("t", remove_logs)
+    cluster.delete_topics(["t"], remove_logs)
     creating[0].join(10)
     assert cluster.topic("t") is not None
 

@@ -238,7 +238,7 @@ def test_late_produce_does_not_write_to_the_next_topic(node: BrokerNode, monkeyp
 
     def open_late(*args: Any) -> Any:
         monkeypatch.undo()
-        node.cluster.delete_topic("t", lambda topic: node.logs.delete(topic.topic_partitions()))
+        node.cluster.delete_topics(["t"], lambda topic: node.logs.delete(topic.topic_partitions()))
         node.cluster.create_topic("t", assignment=[[1]])
         produced(node, 13, produce(node))
         return open_log(*args)
@@ -469,7 +469,7 @@ def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: 
 def test_waiting_fetch_of_recreated_smaller_topic_gets_an_error(node: BrokerNode) -> None:
     node.cluster.create_topic("other", assignment=[[1], [1]])
     node.send(ApiKey.FETCH, 12, fetch(node, partition=1, topic="other", max_wait_ms=500))
-    node.cluster.delete_topic("other", lambda topic: node.logs.delete(topic.topic_partitions()))
+    node.cluster.delete_topics(["other"], lambda topic: node.logs.delete(topic.topic_partitions()))
     node.cluster.create_topic("other", assignment=[[1]])
     node.timer.run_due(node.clock.now_ms + 500)
     assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == 3

@@ -6,10 +6,13 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafka_sink.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
@@ -45,6 +48,19 @@ MANY = 300
             DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)]),
             DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)] * MANY),
         ),
+        (
+            ApiKey.FIND_COORDINATOR,
+            4,
+            FindCoordinatorRequest(coordinator_keys=["g"]),
+            FindCoordinatorRequest(coordinator_keys=["g"] * MANY),
+        ),
+        (
+            ApiKey.ELECT_LEADERS,
+            2,
+            ElectLeadersRequest(0, [TopicPartitions("t", [0, 9])]),
+            ElectLeadersRequest(0, [TopicPartitions("t", [0, *[9] * MANY])]),
+        ),
+        (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(["g"]), DeleteGroupsRequest(["g"] * MANY)),
         (ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(["g"]), DescribeGroupsRequest(["g"] * MANY)),
         (
             ApiKey.DESCRIBE_TRANSACTIONS,

@@ -233,7 +233,7 @@ def test_deleting_a_topic_deletes_its_offsets(world: GroupWorld) -> None:
     world.commit(0)
     world.commit_in_transaction(PRODUCER, 1)
     world.groups.commit(GROUP, Committer(-1, "", None), {other: at(1)})
-    world.groups.forget_topic(TOPIC)
+    world.groups.forget_topics([TOPIC])
     world.groups.complete_transaction(PRODUCER, [GROUP], True)
     assert set(world.groups.fetch(GROUP)) == {other}
 

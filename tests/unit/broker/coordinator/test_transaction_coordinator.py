@@ -147,7 +147,7 @@ def test_deleted_participant_is_no_longer_waited_for(node: BrokerNode) -> None:
     producer = begin(node, TopicPartition("lost", 0))
     node.cluster.node_down(2)
     end(node, producer)
-    node.cluster.delete_topic("lost", lambda topic: None)
+    node.cluster.delete_topics(["lost"], lambda topic: None)
     pass_time(node, MARKER_RETRY_MS)
     assert state(node).state is TransactionState.COMPLETE_COMMIT
 

@@ -59,6 +59,24 @@ def test_a_file_that_is_being_flushed_is_closed_afterwards(tmp_path: Path, monke
         file.flush()
 
 
+@pytest.mark.behaviour("Log", "Data that is removed with its cluster does not wait for the disk")
+def test_temporary_data_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[object] = []
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_to_disk", flushed.append)
+    monkeypatch.setattr("kafka_sink.broker.log.filesystem.flush_directory", flushed.append)
+    for flushes, number in ((False, 0), (True, 6)):
+        place, filesystem = tmp_path / str(flushes), OsFileSystem(flushes=flushes)
+        filesystem.make_directories(place)
+        file = filesystem.open(place / "f")
+        file.append([b"ab"])
+        file.flush()
+        file.close()
+        filesystem.replace_file(place / "small", b"c")
+        filesystem.rename(place / "small", place / "renamed")
+        assert len(flushed) == number
+        assert filesystem.read_file(place / "renamed") == b"c"
+
+
 def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     filesystem = OsFileSystem(open_files=3)
     # What other tests have left open must not go in between.
