@@ -15,13 +15,15 @@ from typing import Final
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
-def refusal_of(host: str, origin: str | None, served: str = "127.0.0.1") -> str | None:
+def refusal_of(host: str, origin: str | None, served: str = "127.0.0.1", *, has_any_name: bool = False) -> str | None:
     """Why a request with the headers Host and Origin is refused; None if it is not.
 
     :param served: the address that the server listens on: beyond loopback, clients may name any address in numbers.
+    :param has_any_name: beyond loopback, clients may also name any host: Prometheus does, and nothing can be changed.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    if name not in _HERE and not (served not in _HERE and _is_address(name)):
+    is_known = name in _HERE or (served not in _HERE and (has_any_name or _is_address(name)))
+    if not is_known:
         return "This server answers to 127.0.0.1 and localhost only."
     if origin is not None and origin != f"http://{host}":
         return "This server answers to itself only, and not to other origins."

@@ -1,68 +1,156 @@
-"""A small HTTP server for programs of this machine: bounded in connections and in the time of a request.
+"""A small HTTP server for programs of this machine: bounded in connections, in memory, and in the time of a request.
 
-Each connection has a thread, for one request and a few seconds. Only programs of this machine, or of those that reach
-its address, are answered, and no pages of a browser of other origins. It must not interpret requests; its handlers do.
+Each connection has a thread, for one request. One whose request is not yet complete gives way to a newer one where
+there are too many, so that whoever holds silent connections holds up itself. Only programs of this machine, or of those
+that reach its address, are answered, and no pages of a browser of other origins. It must not interpret requests; its
+handlers do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import logging
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, TypeVar
 
-from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
+from kafka_sink.common.once import Said
+from kafka_sink.common.open_files import is_reserved, most_local_connections
+from kafka_sink.common.threads import Thread, start_loop
 from kafka_sink.network.local_pages import refusal_of
+from kafka_sink.network.transport.listener import listening_socket, local_address
 
-#: A client that sends nothing for so long is left.
+#: A client that sends nothing for so long, or does not take its answer, is left.
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.05
 #: A request is complete within this time, however slowly its client sends it.
 _REQUEST_MS: Final = 10_000
-_MOST_CONNECTIONS: Final = 200
+#: The first line and the headers of a request together.
+_MOST_HEAD_BYTES: Final = 1 << 17
+#: Pause after accept() fails: the connection stays pending, so it would be tried again at once.
+_REFUSED_PAUSE_MS: Final = 100
 #: SHUT_RDWR: a connection is only ended here.
 _BOTH_WAYS: Final = 2
+
+T = TypeVar("T", bound="LocalServer")
 
 _log = logging.getLogger(__name__)
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Gives requests to *handler* until it is shut down.
+    """Gives requests to *handler*, from :meth:`start` or the beginning of a ``with`` statement to :meth:`close`.
 
+    :param address: host and port; port 0 = any free one, see :attr:`url`.
     :raises OSError: if the port is in use.
     """
 
     daemon_threads = True
+    #: The name of its thread.
+    name = "local-server"
 
     def __init__(self, address: tuple[str, int], handler: type[LocalHandler]) -> None:
-        super().__init__(address, handler)
+        super().__init__(address, handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening_socket(*address)
         self.host = address[0]
-        # Connection → when it is ended, monotonic ms.
+        self.port = local_address(self.socket).port
+        self._told = Said()
+        self._thread: Thread | None = None
+        self._lock = threading.Condition()
+        # Guarded by the lock: connection → when it is ended, monotonic ms; and those whose request is not yet complete,
+        # the oldest first.
         self._open: dict[Any, int] = {}
+        self._incomplete: dict[Any, None] = {}
 
     @property
     def url(self) -> str:
-        return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
+        return f"http://{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Begin to answer requests; a second call does nothing."""
+        if self._thread is None:
+            self._thread = start_loop(self.name, self)
+
+    def close(self) -> None:
+        """Stop; what was begun is answered."""
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join()
+            self._thread = None
+        self.server_close()
+
+    def __enter__(self: T) -> T:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection. :raises OSError: if that fails, which is said once."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            self._tell_once(f"cannot accept connections: {error}; they wait until that is possible")
+            with self._lock:
+                SYSTEM_CLOCK.wait(self._lock, _REFUSED_PAUSE_MS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give *request* a thread, unless too many have one."""
-        if len(self._open) >= _MOST_CONNECTIONS:
+        if self._admits(request):
+            super().process_request(request, client_address)
+        else:
             self.shutdown_request(request)
-            return
-        self._open[request] = SYSTEM_CLOCK.monotonic_ms() + _REQUEST_MS
-        super().process_request(request, client_address)
+
+    def _admits(self, request: Any) -> bool:
+        if is_reserved(request.fileno()):
+            self._tell_once(
+                "rejecting connections: almost all files that this process may open are in use; raise the limit "
+                "(ulimit -n)"
+            )
+            return False
+        with self._lock:
+            if len(self._open) >= most_local_connections():
+                oldest = next(iter(self._incomplete), None)
+                if oldest is None:
+                    return False
+                self._end(oldest)
+            self._open[request] = SYSTEM_CLOCK.monotonic_ms() + _REQUEST_MS
+            self._incomplete[request] = None
+        return True
+
+    def _end(self, request: Any) -> None:
+        self._forget(request)
+        with contextlib.suppress(OSError):
+            request.shutdown(_BOTH_WAYS)
+
+    def _forget(self, request: Any) -> None:
+        self._open.pop(request, None)
+        self._incomplete.pop(request, None)
+
+    def is_complete(self, request: Any) -> None:
+        """Called when all of *request* was read: its answer may take its time."""
+        with self._lock:
+            if request in self._incomplete:
+                del self._incomplete[request]
+                self._open[request] = FOREVER_MS
 
     def shutdown_request(self, request: Any) -> None:
         """Called when *request* was answered."""
-        self._open.pop(request, None)
+        with self._lock:
+            self._forget(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Called several times a second: end the connections of clients that are too slow."""
         now_ms = SYSTEM_CLOCK.monotonic_ms()
-        for request in [each for each, end_ms in list(self._open.items()) if now_ms >= end_ms]:
-            with contextlib.suppress(OSError):
-                request.shutdown(_BOTH_WAYS)
+        with self._lock:
+            for request in [each for each, end_ms in self._open.items() if now_ms >= end_ms]:
+                self._end(request)
 
     def run(self) -> None:
         """Answer requests until the server is shut down."""
@@ -76,18 +164,55 @@ class LocalServer(ThreadingHTTPServer):
         # A client that goes away in the middle of a request is no fault of the server.
         _log.debug("a request failed", exc_info=True)
 
+    def _tell_once(self, text: str) -> None:
+        if self._told.is_new(text):
+            _log.warning("%s: %s", self.url, text)
+
 
 class LocalHandler(BaseHTTPRequestHandler):
     """Answers one request; the methods of subclasses begin with :meth:`is_refused`."""
 
     timeout = _IDLE_S
+    #: Whether clients may name the server as they like where it listens beyond this machine: for what is only read.
+    has_any_name = False
 
-    def is_refused(self) -> bool:
-        """Whether the request comes from elsewhere, and was answered so."""
+    def setup(self) -> None:
+        """Called before the request is read."""
+        super().setup()
+        self.rfile = _Bounded(self.rfile)  # type: ignore[assignment]
+
+    def parse_request(self) -> bool:
+        """Called when the first line was read; reads the headers."""
+        is_valid = super().parse_request()
+        if is_valid and self.headers.get("Content-Length", "0") == "0":
+            self._local_server.is_complete(self.connection)
+        return is_valid
+
+    def read_body(self, most_bytes: int) -> bytes | None:
+        """The request's body; None if it is too large or of an unknown size, and was answered so."""
+        size = self.headers.get("Content-Length", "0")
+        if not (size.isascii() and size.isdecimal()) or len(size) > len(str(most_bytes)) or int(size) > most_bytes:
+            self.send_error(413)
+            return None
+        body = self.rfile.read(int(size))
+        self._local_server.is_complete(self.connection)
+        return body
+
+    @property
+    def _local_server(self) -> LocalServer:
         server = self.server
         if not isinstance(server, LocalServer):
             raise RuntimeError("the handler belongs to another server")
-        refusal = refusal_of(self.headers.get("Host", ""), self.headers.get("Origin"), server.host)
+        return server
+
+    def is_refused(self) -> bool:
+        """Whether the request comes from elsewhere, and was answered so."""
+        refusal = refusal_of(
+            self.headers.get("Host", ""),
+            self.headers.get("Origin"),
+            self._local_server.host,
+            has_any_name=self.has_any_name,
+        )
         if refusal is not None:
             self.send_error(403, refusal)
         return refusal is not None
@@ -102,3 +227,18 @@ class LocalHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)
+
+
+class _Bounded:
+    """A request as it is read; its lines together have a limit."""
+
+    def __init__(self, file: Any) -> None:
+        self.read, self.close = file.read, file.close
+        self._readline, self._left = file.readline, _MOST_HEAD_BYTES
+
+    def readline(self, size: int) -> bytes:
+        line: bytes = self._readline(size)
+        self._left -= len(line)
+        if self._left < 0:
+            raise http.client.LineTooLong("header line")
+        return line

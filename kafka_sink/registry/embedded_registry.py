@@ -11,11 +11,9 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from kafka_sink.common.threads import Thread, start_loop
 from kafka_sink.network.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, places_of
@@ -60,16 +58,16 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
         ("GET", r"/", lambda store, found, body: {}),
         ("GET", r"/subjects", lambda store, found, body: store.subjects()),
         ("GET", r"/schemas/types", lambda store, found, body: list(TYPES)),
-        ("GET", r"/schemas/ids/(\d+)", lambda store, found, body: store.schema(found[1]).shown()),
+        ("GET", r"/schemas/ids/([0-9]{1,10})", lambda store, found, body: store.schema(found[1]).shown()),
         ("GET", r"/subjects/([^/]+)/versions", lambda store, found, body: store.versions(unquote(found[1]))),
         (
             "GET",
-            r"/subjects/([^/]+)/versions/([^/]+)",
+            r"/subjects/([^/]+)/versions/([^/]{1,20})",
             lambda store, found, body: store.version(unquote(found[1]), found[2]),
         ),
         (
             "GET",
-            r"/subjects/([^/]+)/versions/([^/]+)/referencedby",
+            r"/subjects/([^/]+)/versions/([^/]{1,20})/referencedby",
             lambda store, found, body: store.referring(unquote(found[1]), found[2]),
         ),
         (
@@ -93,7 +91,10 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
 
 def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[int, Any]:
     """HTTP's status and the JSON that *store* answers to a request."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return 400, {"error_code": 400, "message": "the address of the request is none"}
     path = parts.path.rstrip("/") or "/"
     try:
         for each, pattern, action in _ROUTES:
@@ -121,13 +122,11 @@ class _Handler(LocalHandler):
         if self.is_refused():
             return
         registry = self.server
-        if not isinstance(registry, _Server):
+        if not isinstance(registry, EmbeddedRegistry):
             raise RuntimeError("the handler belongs to another server")
-        size = self.headers.get("Content-Length", "0")
-        if not size.isdecimal() or int(size) > _MAX_BODY_BYTES:
-            self.send_error(413)
+        body = self.read_body(_MAX_BODY_BYTES)
+        if body is None:
             return
-        body = self.rfile.read(int(size))
         with registry.lock:
             status, found = answer(registry.store, self.command, self.path, body)
         self.send_body(status, _CONTENT_TYPE, json.dumps(found).encode())
@@ -135,44 +134,15 @@ class _Handler(LocalHandler):
     do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
 
 
-class _Server(LocalServer):
-    def __init__(self, address: tuple[str, int], store: SchemaStore) -> None:
-        super().__init__(address, _Handler)
-        self.store, self.lock = store, threading.Lock()
-
-
-class EmbeddedRegistry:
+class EmbeddedRegistry(LocalServer):
     """A schema registry; use it in a ``with`` statement, and :attr:`url` as ``schema.registry.url``."""
+
+    name = "schema-registry"
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """*port* 0 chooses a free one.
 
         :raises OSError: if the port is in use.
         """
-        self._server = _Server((host, port), SchemaStore())
-        self._thread: Thread | None = None
-
-    @property
-    def url(self) -> str:
-        """The address for clients."""
-        return self._server.url
-
-    def start(self) -> None:
-        """Begin to answer requests."""
-        if self._thread is None:
-            self._thread = start_loop("schema-registry", self._server)
-
-    def close(self) -> None:
-        """Stop, and forget everything."""
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-            self._thread = None
-        self._server.server_close()
-
-    def __enter__(self) -> EmbeddedRegistry:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
+        super().__init__((host, port), _Handler)
+        self.store, self.lock = SchemaStore(), threading.Lock()

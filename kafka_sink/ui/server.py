@@ -1,29 +1,21 @@
-"""The web server of the pages: uvicorn on a thread of its own, on loopback.
-
-Source: https://www.uvicorn.org.
-"""
+"""The web server of the pages, on loopback."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
-import uvicorn
-
-from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.network.transport.listener import listening_socket, local_address
+from kafka_sink.network.local_asgi import AsgiServer
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.pages import Pages
 from kafka_sink.ui.reports import Reports
 from kafka_sink.ui.shown import ByteView
 
 _HOST: Final = "127.0.0.1"
-_END_S: Final = 10.0
 
 
-class PageServer:
+class PageServer(AsgiServer):
     """Serves the pages of the cluster at *bootstrap_servers* while it is entered.
 
     :param port: the port of 127.0.0.1; 0 = any free port, see :attr:`url`.
@@ -33,6 +25,8 @@ class PageServer:
     :raises OSError: if the port is in use.
     :raises ConfigError: if a property is unknown or invalid.
     """
+
+    name = "kafkalite-ui"
 
     def __init__(
         self,
@@ -45,45 +39,18 @@ class PageServer:
         decode: Callable[[bytes], str] | None = None,
     ) -> None:
         self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
-        self._pages = pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
-        self._socket = listening_socket(_HOST, port)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                pages.app(),
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                log_level="error",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._thread: Thread | None = None
+        self._pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
+        super().__init__((_HOST, port), self._pages.app())
 
     @property
     def url(self) -> str:
-        return f"http://{_HOST}:{local_address(self._socket).port}/"
+        return super().url + "/"
 
     def rendered_metrics(self) -> str:
         """As the page ``/metrics`` has them; see :meth:`Pages.rendered_metrics`."""
         return self._pages.rendered_metrics()
 
-    def run(self) -> None:
-        """Serve until :meth:`end_with_program`; the body of the server's thread."""
-        self._server.run(sockets=[self._socket])
-
-    def end_with_program(self) -> None:
-        """Make :meth:`run` return."""
-        self._server.should_exit = True
-
-    def __enter__(self) -> PageServer:
-        self._thread = start_loop("kafkalite-ui", self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.end_with_program()
-        if self._thread is not None:
-            self._thread.join(_END_S)
-        self._socket.close()
+    def close(self) -> None:
+        """Stop, and close the connections to the cluster."""
+        super().close()
         self._cluster.close()

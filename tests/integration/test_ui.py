@@ -370,9 +370,9 @@ def test_command_says_what_prevents_it(
     assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
     assert run(["ui", "--port", "0", "-X", "sasl.mechanism=NONE"]) == 2
     assert "sasl.mechanism" in capsys.readouterr().err
-    for module in ("kafka_sink.ui.server", "uvicorn"):
+    for module in ("kafka_sink.ui.server", "kafka_sink.ui.pages"):
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "starlette.applications", None)
     assert run(["ui", "--port", "0"]) == 1
     assert "pip install 'kafkalite[ui]'" in capsys.readouterr().err
 

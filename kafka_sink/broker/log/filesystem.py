@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kafka_sink.broker.log.descriptors import Descriptors
-from kafka_sink.broker.open_files import most_log_files
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.files import make_own_directory, make_own_file
+from kafka_sink.common.open_files import most_log_files
 
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024

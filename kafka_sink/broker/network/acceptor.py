@@ -20,9 +20,10 @@ from kafka_sink.broker.network.connection_quotas import (
     TooManyConnectionsError,
 )
 from kafka_sink.broker.network.processor import AcceptedConnection, Processor
-from kafka_sink.broker.open_files import is_reserved
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.once import Said
+from kafka_sink.common.open_files import is_reserved
 from kafka_sink.network.transport.listener import remote_address
 from kafka_sink.network.transport.transport import Socket
 
@@ -69,7 +70,7 @@ class Acceptor:
         self._current_processor_index = 0
         self._throttled: list[tuple[int, int, Socket]] = []
         self._sequence = itertools.count()
-        self._has_told = False
+        self._told = Said()
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
@@ -105,7 +106,7 @@ class Acceptor:
             try:
                 sock = self._listener.accept()
             except OSError as error:
-                self._log.error("cannot accept a connection: %s", error)
+                self._tell_once(f"cannot accept connections: {error}; they wait until that is possible")
                 with self._lock:
                     self._clock.wait(self._lock, _REFUSED_PAUSE_MS)
                 return
@@ -117,12 +118,14 @@ class Acceptor:
 
     def _refuse_for_lack_of_files(self, sock: Socket) -> None:
         sock.close()
-        if not self._has_told:
-            self._has_told = True
-            self._log.warning(
-                "rejecting connections: almost all files that this process may open are in use; close idle clients, "
-                "or raise the limit (ulimit -n)"
-            )
+        self._tell_once(
+            "rejecting connections: almost all files that this process may open are in use; close idle clients, or "
+            "raise the limit (ulimit -n)"
+        )
+
+    def _tell_once(self, text: str) -> None:
+        if self._told.is_new(text):
+            self._log.warning("%s", text)
 
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
         """Count the connection; None if it is rejected or has to be closed later. The last descriptors of the process

@@ -145,15 +145,20 @@ def test_throttled_connections_are_closed_during_a_storm(made: list[Bench]) -> N
     assert throttled.fileno() == -1, "there was always one more connection to accept"
 
 
-@pytest.mark.behaviour("Acceptor", "A system without file descriptors does not make the acceptor spin")
-def test_accept_error_makes_the_acceptor_pause(made: list[Bench]) -> None:
+@pytest.mark.behaviour(
+    "Acceptor", "A system without file descriptors does not make the acceptor spin, and is said once"
+)
+def test_accept_error_makes_the_acceptor_pause(made: list[Bench], caplog: pytest.LogCaptureFixture) -> None:
     made.append(bench := Bench())
-    bench.listener.waiting.append(OSError(errno.EMFILE, "too many open files"))
+    bench.listener.waiting += [OSError(errno.EMFILE, "too many open files")] * 2
     bench.client()
     bench.acceptor.run_once()
-    assert bench.clock.waits == [100]
+    bench.acceptor.run_once()
+    assert bench.clock.waits == [100, 100]
     bench.acceptor.run_once()
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 1
+    (said,) = caplog.messages
+    assert "cannot accept connections: [Errno 24] too many open files" in said
 
 
 def test_connection_closed_before_accept_is_not_counted(made: list[Bench]) -> None:

@@ -1,7 +1,8 @@
-"""How the broker shares the process's limit on open files between log files and connections.
+"""How a process shares its limit on open files between log files, connections of a broker, and those over HTTP.
 
 Log files use at most half of it. Connections may use the other half and what log files do not use, but never the last
-part: with it the broker can still open logs and answer the clients that are connected. Any thread.
+part: with it a broker can still open logs and answer the clients that are connected. Each server of pages or metrics
+has a small part. Any thread.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from typing import Final
 _FEWEST: Final = 16
 _MOST: Final = 1 << 15
 _KEPT_FREE: Final = 1 / 8
+_FEWEST_LOCAL: Final = 8
+_MOST_LOCAL: Final = 64
 
 
 def most_log_files() -> int:
     """The number of log files that may be open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else min(max(soft // 2, _FEWEST), _MOST)
+
+
+def most_local_connections() -> int:
+    """The number of connections that one HTTP server for this machine may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_LOCAL if soft == resource.RLIM_INFINITY else min(max(soft // 16, _FEWEST_LOCAL), _MOST_LOCAL)
 
 
 def is_reserved(descriptor: int) -> bool:

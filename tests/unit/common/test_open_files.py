@@ -6,18 +6,18 @@ import resource
 
 import pytest
 
-from kafka_sink.broker.open_files import is_reserved, most_log_files
+from kafka_sink.common.open_files import is_reserved, most_local_connections, most_log_files
 
 
 @pytest.mark.parametrize(
-    ("limit", "logs", "first_reserved"),
-    [(256, 128, 224), (1024, 512, 896), (64, 32, 48), (resource.RLIM_INFINITY, 1 << 15, None)],
+    ("limit", "logs", "local", "first_reserved"),
+    [(256, 128, 16, 224), (1024, 512, 64, 896), (64, 32, 8, 48), (resource.RLIM_INFINITY, 1 << 15, 64, None)],
 )
 def test_descriptors_are_shared(
-    limit: int, logs: int, first_reserved: int | None, monkeypatch: pytest.MonkeyPatch
+    limit: int, logs: int, local: int, first_reserved: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
-    assert most_log_files() == logs
+    assert (most_log_files(), most_local_connections()) == (logs, local)
     if first_reserved is None:
         assert not is_reserved(1 << 30)
     else:
