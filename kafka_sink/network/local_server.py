@@ -27,11 +27,13 @@ from kafka_sink.network.transport.listener import listening_socket, local_addres
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.05
 #: A request is complete within this time, however slowly its client sends it.
-_REQUEST_MS: Final = 10_000
+REQUEST_MS: Final = 10_000
 #: The first line and the headers of a request together.
 _MOST_HEAD_BYTES: Final = 1 << 17
 #: Pause after accept() fails: the connection stays pending, so it would be tried again at once.
 _REFUSED_PAUSE_MS: Final = 100
+#: Connections that wait to be accepted: a flood of others must not make a client try again after a second.
+_BACKLOG: Final = 256
 #: SHUT_RDWR: a connection is only ended here.
 _BOTH_WAYS: Final = 2
 
@@ -54,7 +56,7 @@ class LocalServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[LocalHandler]) -> None:
         super().__init__(address, handler, bind_and_activate=False)
         self.socket.close()
-        self.socket = listening_socket(*address)
+        self.socket = listening_socket(*address, backlog=_BACKLOG)
         self.host = address[0]
         self.port = local_address(self.socket).port
         self._told = Said()
@@ -119,7 +121,7 @@ class LocalServer(ThreadingHTTPServer):
                 if oldest is None:
                     return False
                 self._end(oldest)
-            self._open[request] = SYSTEM_CLOCK.monotonic_ms() + _REQUEST_MS
+            self._open[request] = SYSTEM_CLOCK.monotonic_ms() + REQUEST_MS
             self._incomplete[request] = None
         return True
 

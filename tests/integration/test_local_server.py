@@ -75,7 +75,7 @@ def test_more_connections_than_permitted_are_closed(server: tuple[LocalServer, s
 
 def test_a_request_that_is_too_slow_is_ended(server: tuple[LocalServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked, _ = server
-    monkeypatch.setattr(local_server, "_REQUEST_MS", 0)
+    monkeypatch.setattr(local_server, "REQUEST_MS", 0)
     with connected(asked) as slow:
         slow.sendall(HALF)
         assert slow.recv(1) == b""
@@ -126,7 +126,7 @@ def test_the_last_files_are_left_free(
 
 
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_server, "_REQUEST_MS", 200)
+    monkeypatch.setattr(local_server, "REQUEST_MS", 200)
     begun, goes_on = threading.Event(), threading.Event()
 
     def render() -> str:

@@ -130,7 +130,7 @@ def test_a_quota_that_is_no_number_of_bytes_is_refused(rate: float) -> None:
     assert node.cluster.image.quotas == {} and written == []
 
 
-def test_names_that_differ_in_dots_only_are_refused_within_a_request() -> None:
+def test_names_that_differ_in_dots_only_are_refused() -> None:
     node = BrokerNode()
     codes = created(node, *(CreatableTopic(name, 1, 1) for name in ("a.b", "a_b", "c")))
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
