@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.common.model import Header, TopicPartition
-from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordBatchView, read_batches
+from kafka_sink.common.model import NO_TIMESTAMP, Header, TopicPartition
+from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, Looking, RecordBatchView, read_batches
 
 # The key of a control record is two int16: its version and its type, 0 for an abort.
 _ABORT: Final = b"\x00\x00"
@@ -23,7 +23,8 @@ _ABORT: Final = b"\x00\x00"
 
 class ConsumedRecord(NamedTuple):
     """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none; the brokers have set it
-    if ``is_log_append_time``."""
+    if ``is_log_append_time``. If it has a ``problem``, which only people who look at records get, it is damaged, and
+    its ``value`` are its bytes as they are in the log."""
 
     topic: str
     partition: int
@@ -33,6 +34,7 @@ class ConsumedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
     is_log_append_time: bool = False
+    problem: str = ""
 
 
 class AbortedTransactions:
@@ -77,6 +79,7 @@ class FetchedPartition:
         aborted: AbortedTransactions | None = None,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         check_crcs: bool = True,
+        looking: Looking | None = None,
     ) -> None:
         self.next_offset = position
         self._topic_partition = topic_partition
@@ -85,12 +88,13 @@ class FetchedPartition:
         self._aborted = aborted
         self._max_decompressed_bytes = max_decompressed_bytes
         self._check_crcs = check_crcs
+        self._looking = looking
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Decode the records.
+        """Decode the records, as they are taken.
 
         :raises CorruptRecordError: if a batch is damaged or decompresses to too many bytes; the text names partition
-            and offset.
+            and offset. With *looking* a record says so instead, unless the end of the batch is not known.
         """
         try:
             for batch in read_batches(self._data):
@@ -107,8 +111,15 @@ class FetchedPartition:
             )
 
     def _records(self, batch: RecordBatchView) -> Iterator[ConsumedRecord]:
+        topic, partition = self._topic_partition
+        is_log_append_time = batch.header.is_log_append_time
         if self._check_crcs and not batch.verify_crc():
-            raise CorruptRecordError(f"the batch does not match its CRC {batch.header.crc:#010x}")
+            problem = f"the batch does not match its CRC {batch.header.crc:#010x}"
+            if self._looking is None or batch.last_offset < batch.base_offset:
+                raise CorruptRecordError(problem)
+            offset = max(batch.base_offset, self._position)
+            yield ConsumedRecord(topic, partition, offset, NO_TIMESTAMP, None, b"", (), problem=problem)
+            return
         is_aborted = self._aborted is not None and self._aborted.contains(batch)
         if batch.is_control:
             if self._aborted is not None and self._is_abort_marker(batch):
@@ -116,11 +127,9 @@ class FetchedPartition:
             return
         if is_aborted:
             return
-        topic, partition = self._topic_partition
-        is_log_append_time = batch.header.is_log_append_time
-        for record in batch.records(self._max_decompressed_bytes):
-            if record.offset >= self._position:
-                yield ConsumedRecord(topic, partition, *record, is_log_append_time)
+        records = batch.records(self._max_decompressed_bytes, start=self._position, looking=self._looking)
+        for offset, timestamp, key, value, headers, problem in records:
+            yield ConsumedRecord(topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem)
 
     def _is_abort_marker(self, batch: RecordBatchView) -> bool:
         return any(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.common import config as common_config
@@ -17,6 +17,10 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.consumer.config import ConsumerConfig, reconcile
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.topic_reading import EARLIEST, FromEnd, TopicReading
+from kafka_sink.records.reader import Looking
+
+#: What shows damaged records, too, and goes on behind them.
+SHOW_DAMAGED: Final = Looking()
 
 
 class LogReader:
@@ -46,6 +50,7 @@ class LogReader:
         *,
         stop_at_end: bool = True,
         max_records: int | None = None,
+        looking: Looking | None = None,
     ) -> Iterator[ConsumedRecord]:
         """The records of *topic*, in the order of their offsets within each partition.
 
@@ -54,12 +59,13 @@ class LogReader:
             partition.
         :param stop_at_end: stop at the current end of the partitions; otherwise wait for more records forever.
         :param max_records: the maximum number of records.
+        :param looking: for people who look at records: a damaged one is returned with its problem.
         :raises UnknownTopicOrPartitionError: if the topic or a partition does not exist; raised by the call itself.
         :raises ApiError: if no broker answered in time, or if the requested offsets do not exist (any more).
-        :raises CorruptRecordError: if a batch is damaged or too large when decompressed.
+        :raises CorruptRecordError: if a record or its batch is damaged, or too large when decompressed.
         """
         reading = TopicReading(self._client, topic, self._config, self._clock)
-        return islice(reading.begin(partitions, start, stop_at_end), max_records)
+        return islice(reading.begin(partitions, start, stop_at_end, looking), max_records)
 
     def close(self) -> None:
         """Close all connections."""

@@ -17,6 +17,7 @@ from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.consumer.topic_reading import FromEnd
+from kafka_sink.records.reader import Looking
 
 _log = logging.getLogger(__name__)
 
@@ -24,19 +25,30 @@ _log = logging.getLogger(__name__)
 _FETCH_BYTES: Final = 1024 * 1024
 
 
+#: What the objects of a record take, and those of a header, beside their bytes.
+_RECORD_BYTES: Final = 300
+_HEADER_BYTES: Final = 150
+
+
 @dataclass(frozen=True)
 class PeekLimits:
-    """The most bytes of keys, values and headers to read, and the longest time for it, ms."""
+    """The most bytes that the records may take in memory, and the longest time for reading, ms. A record of more than
+    *max_bytes*, and of more than 1 MiB, is not read."""
 
     max_bytes: int = 16 * 1024 * 1024
     timeout_ms: int = 15_000
+
+
+class _EnoughError(Exception):
+    """A limit is reached."""
 
 
 def newest_records(
     properties: Mapping[str, Any], topic: str, count: int, limits: PeekLimits, clock: Clock = SYSTEM_CLOCK
 ) -> list[ConsumedRecord]:
     """The *count* records of *topic* with the latest timestamps, in the order of their timestamps, of the last *count*
-    offsets of each partition. Fewer if a limit is reached first, with a warning that says which.
+    offsets of each partition. Fewer if a limit is reached first, with a warning that says which. Damaged ones are among
+    them, with their problems.
 
     :param properties: client properties under Kafka's names; those of producers only are ignored.
     :param clock: measures the limit of time.
@@ -52,23 +64,30 @@ def newest_records(
         "max.partition.fetch.bytes": fetch_bytes,
     }
     deadline_ms = clock.monotonic_ms() + limits.timeout_ms
+
+    most_bytes = max(limits.max_bytes, _FETCH_BYTES)
+
+    def check() -> None:
+        if clock.monotonic_ms() >= deadline_ms:
+            raise _EnoughError(f"{limits.timeout_ms} ms")
+
     newest: list[tuple[int, int, int, ConsumedRecord]] = []
     size = 0
-    with LogReader({**given, **bounds}) as reader:
-        for record in reader.read(topic, start=FromEnd(count)):
-            size += _size(record)
-            heapq.heappush(newest, (record.timestamp, record.offset, record.partition, record))
-            if len(newest) > count:
-                heapq.heappop(newest)
-            if size >= limits.max_bytes:
-                _log.warning("topic %r: stopped after %d bytes; not all partitions were read", topic, size)
-                break
-            if clock.monotonic_ms() >= deadline_ms:
-                _log.warning("topic %r: stopped after %d ms; not all partitions were read", topic, limits.timeout_ms)
-                break
+    try:
+        with LogReader({**given, **bounds}) as reader:
+            for record in reader.read(topic, start=FromEnd(count), looking=Looking(check, most_bytes)):
+                size += _size(record)
+                heapq.heappush(newest, (record.timestamp, record.offset, record.partition, record))
+                if len(newest) > count:
+                    heapq.heappop(newest)
+                if size >= limits.max_bytes:
+                    raise _EnoughError(f"{size} bytes")
+                check()
+    except _EnoughError as enough:
+        _log.warning("topic %r: stopped after %s; not all partitions were read", topic, enough)
     return [each[-1] for each in sorted(newest, key=lambda each: each[:3])]
 
 
 def _size(record: ConsumedRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers
+    headers = sum(_HEADER_BYTES + len(name) + len(value or b"") for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers

@@ -40,6 +40,7 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kafka_sink.protocol.schema import RequestBody, Struct
+from kafka_sink.records.reader import Looking
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -99,9 +100,14 @@ class TopicReading:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._cursors: list[Cursor] = []
         self._follows_retention = False
+        self._looking: Looking | None = None
 
     def begin(
-        self, partitions: Collection[int] | None, start: str | int | FromEnd, stop_at_end: bool
+        self,
+        partitions: Collection[int] | None,
+        start: str | int | FromEnd,
+        stop_at_end: bool,
+        looking: Looking | None = None,
     ) -> Iterator[ConsumedRecord]:
         """Find the topic and the start and end offsets; the records are fetched by the iteration.
 
@@ -123,6 +129,7 @@ class TopicReading:
             cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0))
             cursor.end = ends[partition] if stop_at_end else None
         self._follows_retention = needs_first
+        self._looking = looking
         return self._records()
 
     # --- which partitions, from where, to where --------------------------------------------------------------------
@@ -246,6 +253,7 @@ class TopicReading:
             aborted=aborted,
             max_decompressed_bytes=self._config.max_decompressed_bytes,
             check_crcs=self._config.check_crcs,
+            looking=self._looking,
         )
         for record in fetched:
             if cursor.end is not None and record.offset >= cursor.end:

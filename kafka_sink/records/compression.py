@@ -1,8 +1,8 @@
 """Compression and decompression of the records section of a batch.
 
 Producers call it on the thread that closes a batch, readers and brokers on their own threads. Contexts are kept per
-thread, and the codecs release the GIL. Decompression never produces more than the caller's limit, whatever the
-compressed data claims.
+thread, and the codecs release the GIL. Data are decompressed piece by piece, as far as the caller takes them: a few kB
+may hold gigabytes. Decompression never produces more than the caller's limit, whatever the compressed data claims.
 
 Source: KIP-110 (zstd), KIP-57 (lz4 framing), KIP-390 (levels), snappy-java's ``SnappyOutputStream`` (xerial framing).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cache
 from typing import Any, Final
@@ -28,8 +28,14 @@ DEFAULT_ZSTD_LEVEL: Final = 3
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 #: Magic, version 1, compatible with version 1.
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-#: So much of what follows a gzip member is given to the library at once.
-_GZIP_PIECE_BYTES: Final = 4 * 1024
+#: The most bytes of a piece of decompressed data, but for those of snappy, which come as the writer cut them.
+PIECE_BYTES: Final = 1 << 20
+#: So much is given to a library at once: it copies what it does not take yet.
+_GIVEN_BYTES: Final = 64 * 1024
+#: Of what follows a gzip member, which is copied for each of thousands of small members.
+_GIVEN_BEHIND_BYTES: Final = 4 * 1024
+#: An element of snappy of three bytes stands for at most 64 (its format description, 2.2).
+_SNAPPY_MOST_TIMES: Final = 22
 #: The block size of snappy-java; a reader accepts any size.
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
@@ -92,13 +98,18 @@ def compress(kind: CompressionType, data: Buffer, level: int | None = None) -> B
     return _COMPRESSORS[kind](data, level)
 
 
-def decompress(kind: CompressionType, data: Buffer, max_bytes: int) -> Buffer:
-    """Decompress *data*; the result has at most *max_bytes* bytes.
+def decompressed(kind: CompressionType, data: Buffer, max_bytes: int) -> Iterator[bytes]:
+    """What *data* holds, in pieces, at most *max_bytes* bytes of them.
 
-    :raises CorruptRecordError: if *data* is damaged or incomplete, or decompresses to more than *max_bytes*.
+    :raises CorruptRecordError: where *data* is damaged or incomplete, or holds more than *max_bytes*.
     """
+    room = max_bytes
     try:
-        return _DECOMPRESSORS[kind](data, max_bytes)
+        for piece in _DECOMPRESSORS[kind](memoryview(data), max_bytes):
+            room -= len(piece)
+            if room < 0:
+                raise _too_large(max_bytes)
+            yield piece
     except (zlib.error, zstandard.ZstdError, RuntimeError, OSError, EOFError, ValueError, MemoryError) as error:
         raise CorruptRecordError(f"{kind.config_name} data cannot be decompressed: {error}") from error
 
@@ -111,47 +122,33 @@ def _keep(data: Buffer, level: int | None) -> Buffer:
     return data
 
 
-def _keep_bounded(data: Buffer, max_bytes: int) -> Buffer:
-    if len(data) > max_bytes:
-        raise CorruptRecordError(f"{len(data)} bytes of records are more than the limit of {max_bytes}")
-    return data
+def _pieces(view: memoryview, max_bytes: int) -> Iterator[bytes]:
+    if len(view) > max_bytes:
+        raise CorruptRecordError(f"{len(view)} bytes of records are more than the limit of {max_bytes}")
+    for start in range(0, len(view), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
 
 
 def _gzip(data: Buffer, level: int | None) -> Buffer:
     return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
-def _gunzip(data: Buffer, max_bytes: int) -> Buffer:
-    stream = zlib.decompressobj(wbits=31)
-    # One byte more than allowed distinguishes "exactly full" from "too large".
-    plain = stream.decompress(data, max_bytes + 1)
-    if len(plain) > max_bytes:
-        raise _too_large(max_bytes)
-    if not stream.eof:
-        raise CorruptRecordError("gzip data ends within a member")
-    if not stream.unused_data:
-        return plain
-    return plain + _further_members(memoryview(stream.unused_data), max_bytes - len(plain), max_bytes)
-
-
-def _further_members(data: memoryview, room: int, max_bytes: int) -> bytes:
-    """What the gzip members in *data* hold, at most *room* bytes: a stream may consist of several (RFC 1952, 2.2)."""
-    parts: list[bytes] = []
-    stream, position = zlib.decompressobj(wbits=31), 0
-    while position < len(data):
-        # The library copies what is behind a member, so thousands of small members get little at once.
-        piece = data[position : position + _GZIP_PIECE_BYTES]
-        part = stream.decompress(piece, room + 1)
-        room -= len(part)
-        if room < 0:
-            raise _too_large(max_bytes)
-        parts.append(part)
-        position += len(piece) - len(stream.unused_data)
+def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
+    """A stream may consist of several members (RFC 1952, 2.2)."""
+    stream, position, given_bytes = zlib.decompressobj(wbits=31), 0, _GIVEN_BYTES
+    while position < len(view) or not position:
+        given = view[position : position + given_bytes]
+        plain = stream.decompress(given, PIECE_BYTES)
+        while stream.unconsumed_tail or len(plain) == PIECE_BYTES:
+            yield plain
+            plain = stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
+        if plain:
+            yield plain
+        position += len(given) - len(stream.unused_data)
         if stream.eof:
-            stream = zlib.decompressobj(wbits=31)
-        elif position == len(data):
+            stream, given_bytes = zlib.decompressobj(wbits=31), _GIVEN_BEHIND_BYTES
+        elif position >= len(view):
             raise CorruptRecordError("gzip data ends within a member")
-    return b"".join(parts)
 
 
 def _lz4(data: Buffer, level: int | None) -> Buffer:
@@ -162,14 +159,16 @@ def _lz4(data: Buffer, level: int | None) -> Buffer:
     return packed
 
 
-def _unlz4(data: Buffer, max_bytes: int) -> Buffer:
-    stream = lz4.frame.LZ4FrameDecompressor()
-    plain: bytes = stream.decompress(data, max_length=max_bytes + 1)
-    if len(plain) > max_bytes:
-        raise _too_large(max_bytes)
-    if not stream.eof:
-        raise CorruptRecordError("lz4 data ends within a frame")
-    return plain
+def _unlz4(view: memoryview, max_bytes: int) -> Iterator[bytes]:
+    stream, position = lz4.frame.LZ4FrameDecompressor(), 0
+    while not stream.eof:
+        given = view[position : position + _GIVEN_BYTES] if stream.needs_input else b""
+        position += len(given)
+        plain: bytes = stream.decompress(given, max_length=PIECE_BYTES)
+        if plain:
+            yield plain
+        elif position == len(view) and stream.needs_input and not stream.eof:
+            raise CorruptRecordError("lz4 data ends within a frame")
 
 
 def _zstd(data: Buffer, level: int | None) -> Buffer:
@@ -177,29 +176,27 @@ def _zstd(data: Buffer, level: int | None) -> Buffer:
     return packed
 
 
-def _unzstd(data: Buffer, max_bytes: int) -> Buffer:
-    view = memoryview(data)
-    parts: list[bytes] = []
-    room = max_bytes
+def _unzstd(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     position = 0
-    while position < len(view) or not parts:
+    while position < len(view) or not position:
         end, most_bytes = _scan_zstd_frame(view, position)
         frame = view[position:end]
         claimed = zstandard.frame_content_size(frame)
-        if claimed > room:
+        if claimed > max_bytes:
             raise _too_large(max_bytes)
         if claimed > most_bytes:
             raise CorruptRecordError(
                 f"zstd frame claims {claimed} bytes, its blocks cannot hold more than {most_bytes}"
             )
-        # One byte more than allowed distinguishes "exactly full" from "too large".
-        part = _contexts.decompressor.decompress(frame, max_output_size=min(most_bytes, room) + 1)
-        if len(part) > room:
-            raise _too_large(max_bytes)
-        parts.append(part)
-        room -= len(part)
+        if most_bytes <= PIECE_BYTES:
+            yield _contexts.decompressor.decompress(frame, max_output_size=most_bytes + 1)
+        else:
+            # A context of its own: others are decompressed before the next piece of this one is taken.
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES)
+            with decompressor.stream_reader(frame) as stream:
+                while plain := stream.read(PIECE_BYTES):
+                    yield plain
         position = end
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _scan_zstd_frame(view: memoryview, start: int) -> tuple[int, int]:
@@ -247,14 +244,12 @@ def _snappy(data: Buffer, level: int | None) -> Buffer:
     return b"".join(out)
 
 
-def _unsnappy(data: Buffer, max_bytes: int) -> Buffer:
-    view = memoryview(data)
+def _unsnappy(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _unsnappy_block(view, max_bytes, max_bytes)
+        yield _unsnappy_block(view, max_bytes)
+        return
     if len(view) < len(XERIAL_HEADER):
         raise CorruptRecordError("snappy data ends within its header")
-    parts: list[bytes] = []
-    room = max_bytes
     position = len(XERIAL_HEADER)
     while position < len(view):
         # A stream that was appended to another one, which snappy-java reads on through.
@@ -265,17 +260,16 @@ def _unsnappy(data: Buffer, max_bytes: int) -> Buffer:
         position += 4
         if size < 0 or position + size > len(view):
             raise CorruptRecordError(f"snappy block of {size} bytes does not fit into {len(view) - position}")
-        part = _unsnappy_block(view[position : position + size], room, max_bytes)
-        parts.append(part)
-        room -= len(part)
+        yield _unsnappy_block(view[position : position + size], max_bytes)
         position += size
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     size = _snappy_block_size(block)
-    if size > room:
+    if size > max_bytes:
         raise _too_large(max_bytes)
+    if size > _SNAPPY_MOST_TIMES * len(block):
+        raise CorruptRecordError(f"snappy block of {len(block)} bytes claims to hold {size}")
     plain: bytes = _snappy_codec().decompress(block, decompressed_size=size, asbytes=True)
     return plain
 
@@ -297,8 +291,8 @@ _COMPRESSORS: Final[dict[CompressionType, Callable[[Buffer, int | None], Buffer]
     CompressionType.LZ4: _lz4,
     CompressionType.ZSTD: _zstd,
 }
-_DECOMPRESSORS: Final[dict[CompressionType, Callable[[Buffer, int], Buffer]]] = {
-    CompressionType.NONE: _keep_bounded,
+_DECOMPRESSORS: Final[dict[CompressionType, Callable[[memoryview, int], Iterator[bytes]]]] = {
+    CompressionType.NONE: _pieces,
     CompressionType.GZIP: _gunzip,
     CompressionType.SNAPPY: _unsnappy,
     CompressionType.LZ4: _unlz4,

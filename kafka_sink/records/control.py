@@ -67,8 +67,8 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     """
     header = parse_header(batch)
     for view in read_batches(batch):
-        (record,) = view.records(_RECORD_BYTES_MAX)[:1]
-        if record.key is None or record.value is None or len(record.key) < _KEY.size:
+        record = next(iter([*view.records(_RECORD_BYTES_MAX)]), None)
+        if record is None or record.key is None or record.value is None or len(record.key) < _KEY.size:
             break
         _, kind = _KEY.unpack_from(record.key)
         if kind not in (_ABORT, _COMMIT):

@@ -1,15 +1,17 @@
 """Decodes record batches to records.
 
-Consumers call it with fetch responses, and the broker when it searches for a timestamp, on their own threads. It trusts
-no length, no count and no codec's claim: damaged data raises CorruptRecordError, and never causes a crash or an
-unbounded allocation.
+Consumers call it with fetch responses, and the broker when it searches for a timestamp, on their own threads. A record
+costs what is taken of it: a batch is decompressed piece by piece, and no objects are made of records that nobody takes.
+It trusts no length, no count and no codec's claim: damaged data raises CorruptRecordError, or is what a record says
+instead of its contents, and never causes a crash or an unbounded allocation.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, apache/kafka ``DefaultRecordBatch``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kafka_sink.common.buffers import Buffer
@@ -17,22 +19,41 @@ from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import layout
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
-from kafka_sink.records.compression import decompress
+from kafka_sink.records.compression import decompressed
+from kafka_sink.records.spans import Span, record_spans
 from kafka_sink.records.varint import read_varint, read_varlong
 
 #: The limit for one decompressed batch if the caller sets none: batches have a few MB, and a decompression bomb with a
 #: ratio of 1000 in a usual request of 100 MB is refused.
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+#: The objects of a header take some 150 bytes, and a header may take two.
+_MOST_HEADERS: Final = 1 << 17
+_INT64: Final = 1 << 63
 
 
 class Record(NamedTuple):
-    """A record as a consumer receives it; *timestamp* in ms since 1970, −1 if there is none."""
+    """A record as a consumer receives it; *timestamp* in ms since 1970, −1 if there is none. If it has a *problem*, it
+    is damaged, and its *value* are its bytes as they are in the batch.
+    """
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How people look at records: one that is damaged is returned with its problem, and the next ones follow.
+
+    *tick* is called before every piece of about a MiB, and may end the reading by an error. A record has at most
+    *most_record_bytes*; one with more ends its batch.
+    """
+
+    tick: Callable[[], None] = lambda: None
+    most_record_bytes: int = 2**31 - 1
 
 
 class RecordBatchView:
@@ -65,16 +86,45 @@ class RecordBatchView:
         """Whether the batch matches its CRC-32C."""
         return verify_crc(self.data)
 
-    def records(self, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[Record]:
-        """All records, decompressed and decoded.
+    def records(
+        self,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        *,
+        start: int = 0,
+        looking: Looking | None = None,
+    ) -> Iterator[Record]:
+        """The records from the offset *start* on, decompressed and decoded as they are taken.
 
-        :raises CorruptRecordError: if the records are damaged, are not as many as the header says, or decompress to
-            more than *max_decompressed_bytes*.
+        :raises CorruptRecordError: where the records are damaged, are not as many as the header says, or decompress to
+            more than *max_decompressed_bytes*; with *looking* a record says so instead.
         """
+        header, expected = self.header, self.header.base_offset
+        # With no offset left out, as after compaction, the number of a record says its offset.
+        if header.record_count == header.last_offset_delta + 1 and start > expected:
+            expected = start
+        try:
+            for span in self._spans(max_decompressed_bytes, expected - header.base_offset, looking):
+                try:
+                    record = _read_record(header, span, expected)
+                except CorruptRecordError as error:
+                    if looking is None:
+                        raise
+                    data, first, end = span
+                    record = _damaged(header, expected, data[first:end], str(error))
+                if record.offset >= start:
+                    yield record
+                expected = record.offset + 1
+        except CorruptRecordError as error:
+            if looking is None:
+                raise CorruptRecordError(f"the record of offset {expected}: {error}") from None
+            yield _damaged(header, expected, b"", f"from here on the batch cannot be read: {error}")
+
+    def _spans(self, max_decompressed_bytes: int, first: int, looking: Looking | None) -> Iterator[Span]:
         header = self.header
-        packed = self.data[layout.HEADER_BYTES :]
-        plain = bytes(decompress(header.compression, packed, max_decompressed_bytes))
-        return list(_walk(header, plain))
+        pieces = decompressed(header.compression, self.data[layout.HEADER_BYTES :], max_decompressed_bytes)
+        if looking is None:
+            return record_spans(pieces, header.record_count, first)
+        return record_spans(_ticking(pieces, looking.tick), header.record_count, first, looking.most_record_bytes)
 
 
 def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
@@ -93,39 +143,40 @@ def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
         offset = end
 
 
-def _walk(header: BatchHeader, data: bytes) -> Iterator[Record]:
-    position = 0
-    for index in range(header.record_count):
-        if position >= len(data):
-            raise CorruptRecordError(f"batch announces {header.record_count} records but holds {index}")
-        size, position = read_varint(data, position)
-        end = position + size
-        if size < 0 or end > len(data):
-            raise CorruptRecordError(f"record {index} of {size} bytes does not fit into {len(data) - position}")
-        yield _read_record(header, data, position, end)
-        position = end
-    if position != len(data):
-        raise CorruptRecordError(f"{len(data) - position} bytes follow the last of {header.record_count} records")
+def _ticking(pieces: Iterator[bytes], tick: Callable[[], None]) -> Iterator[bytes]:
+    for piece in pieces:
+        tick()
+        yield piece
 
 
-def _read_record(header: BatchHeader, data: bytes, position: int, end: int) -> Record:
+def _damaged(header: BatchHeader, offset: int, data: bytes, problem: str) -> Record:
+    return Record(min(offset, header.last_offset), header.max_timestamp, None, data, (), problem)
+
+
+def _read_record(header: BatchHeader, span: Span, expected: int) -> Record:
+    data, position, end = span
     # The byte at `position` holds the record's attributes; none is defined, and Kafka ignores them, too.
     timestamp_delta, position = read_varlong(data, position + 1)
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
     value, position = _read_bytes(data, position, end)
+    headers = () if position + 1 == end and not data[position] else _read_headers(data, position, end)
+    offset = header.base_offset + offset_delta
+    if not expected <= offset <= header.last_offset:
+        raise CorruptRecordError(f"its offset is {offset}, expected {expected} to {header.last_offset}")
+    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    if not -_INT64 <= timestamp < _INT64:
+        raise CorruptRecordError(f"its timestamp, {timestamp} ms, is beyond 64 bits")
+    return Record(offset, timestamp, key, value, headers)
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[Header, ...]:
     count, position = read_varint(data, position)
     # A header has at least two bytes, so this check bounds the loop for a wrong count.
     if not 0 <= count <= (end - position) // 2:
         raise CorruptRecordError(f"record announces {count} headers in {end - position} bytes")
-    headers = _read_headers(data, position, end, count) if count else ()
-    if not count and position != end:
-        raise CorruptRecordError(f"record ends at byte {position}, its length says {end}")
-    timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(header.base_offset + offset_delta, timestamp, key, value, headers)
-
-
-def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[Header, ...]:
+    if count > _MOST_HEADERS:
+        raise CorruptRecordError(f"record has {count} headers, more than {_MOST_HEADERS} are not read")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(data, position, end)
@@ -142,7 +193,11 @@ def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[Hea
 
 
 def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = read_varint(data, position)
+    size = data[position] if position < end else 0x80
+    if size < 0x80:
+        size, position = (size >> 1) ^ -(size & 1), position + 1
+    else:
+        size, position = read_varint(data, position)
     if size < 0:
         if size == -1:
             return None, position

@@ -1,17 +1,18 @@
 """The checks that a record batch of a produce request must pass before a broker stores it, with their error codes.
 
 Pure functions over bytes, which the broker's handlers call on their threads. The header is checked completely, and the
-checksum covers the whole batch. Compressed records are decompressed within a limit and counted by their lengths, and so
-are the records of small uncompressed batches. For a large uncompressed batch, only the number of records is compared
-with its size. The contents of a record (its offset, the length of its key) are not checked; its readers check them.
-This module never decompresses more than the rules allow, whatever the compressed data claims, and never keeps
-decompressed data.
+checksum covers the whole batch. Compressed records are decompressed within a limit, piece by piece, and followed by
+their lengths; their offsets must be those from 0 on, as Kafka demands of them alone. Small uncompressed batches are
+followed as well. For a large one, only the number of records is compared with its size. What else a record contains
+(the length of its key, its headers) is not checked; its readers check it. This module never decompresses more than the
+rules allow, whatever the compressed data claims, and never keeps decompressed data.
 
 Source: apache/kafka ``LogValidator`` and ``ProduceRequest.validateRecords``; KIP-110; apache/kafka pull request 23429.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,14 +20,13 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
-from kafka_sink.records.compression import CompressionType, decompress
+from kafka_sink.records.compression import CompressionType, decompressed
 from kafka_sink.records.layout import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT
-from kafka_sink.records.varint import read_varint
+from kafka_sink.records.spans import LEAST_BYTES, record_spans
+from kafka_sink.records.varint import read_varint, read_varlong
 
 #: The first Produce version that supports zstd (KIP-110).
 _FIRST_WITH_ZSTD: Final = 7
-#: Length, attributes, two deltas, two null lengths and the number of headers, one byte each.
-_SMALLEST_RECORD_BYTES: Final = 7
 #: The limit up to which the records of an uncompressed batch are counted: counting so few costs less than a request,
 #: and counting the tens of thousands that fit into a batch would cost more.
 _WALKED_UNCOMPRESSED_RECORDS: Final = 128
@@ -73,7 +73,7 @@ def validate_batch(
     _check_header(header, produce_version)
     _check_timestamps(header, rules, wall_ms)
     try:
-        _check_records(header, data[HEADER_BYTES:], rules.max_decompressed_bytes)
+        _check_records(header, data[HEADER_BYTES:], rules, wall_ms)
     except CorruptRecordError as error:
         # The checksum is correct, so a retry would fail in the same way. CORRUPT_MESSAGE would ask for a retry.
         raise _refused(str(error), ErrorCode.INVALID_RECORD) from None
@@ -113,7 +113,11 @@ def _check_timestamps(header: BatchHeader, rules: BatchRules, wall_ms: int) -> N
         return
     if header.is_log_append_time:
         raise _refused("only a broker may set the log append time", ErrorCode.INVALID_TIMESTAMP)
-    for timestamp in (header.base_timestamp, header.max_timestamp):
+    _check_times((header.base_timestamp, header.max_timestamp), rules, wall_ms)
+
+
+def _check_times(timestamps: Iterable[int], rules: BatchRules, wall_ms: int) -> None:
+    for timestamp in timestamps:
         if timestamp == NO_TIMESTAMP:
             continue
         if wall_ms - timestamp > rules.timestamp_before_max_ms:
@@ -128,43 +132,26 @@ def _check_timestamps(header: BatchHeader, rules: BatchRules, wall_ms: int) -> N
             )
 
 
-def _check_records(header: BatchHeader, packed: memoryview, max_decompressed_bytes: int) -> None:
+def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, wall_ms: int) -> None:
     """:raises CorruptRecordError: if the records cannot be decompressed within the limit, or are not as many as
-    announced.
+    announced, or have other offsets.
     """
-    codec = header.compression
-    if codec is not CompressionType.NONE:
-        _count(bytes(decompress(codec, packed, max_decompressed_bytes)), header.record_count)
-    elif header.record_count <= _WALKED_UNCOMPRESSED_RECORDS:
-        _count(bytes(packed), header.record_count)
-    elif header.record_count * _SMALLEST_RECORD_BYTES > len(packed):
-        raise CorruptRecordError(f"{header.record_count} records do not fit into {len(packed)} bytes")
-
-
-def _count(data: bytes, announced: int) -> None:
-    """Follow the lengths: they must be possible, lead exactly to the end, and be as many as announced."""
-    position, end, found = 0, len(data), 0
-    while position < end:
-        size = data[position]
-        if size < 0x80:
-            position += 1
-        elif position + 1 < end and data[position + 1] < 0x80:
-            size = size & 0x7F | data[position + 1] << 7
-            position += 2
-        else:
-            size, position = read_varint(data, position)
-            size *= 2
-        # The size is still zig-zag encoded: odd means negative.
-        if size & 1 or size < 2 * (_SMALLEST_RECORD_BYTES - 1):
-            raise CorruptRecordError(f"record {found} has an impossible length")
-        position += size >> 1
-        found += 1
-    if position != end:
-        raise CorruptRecordError(
-            f"record {found - 1} is truncated: it ends {position - end} bytes after the end of the batch"
-        )
-    if found != announced:
-        raise CorruptRecordError(f"batch announces {announced} records but holds {found}")
+    codec, count = header.compression, header.record_count
+    is_packed = codec is not CompressionType.NONE
+    if not is_packed and count > _WALKED_UNCOMPRESSED_RECORDS:
+        if count * (1 + LEAST_BYTES) > len(packed):
+            raise CorruptRecordError(f"{count} records do not fit into {len(packed)} bytes")
+        return
+    limit = rules.max_decompressed_bytes if is_packed else len(packed)
+    first = last = 0
+    for index, (data, start, _) in enumerate(record_spans(decompressed(codec, packed, limit), count)):
+        timestamp, at = read_varlong(data, start + 1)
+        offset, _ = read_varint(data, at)
+        if is_packed and offset != index:
+            raise CorruptRecordError(f"record {index} of a compressed batch has the offset {offset}")
+        first, last = min(first, timestamp), max(last, timestamp)
+    if not rules.log_append_time:
+        _check_times((header.base_timestamp + first, header.base_timestamp + last), rules, wall_ms)
 
 
 def _refused(reason: str, code: ErrorCode) -> ApiError:

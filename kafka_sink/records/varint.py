@@ -70,6 +70,8 @@ def read_varlong(data: bytes, position: int) -> tuple[int, int]:
 
     :raises CorruptRecordError: if the data ends within the number, or the number is longer than ten bytes.
     """
+    if position < len(data) and (byte := data[position]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     return _read(data, position, MAX_VARLONG_BYTES)
 
 

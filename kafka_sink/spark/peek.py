@@ -6,6 +6,7 @@ Called on the driver, in the caller's thread, which reads the records itself; no
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,8 @@ SCHEMA: Final = (
 )
 #: Options of the sink that matter here; others, for example of exactly once, are those of the write.
 _USED: Final = frozenset({"topic"})
+_log = logging.getLogger(__name__)
+
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -42,8 +45,8 @@ def peek(
     """The newest *count* records of a topic, the newest last, with the columns of Spark's Kafka source.
 
     The driver reads the last *count* offsets of each partition and keeps the records with the latest timestamps. It
-    stops, with a warning in the log, after *max_bytes* of records or *timeout_ms*. It also returns records of open and
-    aborted transactions.
+    stops, with a warning in the log, after *max_bytes* of records in memory or *timeout_ms*, and leaves out damaged
+    records, with a warning. It also returns records of open and aborted transactions.
 
     :param options: the options of ``format("kafkalite")``; of these, the connection and ``topic`` are used.
     :param topic: the option of this name.
@@ -60,7 +63,10 @@ def peek(
     if count < 1:
         raise ConfigError(f"count must be 1 or more, got {count}")
     records = newest_records(parsed.producer_properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
-    return spark.createDataFrame([_row(record) for record in records], SCHEMA)
+    for record in records:
+        if record.problem:
+            _log.warning("%s-%d at offset %d is left out: %s", chosen, record.partition, record.offset, record.problem)
+    return spark.createDataFrame([_row(record) for record in records if not record.problem], SCHEMA)
 
 
 def _row(record: ConsumedRecord) -> tuple[Any, ...]:

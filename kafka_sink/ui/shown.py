@@ -55,19 +55,21 @@ class ByteView:
         self._clock = clock
         self._not_before_ms: int | None = None
 
-    def of_page(self) -> Callable[[bytes | None], ShownBytes]:
+    def of_page(self) -> Callable[..., ShownBytes]:
         """What shows the keys and values of one page, and ends to decode them after a second."""
         return partial(self, until_ms=self._clock.monotonic_ms() + _PAGE_MS)
 
-    def __call__(self, data: bytes | None, until_ms: int | None = None) -> ShownBytes:
-        """*data* as text, or in hexadecimal digits if it is none, or is not decoded *until_ms*."""
+    def __call__(self, data: bytes | None, problem: str = "", until_ms: int | None = None) -> ShownBytes:
+        """*data* as text, or in hexadecimal digits if it is none, is not decoded *until_ms*, or has a *problem*."""
+        if problem:
+            return _in_hex("damaged", data or b"", printable(problem))
         if data is None:
             return ShownBytes("null", "null", 0)
         if not data:
             return ShownBytes("empty", "", 0)
         if (text := _text(data)) is not None:
             return _shown_text("JSON" if _is_json(data) else "text", text, len(text[SHOWN_CHARACTERS:].encode()))
-        kind, problem = "bytes", ""
+        kind = "bytes"
         if len(data) > _WIRE_HEAD and data[0] == 0 and 0 < (schema := int.from_bytes(data[1:_WIRE_HEAD])) < _HIGHEST_ID:
             kind = f"schema {schema}"
             if _is_json(body := data[_WIRE_HEAD:]):
@@ -77,8 +79,7 @@ class ByteView:
                     return _shown_text(kind, decoded, None if len(decoded) > SHOWN_CHARACTERS else 0)
             except SerializationError as error:
                 problem = printable(str(error))
-        part = data[: SHOWN_CHARACTERS // 3]
-        return ShownBytes(kind, part.hex(" "), len(data) - len(part), problem)
+        return _in_hex(kind, data, problem)
 
     def _decoded(self, data: bytes, until_ms: int | None) -> str | None:
         """The beginning of the JSON of *data*; None if it is not known. A registry that failed is left alone.
@@ -98,6 +99,11 @@ class ByteView:
             self._not_before_ms = self._clock.monotonic_ms() + _REGISTRY_PAUSE_MS
             _log.warning("values are shown without their schemas for %d s: %s", _REGISTRY_PAUSE_MS // 1000, error)
             return None
+
+
+def _in_hex(kind: str, data: bytes, problem: str) -> ShownBytes:
+    part = data[: SHOWN_CHARACTERS // 3]
+    return ShownBytes(kind, part.hex(" "), len(data) - len(part), problem)
 
 
 def _shown_text(kind: str, text: str, rest: int | None) -> ShownBytes:

@@ -86,4 +86,4 @@ def read_wire(segments: Sequence[Buffer]) -> tuple[RecordBatchView, list[Record]
     (view,) = read_batches(on_the_wire(segments))
     assert view.verify_crc()
     assert view.header.size_in_bytes == sum(len(segment) for segment in segments)
-    return view, view.records()
+    return view, list(view.records())

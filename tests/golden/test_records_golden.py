@@ -18,12 +18,13 @@ from kafka.record.memory_records import MemoryRecords
 from kafka_sink.common.model import Header
 from kafka_sink.records.batch import BatchHeader, write_header
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
-from kafka_sink.records.compression import CompressionType, compress, decompress
+from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Record, read_batches
 from kafka_sink.records.reference import write_record
 from kafka_sink.records.vectorized import encode_records
 from tests.fakes.record_batches import validated
+from tests.support.unpacked import decompress
 
 FOLDER = Path(__file__).parent / "records"
 MAKERS = ("kafka_clients", "kafka_python", "librdkafka")

@@ -23,7 +23,7 @@ import hypothesis
 
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
-from tests.hostile import json_columns, records, references, servers
+from tests.hostile import batches, json_columns, records, references, servers
 from tests.property import test_avro_properties, test_protobuf_properties
 from tests.support.real_kafka import HAS_KAFKA
 
@@ -58,6 +58,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "JSON schemas": records.json_schemas,
     "Protobuf records": records.protobuf_records,
     "Protobuf schemas": records.protobuf_schemas,
+    "record batches": batches.record_batches,
     "schema references": references.schema_references,
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -13,16 +14,26 @@ from google.protobuf import any_pb2
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.cli.values.typed_values import shown, shown_by_schema
-from kafka_sink.common.errors import SerializationError
+from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.common.errors import CorruptRecordError, SerializationError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
+from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.varint import encode_varint
+from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.shown import ByteView
 from tests.conftest import Figure
 from tests.hostile import servers
+from tests.hostile.batches import BASE_MS, DAMAGED, batch_of, record_of
 from tests.hostile.fuzz import ATTACKS, attacked
 from tests.hostile.records import PROTO, WIRE, OneSchema
 from tests.hostile.servers import CHUNKED, SECRET, EvilHttp, asked, echo
+from tests.support.good_client import frame, read_frame
 
 pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
 
@@ -122,6 +133,70 @@ def encode_length(data: bytes) -> bytes:
     while size > 0x7F:
         found, size = found + bytes([size & 0x7F | 0x80]), size >> 7
     return found + bytes([size]) + data
+
+
+def look_up(cluster: EmbeddedCluster, topic: str, timestamp: int) -> int:
+    with AdminClient(cluster.bootstrap_servers, {}) as admin:
+        return admin.offsets([TopicPartition(topic, 0)], timestamp)[TopicPartition(topic, 0)]
+
+
+@pytest.mark.behaviour("Log reader", "A damaged record is shown with the reason, and the next one follows")
+def test_damaged_records_cost_themselves_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        let_in = {
+            said: make for said, make in DAMAGED.items() if said not in ("beyond 64 bits", "longer than 10 bytes")
+        }
+        made = [make(number) for number, make in enumerate(let_in.values())]
+        stored(cluster, "t", batch_of([*made, record_of(len(made), b"last")]))
+        assert run(["consume", "t", "--bootstrap-server", cluster.bootstrap_servers]) == 3
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        for number, (line, said) in enumerate(zip(lines, let_in, strict=False)):
+            assert line["value"] == {"hex": made[number][1:].hex()}
+            assert (
+                line["error"].startswith(f"t-0 at offset {number}: the record is damaged: ") and said in line["error"]
+            )
+        assert [line["offset"] for line in lines] == [*range(len(made) + 1)]
+        assert lines[-1]["value"] == "last"
+        view = ClusterView(cluster.bootstrap_servers, {}, 5_000)
+        shown_there = [ByteView().of_page()(record.value, record.problem) for record in view.records("t", "")]
+        view.close()
+        assert [each.kind for each in shown_there] == ["text", *["damaged"] * len(made)][: len(shown_there)]
+        with (
+            pytest.raises(CorruptRecordError, match="offset 0"),
+            LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader,
+        ):
+            list(reader.read("t"))
+
+
+@pytest.mark.behaviour("Log reader", "A record costs what is shown of it, however many its batch announces")
+def test_a_bomb_of_small_records_costs_what_is_shown(figure: Figure) -> None:
+    """Many records in some kB: one of them, the newest ones and a look by time take a few MiB."""
+    count = 200_000
+    bomb = batch_of([record_of(number, b"") for number in range(count)], CompressionType.ZSTD)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", partitions=1)
+        stored(cluster, "t", bomb)
+        tracemalloc.start()
+        with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
+            assert [record.offset for record in reader.read("t", max_records=1, looking=SHOW_DAMAGED)] == [0]
+        newest = newest_records({"bootstrap.servers": cluster.bootstrap_servers}, "t", 50, PeekLimits())
+        assert [record.offset for record in newest] == [*range(count - 50, count)]
+        assert look_up(cluster, "t", BASE_MS) == 0
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    figure(f"MB for a look at {count:,} records in {len(bomb):,} bytes", round(most / 1e6))
+    assert most < 40 << 20
+
+
+def stored(cluster: EmbeddedCluster, topic: str, data: bytes) -> None:
+    """Produce the batch *data* as it is."""
+    body = ProduceRequest(None, 1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])])
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(frame(ApiKey.PRODUCE, 9, body))
+        answer = read_frame(sock)
+    assert topic.encode() + b"" + bytes(4) + bytes(2) in answer, answer
 
 
 @pytest.mark.parametrize("size", [b"-1", b"-5", b"1e9", b"ffffffffffffffffff", b"7fffffff;x=y", b" +25800000"])

@@ -19,12 +19,13 @@ from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.batch import write_header
 from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
-from kafka_sink.records.compression import CompressionType, compress, decompress
+from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.murmur2 import murmur2, murmur2_array
-from kafka_sink.records.reader import read_batches
+from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.reference import record_size, write_record
 from kafka_sink.records.vectorized import content_sizes, encode_records, partition_order, sizes_from_content
 from tests.fakes.record_batches import validated
+from tests.support.unpacked import decompress
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
@@ -160,8 +161,8 @@ def test_what_is_encoded_is_read_back(data: st.DataObject, rows: int, kind: Comp
     )
     (view,) = read_batches(bytes(target) + bytes(packed))
     validated(view.data)
-    assert view.records(len(body)) == [
-        (50 + row, base + times[row], keys[row], values[row], tuple(headers[row] or ())) for row in range(rows)
+    assert list(view.records(len(body))) == [
+        (50 + row, base + times[row], keys[row], values[row], tuple(headers[row] or ()), "") for row in range(rows)
     ]
 
 
@@ -199,7 +200,8 @@ def read_all(data: bytes) -> None:
     try:
         for view in read_batches(data):
             view.verify_crc()
-            view.records(DECOMPRESSED_BYTES)
+            list(view.records(DECOMPRESSED_BYTES, looking=Looking()))
+            list(view.records(DECOMPRESSED_BYTES))
     except CorruptRecordError:
         return
 

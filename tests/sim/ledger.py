@@ -147,7 +147,7 @@ class Ledger:
         batches = list(read_batches(records))
         if len(batches) != 1 or not batches[0].verify_crc():
             raise ViolationError(f"what arrived for {partition} is no sound batch: {bytes(records[:80])!r}")
-        found = batches[0].records()
+        found = list(batches[0].records())
         numbers = [self._recognise(partition, record) for record in found]
         if numbers != sorted(set(numbers)):
             raise ViolationError(f"a batch of {partition} holds the records {numbers}")

@@ -1,8 +1,9 @@
 """One segment of a partition's log: a file of record batches and its sparse index.
 
-Guarded by the partition's lock. Appends and fetches must only read batch headers. Records are decoded in one place, the
-search for a timestamp, with a size limit. Bytes that were accepted from disk without a check, because an index file
-seals them, are verified by checksum when they are read: damaged data leads to an error, never to an answer.
+Guarded by the partition's lock. Appends and fetches must only read batch headers. Records are looked into in one place,
+the search for a timestamp, which makes no objects of them and compares the first million of a batch. Bytes that were
+accepted from disk without a check, because an index file seals them, are verified by checksum when they are read:
+damaged data leads to an error, never to an answer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
+from kafka_sink.records.compression import decompressed
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
+from kafka_sink.records.spans import record_spans
+from kafka_sink.records.varint import read_varlong
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -28,6 +32,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _WALK_BYTES: Final = 1 << 13
 #: Kafka stores a segment's offsets relative to its base in 32 bits.
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+#: The most records of a batch that are compared with a timestamp.
+_SEARCHED_RECORDS: Final = 1 << 20
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -272,10 +278,20 @@ class Segment:
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, min_offset: int, max_decompressed_bytes: int
     ) -> TimestampOffset | None:
-        for batch in read_batches(self.read_batch(position, header)):
-            if not batch.verify_crc():
-                raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
-            for record in batch.records(max_decompressed_bytes):
-                if record.timestamp >= timestamp and record.offset >= min_offset:
-                    return TimestampOffset(record.timestamp, record.offset)
-        return None
+        """The first record of a batch whose header has a later timestamp. A batch that has none although its header
+        says so, and one in which a million records are older, is answered with the offset so far: readers may begin
+        too early, never too late.
+        """
+        data = memoryview(self.read_batch(position, header))
+        if not verify_crc(data):
+            raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
+        first = max(min_offset - header.base_offset, 0)
+        if header.is_log_append_time:
+            return TimestampOffset(header.max_timestamp, header.base_offset + first)
+        pieces = decompressed(header.compression, data[HEADER_BYTES:], max_decompressed_bytes)
+        wanted = timestamp - header.base_timestamp
+        for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, first), first):
+            found, _ = read_varlong(plain, start + 1)
+            if found >= wanted or index - first == _SEARCHED_RECORDS:
+                return TimestampOffset(header.base_timestamp + max(found, wanted), header.base_offset + index)
+        return None if first else TimestampOffset(header.max_timestamp, header.base_offset)

@@ -20,7 +20,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
-from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
 from kafka_sink.formats.column_format import FORMATS
 
@@ -70,8 +70,8 @@ def consume(
     A line has topic, partition, offset, timestamp (ms), key, value and headers. Bytes that are not UTF-8 are
     printed as {"base64": "…"}. With --format the value is printed as JSON: Avro and
     Protobuf by its schema in the registry, JSON as it is, with or without the header of a registry. What cannot
-    be decoded is printed as {"hex": "…"} with the reason in the field error, the next records follow, and the exit code
-    is 3.
+    be decoded, and a record that is damaged, is printed as {"hex": "…"} with the reason in the field error, the next
+    records follow, and the exit code is 3.
     """
     client = registry_options.client_of(registry)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
@@ -95,6 +95,7 @@ def consume(
             start=_start(from_beginning, offset, follow),
             stop_at_end=not follow,
             max_records=max_records,
+            looking=SHOW_DAMAGED,
         ):
             stdout.write(to_json_line(record, show_key, show_value, told=refuse))
             printed += 1

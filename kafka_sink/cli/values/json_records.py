@@ -45,9 +45,11 @@ def to_json_line(
     """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none.
 
     *key* and *value* make JSON of the record's. What they refuse is written as ``{"hex": "…"}``, and ``error`` then
-    says where and why, which is *told* too.
+    says where and why, which is *told* too. Of a damaged record the value is written so, which are all its bytes.
     """
     reasons: list[str] = []
+    if record.problem:
+        value = _refused(record.problem)
 
     def shown(form: Shown, payload: bytes | None) -> str:
         try:
@@ -71,6 +73,13 @@ def to_json_line(
     # Each field is encoded by itself: of one that is not ASCII a text takes four bytes a character.
     encoded = (b'"%s": %s' % (name.encode(), text.encode("utf-8")) for name, text in fields.items())
     return b"{" + b", ".join(encoded) + b"}\n"
+
+
+def _refused(problem: str) -> Shown:
+    def refuse(payload: bytes | None) -> str:
+        raise SerializationError(f"the record is damaged: {problem}")
+
+    return refuse
 
 
 def bytes_from_json(value: Any, field: str) -> bytes | None:

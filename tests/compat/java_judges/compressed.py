@@ -6,8 +6,9 @@ import base64
 import random
 from typing import Any, Final
 
-from kafka_sink.records.compression import CompressionType, compress, decompress
+from kafka_sink.records.compression import CompressionType, compress
 from tests.compat.java_judges.judging import Judged
+from tests.support.unpacked import decompress
 
 _MOST: Final = 1 << 20
 

@@ -12,7 +12,8 @@ import zstandard
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.records.compression import XERIAL_BLOCK_BYTES, CompressionType, compress, decompress
+from kafka_sink.records.compression import XERIAL_BLOCK_BYTES, CompressionType, compress
+from tests.support.unpacked import decompress
 
 PACKED = [kind for kind in CompressionType if kind is not CompressionType.NONE]
 FOREIGN = {

@@ -11,7 +11,9 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.compression import CompressionType
+from kafka_sink.records.varint import encode_varint
 from tests.fakes.record_batches import make_batch, validated
+from tests.hostile.batches import batch_of, record_of
 
 GOOD = bytes(make_batch([b"a", b"b", b"c"]))
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
@@ -150,3 +152,22 @@ def test_times_lie_within_their_limits_or_are_not_said() -> None:
     assert validated(make_batch([b"x"], base_timestamp=-1), wall_ms=10**12, **rules).record_count == 1
     # Whatever they say, the log's own time goes over them.
     assert validated(make_batch([b"x"], base_timestamp=5), wall_ms=10**12, log_append_time=True, **rules)
+
+
+@pytest.mark.behaviour("Log", "The records of a compressed batch have the offsets from 0 on, as Kafka demands")
+@pytest.mark.parametrize("codec", CODECS)
+def test_offsets_within_a_compressed_batch(codec: CompressionType) -> None:
+    for offsets in ([0, 0, 0], [0, 2, 1], [0, 1, 2**31 - 1], [-5, 1, 2], [1, 2, 3]):
+        batch = batch_of([record_of(offset) for offset in offsets], codec)
+        assert refusal(batch) is ErrorCode.INVALID_RECORD
+    assert validated(batch_of([record_of(offset) for offset in range(3)], codec)).record_count == 3
+    # Kafka stores what an uncompressed batch has.
+    assert validated(batch_of([record_of(2**31 - 1)])).record_count == 1
+
+
+@pytest.mark.parametrize("codec", CompressionType)
+def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionType) -> None:
+    batch = batch_of([record_of(0), record_of(1, timestamp=encode_varint(5_000))], codec)
+    assert refusal(batch, wall_ms=2_000, timestamp_after_max_ms=3_999) is ErrorCode.INVALID_TIMESTAMP
+    assert validated(batch, wall_ms=2_000, timestamp_after_max_ms=4_000).record_count == 2
+    assert validated(batch, wall_ms=2_000, timestamp_after_max_ms=0, log_append_time=True).record_count == 2

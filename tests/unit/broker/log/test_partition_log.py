@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.log import segment
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record, read_batches
+from kafka_sink.records.varint import encode_varint
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
+from tests.hostile.batches import BASE_MS, batch_of, record_of
 
 DIRECTORY = Path("/data/t-0")
 CONFIG = LogConfig(
@@ -189,6 +193,21 @@ def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], com
         assert found is None or found.timestamp == stamps[found.offset]
     latest = log.max_timestamp_record()
     assert latest is not None and (latest.timestamp, latest.offset) == (401, 9)
+
+
+@pytest.mark.behaviour("Log", "A search by time compares a bounded number of records, and never answers too late")
+def test_a_search_by_time_is_bounded(place: tuple[FileSystem, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_SEARCHED_RECORDS", 10)
+    log = open_log(place)
+    # The only late record is the last of its batch; the header of the next one promises what no record has.
+    slow = batch_of([*map(record_of, range(29)), record_of(29, timestamp=encode_varint(50))], most_ms=BASE_MS + 50)
+    lying = batch_of([*map(record_of, range(5))], most_ms=BASE_MS + 900)
+    for data in (slow, lying, batch_of([record_of(0)], most_ms=BASE_MS)):
+        log.append(memoryview(bytearray(data)), parse_header(data), 0, 0)
+    assert log.offset_for_timestamp(BASE_MS + 50) == TimestampOffset(BASE_MS + 50, 10)
+    assert log.offset_for_timestamp(BASE_MS + 51) == TimestampOffset(BASE_MS + 900, 30)
+    monkeypatch.setattr(segment, "_SEARCHED_RECORDS", 30)
+    assert log.offset_for_timestamp(BASE_MS + 50) == TimestampOffset(BASE_MS + 50, 29)
 
 
 def test_an_empty_log(place: tuple[FileSystem, Path]) -> None:
