@@ -5,7 +5,7 @@ else.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kafka_sink.common.errors import CorruptRecordError
@@ -49,7 +49,7 @@ def batch_of(
 
 
 #: A record, which should have the offset that is given, and what is said of it.
-DAMAGED: Final = {
+DAMAGED: Final[dict[str, Callable[[int], bytes]]] = {
     "a header key is not UTF-8": lambda at: record_of(at, headers=b"\2\4\xff\xfe\2v"),
     "a header has no key": lambda at: record_of(at, headers=b"\2\1\2v"),
     "headers in": lambda at: record_of(at, headers=b"\x7e\0"),

@@ -33,7 +33,7 @@ _WALK_BYTES: Final = 1 << 13
 #: Kafka stores a segment's offsets relative to its base in 32 bits.
 _MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 #: The most records of a batch that are compared with a timestamp.
-_SEARCHED_RECORDS: Final = 1 << 20
+SEARCHED_RECORDS: Final = 1 << 20
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -292,6 +292,6 @@ class Segment:
         wanted = timestamp - header.base_timestamp
         for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, first), first):
             found, _ = read_varlong(plain, start + 1)
-            if found >= wanted or index - first == _SEARCHED_RECORDS:
+            if found >= wanted or index - first == SEARCHED_RECORDS:
                 return TimestampOffset(header.base_timestamp + max(found, wanted), header.base_offset + index)
         return None if first else TimestampOffset(header.max_timestamp, header.base_offset)

@@ -197,7 +197,7 @@ def test_the_first_record_at_or_after_a_time(place: tuple[FileSystem, Path], com
 
 @pytest.mark.behaviour("Log", "A search by time compares a bounded number of records, and never answers too late")
 def test_a_search_by_time_is_bounded(place: tuple[FileSystem, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_SEARCHED_RECORDS", 10)
+    monkeypatch.setattr(segment, "SEARCHED_RECORDS", 10)
     log = open_log(place)
     # The only late record is the last of its batch; the header of the next one promises what no record has.
     slow = batch_of([*map(record_of, range(29)), record_of(29, timestamp=encode_varint(50))], most_ms=BASE_MS + 50)
@@ -206,7 +206,7 @@ def test_a_search_by_time_is_bounded(place: tuple[FileSystem, Path], monkeypatch
         log.append(memoryview(bytearray(data)), parse_header(data), 0, 0)
     assert log.offset_for_timestamp(BASE_MS + 50) == TimestampOffset(BASE_MS + 50, 10)
     assert log.offset_for_timestamp(BASE_MS + 51) == TimestampOffset(BASE_MS + 900, 30)
-    monkeypatch.setattr(segment, "_SEARCHED_RECORDS", 30)
+    monkeypatch.setattr(segment, "SEARCHED_RECORDS", 30)
     assert log.offset_for_timestamp(BASE_MS + 50) == TimestampOffset(BASE_MS + 50, 29)
 
 
