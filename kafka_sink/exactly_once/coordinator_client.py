@@ -11,7 +11,6 @@ Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-9
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -49,7 +48,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import Remembered, Transaction
+from kafka_sink.exactly_once.model import Memories, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
@@ -110,7 +109,7 @@ class CoordinatorClient(CoordinatorRequests):
         #: Questions to the leaders of partitions.
         self.leaders = LeaderRequests(self._cluster, self._deadline_ms, self._left_ms, self._pause)
         #: What this process remembers of each sink, by the prefix of its ids.
-        self.remembered: defaultdict[str, Remembered] = defaultdict(Remembered)
+        self.remembered = Memories()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
 
     # --- the cluster -------------------------------------------------------------------------------------------------
@@ -156,6 +155,7 @@ class CoordinatorClient(CoordinatorRequests):
             if isinstance(answer, ApiError):
                 raise answer
             cluster = cluster_of(answer)
+            self.remembered.belong_to(cluster.cluster_id)
             self._nodes = cluster.nodes
             return cluster
         raise AssertionError("any broker has answered, or an error was raised")

@@ -6,6 +6,7 @@ Created on the driver and in tasks, and pickled between them. They never hold a 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -152,6 +153,28 @@ class Remembered:
     partitions: frozenset[TopicPartition] | None = None
     progress: Progress | None = None
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+
+class Memories:
+    """What a process remembers of the sinks of one cluster, by the prefix of their ids.
+
+    The same addresses may lead to another cluster one day (after a move, or a restore). Ids of a sink of that name
+    may have the same producer ids and epochs there, and belong to somebody else.
+    """
+
+    def __init__(self) -> None:
+        self._cluster_id: str | None = None
+        self._sinks: defaultdict[str, Remembered] = defaultdict(Remembered)
+
+    def __getitem__(self, sink: str) -> Remembered:
+        return self._sinks[sink]
+
+    def belong_to(self, cluster_id: str | None) -> None:
+        """Called with what the brokers say of themselves: forget everything that another cluster has said."""
+        if self._cluster_id not in (None, cluster_id):
+            for each in list(self._sinks.values()):
+                vars(each).update(vars(Remembered(turn=each.turn)))
+        self._cluster_id = cluster_id
 
 
 class ExactlyOnceError(KafkaError):

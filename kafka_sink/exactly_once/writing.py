@@ -184,6 +184,12 @@ class WriterTransactions:
         return over
 
 
+def may_write(attempt_number: int) -> bool:
+    """Whether the attempt of a task with this number (Spark's, from 0 on) may write in the driver's transaction: only
+    the first one. Brokers could not tell the rows of another one from its duplicates, and nothing takes them back."""
+    return attempt_number == 0
+
+
 def open_producer(
     properties: Mapping[str, Any],
     transaction: Transaction,

@@ -7,17 +7,19 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once import coordinator_client
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Look
@@ -150,6 +152,29 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
         else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["OFFSET_FETCH", "TXN_OFFSET_COMMIT"]]
     )
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
+def test_driver_remembers_nothing_of_another_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write_batch("parallel", 0, b"a")
+    last = world.steps.remembered.driver
+    assert last is not None
+
+    def after_a_move(topics: Sequence[str] | None) -> tuple[RequestSpec, Callable[[Struct], Cluster]]:
+        spec, cluster_of = cluster_request(topics)
+
+        def elsewhere(answer: Struct) -> Cluster:
+            cluster = cluster_of(answer)
+            cluster.cluster_id = "another"
+            return cluster
+
+        return spec, elsewhere
+
+    monkeypatch.setattr(coordinator_client, "cluster_request", after_a_move)
+    # The epoch after its own batch would be the next one.
+    assert world.parallel.plan(QUERY).driver.epoch == last.epoch + 2
 
 
 @pytest.mark.behaviour(

@@ -9,7 +9,14 @@ from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, PlannedOffsets, Progress, Transaction
+from kafka_sink.exactly_once.model import (
+    BatchNumbering,
+    Memories,
+    OpenTransaction,
+    PlannedOffsets,
+    Progress,
+    Transaction,
+)
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -36,7 +43,7 @@ class World:
 
     def restart(self) -> None:
         """Begin as another process of the driver, which remembers nothing."""
-        self.client.remembered.clear()
+        self.client.remembered = Memories()
         self.use(DriverSteps(self.client, self.topic, self.topic))
 
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:

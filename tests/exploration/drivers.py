@@ -7,7 +7,6 @@ so far, until it asks something new; so a driver can be copied with the state of
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -18,9 +17,20 @@ from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once import writing
+from kafka_sink.exactly_once.accepting import accept, standing
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import FENCED, AttemptError, BatchNumbering, FencedError, Remembered, Transaction
+from kafka_sink.exactly_once.model import (
+    FENCED,
+    AttemptError,
+    BatchNumbering,
+    ExactlyOnceError,
+    FencedError,
+    Memories,
+    ProgressError,
+    Transaction,
+)
 from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
@@ -40,22 +50,57 @@ _PAUSE_MS: Final = 2500
 _COPY: Final = 100
 
 #: Requests that change nothing.
-LOOKS: Final = frozenset({"describe", "list", "offsets", "end_offsets", "open"})
+LOOKS: Final = frozenset({"describe", "list", "offsets", "end_offsets", "open", "cluster"})
 PAUSE: Final = ("pause",)
+#: The beginning of requests to the other one of two clusters.
+ELSEWHERE: Final = "elsewhere"
+#: The answer to a task that has failed, as it tells its driver.
+FAILED: Final = ErrorCode.NETWORK_EXCEPTION
+_LOGS: Final = tuple(PartitionInfo(TOPIC, place.partition, Node(1, "broker", 1)) for place in PARTITIONS)
+#: The query that all drivers run.
+_WRITER: Final = "query"
 
 
 class Settings(NamedTuple):
     """What is explored: a *protocol*, a transaction *version*, and with or without two-phase commit.
 
-    *others* happens in each run. "apart": every batch is planned by one process and committed by another, as by Spark's
-    data sources; "copies": the first task runs on two hosts, and Spark takes one of them; "last epochs": producer ids
-    come to their end."""
+    *others* happens in each run:
+
+    * "apart": every batch is planned by one process and committed by another, as by Spark's data sources.
+    * "copies": the first task runs on two hosts. In the parallel protocol Spark takes one of them. In the atomic one
+      the copy waits, and a task may fail.
+    * "last epochs": producer ids come to their end.
+    * "two clusters": each process writes each batch to two clusters, under one name.
+    * "moved": a query runs on two clusters under one name, and has written its first batch there. Then the client of a
+      driver may be moved to the other one between batches, as when a name of a host changes its address.
+    * "expired": a query whose first batch has been written. Once, everybody may be frozen for so long that the brokers
+      forget the progress, the ids at rest, or both.
+    * "accepted": operators run ``kafkalite txn accept`` at any moment, with any version, two in all. In the parallel
+      protocol the first batch has been torn before.
+    """
 
     protocol: str
     version: TransactionVersion
     two_phase: bool
     batches: int
     others: str = ""
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the batches."""
+        return range(self.batches) if self.others != "expired" else range(1, self.batches + 1)
+
+    def tasks(self, batch: int) -> range:
+        """The tasks of *batch*, one for each partition; less of them in a batch for which a host has many ids."""
+        return range(1 if batch == 2 and self.others == "two clusters" else len(PARTITIONS))
+
+    def numbering(self, batch: int) -> BatchNumbering:
+        is_of_query = self.others == "expired" or (self.others == "moved" and batch > 0)
+        return BatchNumbering.OF_A_QUERY if is_of_query else BatchNumbering.OF_AN_APPLICATION
+
+    @property
+    def begins_torn(self) -> bool:
+        return self.others == "accepted" and self.protocol == "parallel" and not self.two_phase
 
 
 class _Asks(BaseException):
@@ -86,15 +131,20 @@ class _Clock:
 
 
 class Client:
-    """A coordinator client that is answered by *answer*."""
+    """A coordinator client that is answered by *answer*; *elsewhere*, by the other one of two clusters."""
 
     timeout_ms = 10 * _PAUSE_MS
 
-    def __init__(self, answer: Callable[[tuple[Any, ...]], Any], version: TransactionVersion) -> None:
-        self._answer = answer
-        self._version = version
+    def __init__(
+        self, answer: Callable[[tuple[Any, ...]], Any], settings: Settings, *, elsewhere: bool = False
+    ) -> None:
+        prefix = (ELSEWHERE,) if elsewhere else ()
+        self._answer: Callable[[tuple[Any, ...]], Any] = lambda request: answer((*prefix, *request))
+        self._wait: Callable[[], Any] = lambda: answer(PAUSE)
+        self._version = settings.version
+        self._may_move = settings.others == "moved"
         self.clock = _Clock()
-        self.remembered: defaultdict[str, Remembered] = defaultdict(Remembered)
+        self.remembered = Memories()
 
     @property
     def leaders(self) -> Client:
@@ -113,7 +163,7 @@ class Client:
         return tuple(self.run(exchange) for exchange in exchanges)
 
     def _pause(self) -> None:
-        self._answer(PAUSE)
+        self._wait()
         self.clock.now_ms += _PAUSE_MS
 
     def _ask(self, *request: Any, waits: bool = True) -> Any:
@@ -138,7 +188,9 @@ class Client:
 
     def partitions(self, topic: str) -> Exchange[tuple[PartitionInfo, ...]]:
         yield from ()
-        return tuple(PartitionInfo(TOPIC, place.partition, Node(1, "broker", 1)) for place in PARTITIONS)
+        if self._may_move:
+            self.remembered.belong_to(self._ask("cluster"))
+        return _LOGS
 
     def broker_setting(self, name: str) -> Exchange[str | None]:
         yield from ()
@@ -221,7 +273,8 @@ class Client:
     # --- what is asked of leaders ------------------------------------------------------------------------------------
 
     def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
-        return list((yield from self.partitions(TOPIC)))
+        yield from ()
+        return list(_LOGS)
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
@@ -250,8 +303,10 @@ class Client:
         return ends[partition]
 
 
-def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple[Any, ...] | Ended:
-    """What the driver of *life* asks after *answers*, or how it has ended."""
+def next_request(
+    settings: Settings, life: int, answers: Sequence[Any], accepts: int | None = None
+) -> tuple[Any, ...] | Ended:
+    """What the driver of *life* asks after *answers*, or how it has ended; or the operator who *accepts* a batch."""
     left = iter(answers)
     asked: list[_Asks] = []
 
@@ -263,26 +318,50 @@ def next_request(settings: Settings, life: int, answers: Sequence[Any]) -> tuple
         raise asked[0]
 
     try:
-        return run_driver(settings, life, answer)
+        return run_driver(settings, life, answer) if accepts is None else run_operator(settings, accepts, answer)
     except _Asks as first:
         return first.request
 
 
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Write all batches, each in two tasks; those that are committed are skipped."""
-    client: Any = Client(answer, settings.version)
-    steps, hosts = _steps_of(client, settings, life), [_host(client, life)]
+    places = (False, True) if settings.others == "two clusters" else (False,)
+    clients: list[Any] = [Client(answer, settings, elsewhere=each) for each in places]
+    drivers = [_steps_of(each, settings, life) for each in clients]
+    hosts = [_host(clients[0], life)]
     if settings.others == "copies":
-        hosts.insert(0, _host(client, life + _COPY))
+        hosts.insert(0, _host(clients[0], life + _COPY))
     try:
-        for batch in range(settings.batches):
-            if settings.protocol == "atomic":
-                _write_atomically(client, steps, life, batch)
-                continue
-            committer = steps
-            if settings.others == "apart":
-                steps, committer = (_steps_of(Client(answer, settings.version), settings, life) for _ in range(2))
-            _write_in_parallel(client, (steps, committer), hosts, life, batch)
+        for batch in settings.numbers:
+            for client, steps in zip(clients, drivers, strict=True):
+                try:
+                    if settings.protocol == "atomic":
+                        _write_atomically(client, steps, settings, life, batch)
+                        continue
+                    pair = [steps, steps]
+                    if settings.others == "apart":
+                        pair = [_steps_of(Client(answer, settings), settings, life) for _ in range(2)]
+                    _write_in_parallel(client, pair, hosts, settings, life, batch)
+                except ProgressError as error:
+                    # Spark's checkpoint says that such a batch is done.
+                    if "is older than" not in str(error):
+                        raise
+    except KafkaError as error:
+        return Ended(error)
+    return Ended(None)
+
+
+def run_operator(settings: Settings, version: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
+    """Do what ``kafkalite txn accept --version`` does, with a writer only where the sink has no progress."""
+    client: Any = Client(answer, settings)
+    steps = DriverSteps(client, GROUP, TOPIC, topics=None, clock=client.clock)
+    try:
+        found = client.run(standing(steps))
+        writer = _WRITER if found.progress is None and settings.others == "expired" else None
+        reason = found.against(version, writer)
+        if reason is not None:
+            return Ended(ExactlyOnceError(reason))
+        accept(steps, version, writer)
     except KafkaError as error:
         return Ended(error)
     return Ended(None)
@@ -308,39 +387,53 @@ def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
     """Whether a task asks *request*, or somebody waits."""
     if isinstance(request, Ended):
         return False
-    operation, *arguments = request
+    operation, *arguments = request[1:] if request[0] == ELSEWHERE else request
     if operation == "init":
         return bool(arguments[0] != driver_id(sink_id(GROUP, TOPIC)))
     return operation in ("write", *PAUSE) or (operation == "add" and not arguments[-1])
 
 
-def _write_atomically(client: Any, steps: DriverSteps, life: int, batch: int) -> None:
+def _write_atomically(client: Any, steps: DriverSteps, settings: Settings, life: int, batch: int) -> None:
+    has_copies = settings.others == "copies"
+    begun: list[Plan] = []
+
     def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        begun.append(plan)
         try:
-            for task, _ in enumerate(PARTITIONS):
-                client.write(plan.driver, task, f"{batch}-{task} of {life}")
+            for task in settings.tasks(batch):
+                value = f"{batch}-{task} of {life}" + (f" again {len(begun)}" if len(begun) > 1 else "")
+                client.write(plan.driver, task, value)
+                if has_copies and task == 0 and writing.may_write(1):
+                    client.write(plan.driver, task, f"{value} by a copy")
         except ApiError as error:
             # As tasks tell it.
             raise (FencedError if error.code in FENCED else AttemptError)(str(error)) from error
-        return [[place] for place in PARTITIONS]
+        return [[PARTITIONS[task]] for task in settings.tasks(batch)]
 
-    AtomicSink(steps).write(batch, "query", BatchNumbering.OF_AN_APPLICATION, write_rows, attempts=1)
+    AtomicSink(steps).write(batch, _WRITER, settings.numbering(batch), write_rows, attempts=1 + has_copies)
 
 
 def _write_in_parallel(
-    client: Any, drivers: tuple[DriverSteps, DriverSteps], hosts: Sequence[WriterTransactions], life: int, batch: int
+    client: Any,
+    drivers: Sequence[DriverSteps],
+    hosts: Sequence[WriterTransactions],
+    settings: Settings,
+    life: int,
+    batch: int,
 ) -> None:
     """Plan by the first of *drivers* and commit by the second one. The first task runs on each of *hosts*; the others,
     on the last one."""
     planner, committer = drivers
-    plan = ParallelSink(planner).plan("query")
-    if not plan.must_write(batch, "query", BatchNumbering.OF_AN_APPLICATION):
+    plan = ParallelSink(planner).plan(_WRITER)
+    numbers = settings.numbering(batch)
+    if not plan.must_write(batch, _WRITER, numbers):
         return
     written = []
-    for task, place in enumerate(PARTITIONS):
+    for task in settings.tasks(batch):
+        place = PARTITIONS[task]
         for ids in hosts[-1:] if task else hosts:
             transaction = ids.begin(client, plan, batch)
             client.write(transaction, task, f"{batch}-{task} of {life}")
             ids.wrote(plan.sink, transaction, {place: client.end_of(task)})
         written.append(WrittenTransaction(transaction, frozenset({place})))
-    ParallelSink(committer).commit(plan, batch, "query", written, numbers=BatchNumbering.OF_AN_APPLICATION)
+    ParallelSink(committer).commit(plan, batch, _WRITER, written, numbers=numbers)

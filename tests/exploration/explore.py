@@ -2,36 +2,58 @@
 be followed, and brokers that time out transactions, lose their ends, lose answers, and answer as coordinators that they
 no longer are.
 
-    python -m tests.exploration.explore [--states N] [--faults N] [--switches N] [--batches N]
+    python -m tests.exploration.explore [--states N] [--faults N] [--switches N] [--batches N] [--walks N] [--seed N]
 
 After every step each state is judged: no row is visible twice, and if everybody died now, the next driver would make
 every batch visible once and leave nothing open. A driver that was alone succeeds, unless transactions time out.
 
 Where all is explored ("all"), nothing else can happen within the bound: the number of faults in one run, how often a
 driver overtakes another one that is alive, and that brokers write the ends of a transaction at once, when somebody
-waits for them, or never.
+waits for them, or never. Random walks with twice as many faults and switches, and one batch more, try what is beyond.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.lost_ends import LostEndError
-from kafka_sink.exactly_once.model import TornBatchError
+from kafka_sink.exactly_once.model import ProgressError, TornBatchError
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
-from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, is_of_task, next_request, run_driver
-from tests.exploration.model import COORDINATORS, NEARLY_LAST_EPOCH, Model
+from tests.exploration.drivers import (
+    ELSEWHERE,
+    FAILED,
+    LOOKS,
+    PAUSE,
+    Ended,
+    Settings,
+    is_of_task,
+    next_request,
+    run_driver,
+)
+from tests.exploration.model import COORDINATORS, GROUP, NEARLY_LAST_EPOCH, TOPIC, Model
 
-#: The number of the driver that is sent after everybody has died.
+#: The number of the driver that was there before all others, of operators (and the next ones), and of the driver that
+#: is sent after everybody has died.
+_FIRST = 0
+_OPERATOR = 5
 _LAST = 9
+
+_DRIVER_ID: Final = driver_id(sink_id(GROUP, TOPIC))
+
+
+#: How likely it is that the next step of a walk is no fault, if there is one.
+_CALM: Final = 0.7
 
 
 class ViolationError(AssertionError):
@@ -42,7 +64,10 @@ class Faults(NamedTuple):
     """How many faults may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead ones, lost
     *answers*, transactions that time out, transactions whose *ends* are lost, and *coordinators* or leaders that are
     replaced and do not know it. The *tasks* of so many dead drivers may go on with their rows. *switches* is how often
-    a driver may be overtaken by another one that is alive."""
+    a driver may be overtaken by another one that is alive.
+
+    Only with some of Settings.others: tasks that *fail*, clients that are *moved* to another cluster, *weeks* that
+    pass, and operators (*accepts*; no faults) that begin."""
 
     most: int = 2
     switches: int = 1
@@ -53,6 +78,19 @@ class Faults(NamedTuple):
     time_outs: int = 1
     ends: int = 1
     tasks: int = 0
+    fail: int = 0
+    moved: int = 0
+    weeks: int = 0
+    accepts: int = 0
+
+    def with_others(self, settings: Settings) -> Faults:
+        """With those that only *settings* have. Two clusters have no replaced coordinators, and ends that are lost
+        before an operator comes are another operator's work."""
+        return self._replace(**_FAULTS_OF_OTHERS.get(settings.others, {}))
+
+    def __str__(self) -> str:
+        parts = [f"{count} {name}" for name, count in self._asdict().items() if count and name != "most"]
+        return f"at most {self.most} faults ({', '.join(parts)})"
 
     def can(self, fault: str) -> bool:
         return self.most > 0 and getattr(self, fault) > 0
@@ -61,9 +99,19 @@ class Faults(NamedTuple):
         return self._replace(**{fault: getattr(self, fault) - 1, "most": self.most - 1})
 
 
+_FAULTS_OF_OTHERS: Final[dict[str, dict[str, int]]] = {
+    "copies": {"fail": 1},
+    "two clusters": {"coordinators": 0},
+    "moved": {"moved": 1, "coordinators": 0},
+    "expired": {"weeks": 1},
+    "accepted": {"accepts": 2, "ends": 0},
+}
+
+
 @dataclass(frozen=True)
 class Life:
-    """A driver, by the answers that it has received."""
+    """A driver, by the answers that it has received; or an operator who *accepts* a batch. Its client is connected to
+    *cluster*."""
 
     number: int
     answers: tuple[Any, ...] = ()
@@ -72,21 +120,32 @@ class Life:
     has_found: frozenset[str] = frozenset()
     #: The driver has died, and its tasks have not.
     is_orphan: bool = False
+    cluster: int = 0
+    accepts: int | None = None
+
+    def asks(self, request: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]]:
+        """The cluster that *request* goes to, and the request."""
+        return (1 - self.cluster, request[1:]) if request[0] == ELSEWHERE else (self.cluster, request)
 
 
 @dataclass(frozen=True)
 class World:
-    model: Model
+    models: tuple[Model, ...]
     lives: tuple[Life, ...]
     faults: Faults
     begun: int
     #: The driver that took the last step.
     active: int = 1
-    #: A request of a dead driver that is still on its way.
-    late: tuple[Any, ...] | None = None
-    #: The ids that were decided in the last step.
-    just_decided: frozenset[str] = frozenset()
+    #: A dead driver and its request that is still on its way.
+    late: tuple[Life, tuple[Any, ...]] | None = None
+    #: The clusters and ids that were decided in the last step.
+    just_decided: frozenset[tuple[int, str]] = frozenset()
     has_timed_out: bool = False
+    #: The brokers have forgotten something.
+    has_expired: bool = False
+    was_moved: bool = False
+    #: The batches that operators have accepted.
+    accepted: frozenset[int] = frozenset()
     #: A lost commit was written again, and its transaction timed out meanwhile.
     is_repair_over: bool = False
     #: A driver was told something by a coordinator that had been replaced.
@@ -94,17 +153,27 @@ class World:
     #: There were requests of two drivers: both were alive, or one of a dead driver has arrived late.
     were_two: bool = False
 
+    @property
+    def deciding(self) -> frozenset[tuple[int, str]]:
+        return frozenset((cluster, name) for cluster, model in enumerate(self.models) for name in model.deciding)
+
+    def following(self, cluster: int, model: Model, **changes: Any) -> World:
+        """The world in which *cluster* is as in *model*."""
+        models = tuple(model if number == cluster else each for number, each in enumerate(self.models))
+        return replace(self, models=models, **changes)
+
 
 class Report(NamedTuple):
-    """*states* were visited; *is_complete* if there are no more."""
+    """*states* were visited, by so many random *walks* or by all steps; *is_complete* if there are no more."""
 
     settings: Settings
     states: int
     is_complete: bool
+    walks: int = 0
 
     def __str__(self) -> str:
         protocol, version, two_phase, batches, others = self.settings
-        bound = "all" if self.is_complete else "bounded"
+        bound = f"{self.walks} random walks" if self.walks else "all" if self.is_complete else "bounded"
         kind = "two-phase" if two_phase else "ordinary"
         what = f"{protocol}, version {version.value}, {kind}, {batches} batches{', ' if others else ''}{others}"
         return f"{what}: {self.states} states ({bound})"
@@ -114,14 +183,54 @@ class Explorer:
     """Explores *settings* with *faults*, from the beginning of two drivers."""
 
     def __init__(self, settings: Settings, faults: Faults, *, most_states: int, drivers: int = 2) -> None:
-        self._settings, self._faults, self._most_states, self._drivers = settings, faults, most_states, drivers
-        self._next = lru_cache(maxsize=None)(lambda life: next_request(settings, life.number, life.answers))
-        self._judged: set[tuple[Model, bool, bool, bool]] = set()
+        self._settings, self._most_states, self._drivers = settings, most_states, drivers
+        self._faults = faults.with_others(settings)
+        self._next = lru_cache(maxsize=None)(
+            lambda life: next_request(settings, life.number, life.answers, life.accepts)
+        )
+        self._judged: set[tuple[Any, ...]] = set()
+
+    def _beginning(self) -> World:
+        settings = self._settings
+        first_epoch = NEARLY_LAST_EPOCH if settings.others == "last epochs" else NO_PRODUCER_EPOCH
+        model = Model(settings.version, first_epoch=first_epoch)
+        if settings.others == "expired":
+            model = _with_first_batch(model, settings._replace(batches=1, others=""))
+        if settings.begins_torn:
+            model = _with_first_batch(model, settings._replace(batches=1, others=""), is_torn=True)
+        if settings.others == "moved":
+            ran = [_until_second_plan(model, settings, Life(number + 1, cluster=number)) for number in range(2)]
+            return World(tuple(each for each, _ in ran), tuple(life for _, life in ran), self._faults, 2, were_two=True)
+        models = (model,) * (2 if settings.others == "two clusters" else 1)
+        return World(models, (Life(1),), self._faults, 1, has_timed_out=settings.begins_torn)
+
+    def walk(self, walks: int, seed: int) -> Report:
+        """Take *walks* at random, each to its end. Faults come one by one, so that some walks are long.
+
+        :raises ViolationError: if a promise is broken.
+        """
+        chance = random.Random(seed)
+        seen: set[World] = set()
+        for _ in range(walks):
+            world, taken = self._beginning(), ["walk"]
+            while True:
+                seen.add(world)
+                try:
+                    self._judge(world)
+                    steps = list(self._steps(world))
+                except ViolationError as error:
+                    raise ViolationError("\n".join([str(error), *reversed(taken)])) from error
+                if not steps:
+                    break
+                calm = [each for each in steps if each[1].faults == world.faults]
+                step, after = chance.choice(calm if calm and chance.random() < _CALM else steps)
+                taken.append(step)
+                world = replace(after, just_decided=after.deciding - world.deciding)
+        return Report(self._settings, len(seen), is_complete=False, walks=walks)
 
     def run(self) -> Report:
         """:raises ViolationError: if a promise is broken."""
-        first_epoch = NEARLY_LAST_EPOCH if self._settings.others == "last epochs" else NO_PRODUCER_EPOCH
-        first = World(Model(self._settings.version, first_epoch=first_epoch), (Life(1),), self._faults, 1)
+        first = self._beginning()
         seen = {first}
         came_from: dict[World, tuple[World, str] | None] = {first: None}
         waiting = [first]
@@ -134,8 +243,7 @@ class Explorer:
             except ViolationError as error:
                 raise ViolationError(f"{error}\n{_steps_to(world, came_from)}") from error
             for step, after in steps:
-                decided = frozenset(after.model.deciding) - frozenset(world.model.deciding)
-                following = replace(after, just_decided=decided)
+                following = replace(after, just_decided=after.deciding - world.deciding)
                 if following not in seen:
                     seen.add(following)
                     came_from[following] = world, step
@@ -150,6 +258,7 @@ class Explorer:
             begun = world.begun + 1
             lives = (*world.lives, Life(begun))
             yield f"driver {begun} starts", replace(world, lives=lives, begun=begun, were_two=len(lives) > 1)
+        yield from self._operators(world)
         for life in world.lives:
             if life.is_orphan or life.number == world.active:
                 yield from self._steps_of_driver(world, life)
@@ -160,64 +269,130 @@ class Explorer:
                 yield from self._steps_of_driver(replace(world, active=life.number, faults=left), life)
         yield from self._replaced(world)
 
+    def _operators(self, world: World) -> Iterator[tuple[str, World]]:
+        if not world.faults.accepts:
+            return
+        left = world.faults._replace(accepts=world.faults.accepts - 1)
+        for version in self._versions_to_accept(world):
+            operator = Life(_OPERATOR + world.faults.accepts, accepts=version)
+            after = replace(world, lives=_sorted(*world.lives, operator), faults=left, were_two=True)
+            yield f"an operator accepts {version}", after
+
+    def _versions_to_accept(self, world: World) -> range:
+        """Any, except where only the operator knows: the last one of which readers see something."""
+        if not world.has_expired:
+            return range(-1, self._settings.numbers.stop)
+        seen = {int(value.partition("-")[0]) for value in world.models[0].visible()}
+        return range(max(seen, default=-1), max(seen, default=-1) + 1)
+
     def _replaced(self, world: World) -> Iterator[tuple[str, World]]:
         if not world.faults.can("coordinators"):
             return
+        (model,) = world.models
         # An end that was lost in a partition whose leader is replaced is not found by a plan that asks the old one;
         # docs/exactly-once.md says so.
         leaders = {"leaders"} if world.faults.ends == self._faults.ends else set()
-        for coordinator in sorted(({"group", "transactions"} | leaders) - world.model.replaced):
-            after = replace(
-                world, model=world.model.with_replaced(coordinator), faults=world.faults.after("coordinators")
-            )
+        for coordinator in sorted(({"group", "transactions"} | leaders) - model.replaced):
+            after = world.following(0, model.with_replaced(coordinator), faults=world.faults.after("coordinators"))
             yield f"{coordinator}: replaced without knowing it", after
 
     def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
-        model, faults = world.model, world.faults
-        for name in self._due(world):
-            yield f"the ends of {name} are written", replace(world, model=model.complete(name))
+        faults = world.faults
+        for cluster, name in sorted(self._due(world)):
+            model, where = world.models[cluster], f" in cluster {cluster}" if len(world.models) > 1 else ""
+            yield f"the ends of {name}{where} are written", world.following(cluster, model.complete(name))
             for lost in model.losses(name) if faults.can("ends") and "leaders" not in model.replaced else ():
-                after = replace(world, model=model.complete(name, lost), faults=faults.after("ends"))
-                yield f"the ends of {name} are lost in {', '.join(sorted(map(str, lost)))}", after
+                after = world.following(cluster, model.complete(name, lost), faults=faults.after("ends"))
+                yield f"the ends of {name}{where} are lost in {', '.join(sorted(map(str, lost)))}", after
         if faults.can("time_outs"):
-            for name in model.timing_out:
-                left = faults.after("time_outs")
-                is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
-                after = replace(world, model=model.time_out(name), faults=left, is_repair_over=is_over)
-                yield f"{name} times out", replace(after, has_timed_out=True)
+            left = faults.after("time_outs")
+            for cluster, model in enumerate(world.models):
+                for name in model.timing_out:
+                    is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
+                    after = world.following(cluster, model.time_out(name), faults=left, is_repair_over=is_over)
+                    yield f"{name} times out", replace(after, has_timed_out=True)
+        yield from self._weeks(world)
         if world.late is not None:
-            following, _ = model.ask(*world.late)
-            yield f"late: {world.late}", replace(world, model=following, late=None, were_two=True)
+            life, request = world.late
+            cluster, asked = life.asks(request)
+            following, answer = world.models[cluster].ask(*asked)
+            after = self._accepting(world, life, request, answer).following(cluster, following, late=None)
+            yield f"late: {request}", replace(after, were_two=True)
 
-    def _due(self, world: World) -> list[str]:
-        """The ids whose ends may be written now: they have just been decided, or somebody waits."""
+    def _weeks(self, world: World) -> Iterator[tuple[str, World]]:
+        if not world.faults.can("weeks"):
+            return
+        (model,) = world.models
+        has_timed_out = world.has_timed_out or bool(model.timing_out)
+        left = world.faults.after("weeks")
+        for gone in ({"offsets"}, {"ids"}, {"ids", "offsets"}):
+            after = model.after_a_week(offsets="offsets" in gone, ids="ids" in gone)
+            text = f"a week passes; gone: {', '.join(sorted(gone))}"
+            yield text, world.following(0, after, faults=left, has_expired=True, has_timed_out=has_timed_out)
+
+    def _due(self, world: World) -> frozenset[tuple[int, str]]:
+        """The clusters and ids whose ends may be written now: they have just been decided, or somebody waits."""
         if any(self._next(life) == PAUSE for life in world.lives):
-            return world.model.deciding
-        return [name for name in world.model.deciding if name in world.just_decided]
+            return world.deciding
+        return world.deciding & world.just_decided
 
     def _steps_of_driver(self, world: World, life: Life) -> Iterator[tuple[str, World]]:
         request = self._next(life)
         others = tuple(each for each in world.lives if each is not life)
-        faults = world.faults
         if life.is_orphan and not is_of_task(request):
             yield f"the tasks of driver {life.number} end", replace(world, lives=others)
             return
         if isinstance(request, Ended):
-            if request.error is not None and not (world.were_two or world.has_timed_out or world.was_replaced):
+            is_calm = not (world.were_two or world.has_timed_out or world.was_replaced)
+            if request.error is not None and is_calm and not (world.has_expired or world.was_moved):
                 raise ViolationError(f"driver {life.number} was alone and failed: {request.error!r}")
             yield f"driver {life.number} ends: {request.error}", replace(world, lives=others)
             return
         if request == PAUSE:
-            if not world.model.deciding:
+            if not world.deciding:
                 yield f"driver {life.number} waits", replace(world, lives=(*others, _told(life, None)))
+        elif request[0] == "cluster":
+            yield from self._clusters(world, life, others)
         else:
-            text, following, answer, asking = "", world.model, None, life
-            for text, following, answer, asking in _answers(world.model, life, request):
-                was_replaced = world.was_replaced or bool(asking.asks_old)
-                lives = _sorted(*others, _told(asking, answer))
-                yield text, replace(world, model=following, lives=lives, was_replaced=was_replaced)
-            if faults.can("answers") and request[0] not in LOOKS:
-                yield f"{text}, answer lost", replace(world, model=following, faults=faults.after("answers"))
+            yield from self._answered(world, life, request, others)
+        if life.accepts is None:
+            yield from self._deaths(world, life, request, others)
+
+    def _clusters(self, world: World, life: Life, others: tuple[Life, ...]) -> Iterator[tuple[str, World]]:
+        lives = _sorted(*others, _told(life, str(life.cluster)))
+        yield f"driver {life.number}: in cluster {life.cluster}", replace(world, lives=lives)
+        if world.faults.can("moved"):
+            there = replace(life, cluster=1 - life.cluster)
+            lives = _sorted(*others, _told(there, str(there.cluster)))
+            after = replace(world, lives=lives, faults=world.faults.after("moved"), was_moved=True)
+            yield f"driver {life.number}: moved to cluster {there.cluster}", after
+
+    def _answered(
+        self, world: World, life: Life, request: tuple[Any, ...], others: tuple[Life, ...]
+    ) -> Iterator[tuple[str, World]]:
+        faults, (cluster, asked) = world.faults, life.asks(request)
+        text, following, answer, asking = "", world.models[cluster], None, life
+        for text, following, answer, asking in _answers(world.models[cluster], life, asked):
+            was_replaced = world.was_replaced or bool(asking.asks_old)
+            lives = _sorted(*others, _told(asking, answer))
+            after = self._accepting(world, life, request, answer)
+            yield text, after.following(cluster, following, lives=lives, was_replaced=was_replaced)
+        if faults.can("answers") and asked[0] not in LOOKS:
+            after = self._accepting(world, life, request, answer)
+            yield f"{text}, answer lost", after.following(cluster, following, faults=faults.after("answers"))
+        if faults.can("fail") and asked[0] == "write" and self._settings.protocol == "atomic" and not life.is_orphan:
+            failed = replace(world, lives=_sorted(*others, _told(life, FAILED)), faults=faults.after("fail"))
+            yield f"{text}, and the task fails", failed.following(cluster, following)
+            yield f"driver {life.number}: a task fails at {asked[0]}", failed
+            if faults.tasks:
+                lives = _sorted(*others, _told(life, FAILED), replace(life, is_orphan=True))
+                left = failed.faults._replace(tasks=faults.tasks - 1)
+                yield f"driver {life.number}: a task fails, and goes on", replace(failed, lives=lives, faults=left)
+
+    def _deaths(
+        self, world: World, life: Life, request: tuple[Any, ...], others: tuple[Life, ...]
+    ) -> Iterator[tuple[str, World]]:
+        faults, (_, asked) = world.faults, life.asks(request)
         if faults.can("deaths") and not life.is_orphan:
             left = faults.after("deaths")
             dead = replace(world, lives=others, faults=left)
@@ -229,47 +404,74 @@ class Explorer:
                     replace(dead, lives=going_on, faults=left._replace(tasks=faults.tasks - 1)),
                 )
             # The late request of a death is no fault of its own.
-            if faults.late and world.late is None and request[0] not in (*LOOKS, *PAUSE):
+            if faults.late and world.late is None and asked[0] not in (*LOOKS, *PAUSE):
                 yield (
                     f"driver {life.number} dies, {request} is on its way",
-                    replace(dead, late=request, faults=left._replace(late=faults.late - 1)),
+                    replace(dead, late=(life, request), faults=left._replace(late=faults.late - 1)),
                 )
+
+    def _accepting(self, world: World, life: Life, request: tuple[Any, ...], answer: Any) -> World:
+        """The world after *answer* to *request*, if that is the operator's decision.
+
+        :raises ViolationError: if the sink would have done better by itself.
+        """
+        if life.accepts is None or request[0] != "end" or answer is not None:
+            return world
+        (model,) = world.models
+        _, transaction, commit = request
+        proposed = {each.offset for producer_id, each in model.pending if producer_id == transaction.producer_id}
+        if not commit or transaction.transactional_id != _DRIVER_ID or proposed != {life.accepts + 1}:
+            return world
+        seen = [value for value in model.visible() if value.startswith(f"{life.accepts}-")]
+        if len(seen) != 1 and not world.has_expired:
+            raise ViolationError(f"batch {life.accepts} was accepted, of which readers see {seen}")
+        return replace(world, accepted=world.accepted | {life.accepts})
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self, world: World) -> None:
-        key = (world.model, world.has_timed_out, world.is_repair_over, world.were_two)
+        told = (world.has_timed_out, world.has_expired, world.was_moved, world.accepted)
+        key = (world.models, *told, world.is_repair_over, world.were_two)
         if key in self._judged:
             return
         self._judged.add(key)
-        _check_once(world.model)
-        for asks_old in {frozenset[str](), world.model.replaced}:
-            self._judge_last(world, asks_old)
+        for model in world.models:
+            _check_once(model)
+        for cluster, model in enumerate(world.models if self._settings.others == "moved" else world.models[:1]):
+            for asks_old in {frozenset[str](), model.replaced}:
+                self._judge_last(world, Life(_LAST, (), asks_old, model.replaced - asks_old, cluster=cluster))
 
-    def _judge_last(self, world: World, asks_old: frozenset[str]) -> None:
-        """Judge what the last driver does. It asks the replaced coordinators *asks_old* until the current ones accept a
-        change."""
+    def _judge_last(self, world: World, life: Life) -> None:
+        """Judge what the last driver does. It asks its replaced coordinators until the current ones accept a change."""
         steps: list[str] = []
-        model, life = world.model, Life(_LAST, (), asks_old, world.model.replaced - asks_old)
+        models, own = list(world.models), life.cluster
 
         def answer(request: tuple[Any, ...]) -> Any:
-            nonlocal model, life
+            nonlocal life
             answered = None
+            cluster, asked = life.asks(request)
+            if asked[0] == "cluster":
+                return str(cluster)
             if request != PAUSE:
-                text, model, answered, life = next(_answers(model, life, request))
+                text, models[cluster], answered, life = next(_answers(models[cluster], life, asked))
                 steps.append(text)
-            for name in model.deciding:
-                model = model.complete(name)
-            _check_once(model)
+            complete()
             return answered
+
+        def complete() -> None:
+            for cluster, model in enumerate(models):
+                for name in model.deciding:
+                    model = model.complete(name)
+                models[cluster] = model
+                _check_once(model)
 
         try:
             ended = run_driver(self._settings, _LAST, answer)
-            for name in model.deciding:
-                model = model.complete(name)
+            complete()
             if life.asks_old and _has_waited(ended.error):
                 return
-            self._check_end(world, model, ended)
+            for model in models if self._settings.others == "two clusters" else [models[own]]:
+                self._check_end(world, model, ended)
         except ViolationError as error:
             raise ViolationError(f"{error}\n" + "\n".join(reversed(steps))) from error
 
@@ -278,8 +480,8 @@ class Explorer:
             if self._is_known(world, ended.error):
                 return
             raise ViolationError(f"the last driver cannot go on: {ended.error!r}")
-        _check_once(model)
-        expected = {f"{batch}-{task}" for batch in range(self._settings.batches) for task in (0, 1)}
+        batches = [each for each in self._settings.numbers if each not in world.accepted]
+        expected = {f"{batch}-{task}" for batch in batches for task in self._settings.tasks(batch)}
         missing = expected - {value.partition(" ")[0] for value in model.visible()}
         if missing:
             raise ViolationError(f"missing: {sorted(missing)}")
@@ -289,10 +491,55 @@ class Explorer:
     def _is_known(self, world: World, error: KafkaError) -> bool:
         """Whether the sink may stop in this way, having written nothing wrong; docs/exactly-once.md says so."""
         if isinstance(error, LostEndError):
-            return world.were_two or world.is_repair_over
+            return world.were_two or world.is_repair_over or world.has_expired
+        if isinstance(error, ProgressError):
+            return world.has_expired or world.was_moved
         is_parallel = self._settings.protocol == "parallel" and not self._settings.two_phase
         has_timed_out = world.is_repair_over or (world.has_timed_out and is_parallel)
         return isinstance(error, TornBatchError) and has_timed_out
+
+
+def _with_first_batch(model: Model, settings: Settings, *, is_torn: bool = False) -> Model:
+    """The cluster after the first batch. *is_torn*: its driver has died between two commits, and what it had not
+    committed has timed out."""
+
+    class Death(BaseException):
+        pass
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        nonlocal model
+        if is_torn and request[0] == "end" and request[1].transactional_id != _DRIVER_ID and ends:
+            raise Death
+        ends.extend([request] if request[0] == "end" and request[1].transactional_id != _DRIVER_ID else [])
+        answered = None
+        if request != PAUSE:
+            model, answered = model.ask(*request)
+        for name in model.deciding:
+            model = model.complete(name)
+        return answered
+
+    ends: list[tuple[Any, ...]] = []
+    with suppress(Death):
+        run_driver(settings, _FIRST, answer)
+    return model.after_a_week(offsets=False, ids=False)
+
+
+def _until_second_plan(model: Model, settings: Settings, life: Life) -> tuple[Model, Life]:
+    """The cluster and the driver after its first batch, before it asks where it is."""
+    places = 0
+    while not isinstance(request := next_request(settings, life.number, life.answers), Ended):
+        answer = None
+        if request[0] == "cluster":
+            places += 1
+            if places > 1:
+                break
+            answer = str(life.cluster)
+        elif request != PAUSE:
+            model, answer = model.ask(*request)
+        life = _told(life, answer)
+        for name in model.deciding:
+            model = model.complete(name)
+    return model, life
 
 
 def _answers(model: Model, life: Life, request: tuple[Any, ...]) -> Iterator[tuple[str, Model, Any, Life]]:
@@ -363,9 +610,18 @@ def with_others(batches: int) -> list[Settings]:
     return [
         each._replace(others=others)
         for each in all_settings(batches)
-        if not each.two_phase
-        for others in (("apart", "copies", "last epochs") if each.protocol == "parallel" else ("last epochs",))
+        for others in (
+            *(() if each.protocol == "atomic" else ("apart",)),
+            *("copies", "last epochs", "two clusters", "moved", "expired", "accepted"),
+        )
+        if others == "expired" or not each.two_phase
     ]
+
+
+def beyond(settings: Settings, faults: Faults) -> Explorer:
+    """An explorer of more than *faults* and *settings* allow: one batch more, and everything that may happen twice."""
+    more = Faults(*(2 * each for each in faults))
+    return Explorer(settings._replace(batches=settings.batches + 1), more, most_states=0, drivers=3)
 
 
 def main() -> None:
@@ -374,12 +630,16 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=2, help="that may happen in one run")
     parser.add_argument("--switches", type=int, default=1, help="how often a living driver is overtaken by another")
     parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--walks", type=int, default=0, help="random walks beyond the bound, of each setting")
+    parser.add_argument("--seed", type=int, default=0, help="of the walks")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
     faults = Faults(asked.faults, asked.switches, coordinators=1, tasks=1)
-    print(f"at most {asked.faults} faults and {asked.switches} switches between living drivers in one run")
     for settings in (*all_settings(asked.batches), *with_others(asked.batches)):
-        print(Explorer(settings, faults, most_states=asked.states).run(), flush=True)
+        print(f"{faults.with_others(settings)} in one run of", flush=True)
+        print(f"    {Explorer(settings, faults, most_states=asked.states).run()}", flush=True)
+        if asked.walks:
+            print(f"    {beyond(settings, faults).walk(asked.walks, asked.seed)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,21 @@ class Model:
         """Begin to abort the open transaction of *name*."""
         return self.with_id(rules.fenced(dict(self.ids)[name], self.version, self._new_id, 0))
 
+    def after_a_week(self, *, offsets: bool, ids: bool) -> Model:
+        """Everything has timed out that does, and what had been decided has ended. Then the group's *offsets* have
+        expired that no open transaction holds, or the *ids* at rest, or both."""
+        model = self
+        for name in model.timing_out:
+            model = model.time_out(name)
+        for name in model.deciding:
+            model = model.complete(name)
+        held = {each.partition for _, each in model.pending}
+        return replace(
+            model,
+            committed=frozenset(each for each in model.committed if not offsets or each.partition in held),
+            ids=tuple((name, each) for name, each in model.ids if not ids or not _is_at_rest(each)),
+        )
+
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def visible(self) -> list[str]:
@@ -295,6 +310,10 @@ class Model:
 
 def offsets_of(answer: Iterable[Offset]) -> dict[int, OffsetAndMetadata]:
     return {each.partition: OffsetAndMetadata(each.offset, each.metadata) for each in answer}
+
+
+def _is_at_rest(known: TransactionMetadata) -> bool:
+    return known.state in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 def _description(known: TransactionMetadata) -> TransactionDescription:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -12,10 +13,13 @@ from unittest import mock
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once import accepting, planning, writing
+from kafka_sink.exactly_once.accepting import Standing
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
-from kafka_sink.exactly_once.model import OutdatedProgressError, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, Memories, OutdatedProgressError, Transaction
 from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
@@ -26,11 +30,16 @@ MOST_STATES: Final = 400_000
 #: Only coordinators are replaced.
 _REPLACED: Final = Faults(1, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _DEATH: Final = Faults(1, 0, answers=0, time_outs=0, ends=0)
+_NOTHING: Final = Faults(0, 0)
+_DEATHS: Final = Faults(2, 0, late=0, answers=0, time_outs=0, ends=0)
+#: Only what is within Settings.others.
+_OTHERS: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _ANSWER: Final = Faults(1, 0, deaths=0, late=0, time_outs=0, ends=0)
 _END: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0)
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
+_PARALLEL_1_TWICE = _PARALLEL_1._replace(batches=2)
 _PARALLEL_2_TWICE = _PARALLEL_2._replace(batches=2)
 _ATOMIC_2_TWICE = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=2)
 _ATOMIC_2 = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=1)
@@ -176,6 +185,47 @@ def _or_of_another_id(true: Any, found: TransactionDescription, transaction: Tra
     return bool(true(found, transaction, version)) or (is_another and found.state == "CompleteCommit")
 
 
+def _forgets_nothing(true: Any, memories: Memories, cluster_id: str | None) -> None:
+    """Addresses always lead to the same cluster."""
+
+
+class _OfOne(dict[Any, Any]):
+    def setdefault(self, client: Any, default: Any = None) -> Any:
+        return super().setdefault("every client", default)
+
+
+def _one_cluster(true: Any) -> _OfOne:
+    return _OfOne()
+
+
+def _every_attempt(true: Any, attempt_number: int) -> bool:
+    return True
+
+
+def _without_progress(true: Any, plan: Plan, version: int, writer: str, numbers: BatchNumbering) -> Any:
+    is_lost = plan.progress is None and numbers is BatchNumbering.OF_A_QUERY
+    return true(plan, version, writer, BatchNumbering.OF_A_QUERY_UNDER_WAY if is_lost else numbers)
+
+
+def _forgotten_is(ending: Ending) -> Callable[..., Ending]:
+    def broken(true: Any, *args: Any) -> Ending:
+        found: Ending = true(*args)
+        return ending if found is Ending.FORGOTTEN else found
+
+    return broken
+
+
+def _any_batch(true: Any, *args: Any) -> None:
+    """Nothing speaks against it."""
+
+
+def _as_seen_before(true: Any, steps: DriverSteps) -> Exchange[Standing]:
+    found: Standing = yield from true(steps)
+    seen = mock.Mock(progress=found.progress)
+    seen.against.return_value = None
+    return seen
+
+
 MUTATIONS: Final = (
     Mutation("an older epoch may write", Model, "_write", _older_may_write, _ATOMIC_2, _DEATH),
     Mutation("nobody asks who may write", Model, "_write", _anybody_may_write, _PARALLEL_1, Faults(2, 1)),
@@ -240,6 +290,63 @@ MUTATIONS: Final = (
         "_is_as_read",
         _believed,
         _PARALLEL_1._replace(others="apart"),
+        Faults(0, 1),
+    ),
+    Mutation(
+        "a client remembers what another cluster said",
+        Memories,
+        "belong_to",
+        _forgets_nothing,
+        _ATOMIC_2_TWICE._replace(others="moved"),
+        Faults(2, 1, answers=0, time_outs=0, ends=0),
+    ),
+    Mutation(
+        "a worker's ids are those of every cluster",
+        weakref,
+        "WeakKeyDictionary",
+        _one_cluster,
+        _PARALLEL_2_TWICE._replace(batches=3, others="two clusters"),
+        _NOTHING,
+    ),
+    Mutation("a copy writes, too", writing, "may_write", _every_attempt, _ATOMIC_1._replace(others="copies"), _NOTHING),
+    Mutation(
+        "a query goes on without its progress",
+        Plan,
+        "must_write",
+        _without_progress,
+        _PARALLEL_1._replace(others="expired"),
+        _OTHERS,
+    ),
+    Mutation(
+        "forgotten ends were commits",
+        planning,
+        "_ending",
+        _forgotten_is(Ending.COMMITTED),
+        _PARALLEL_2._replace(others="expired"),
+        _DEATHS,
+    ),
+    Mutation(
+        "forgotten ends were aborts",
+        planning,
+        "_ending",
+        _forgotten_is(Ending.ABORTED),
+        _PARALLEL_1._replace(others="expired"),
+        _DEATHS,
+    ),
+    Mutation(
+        "an operator may accept any batch",
+        Standing,
+        "against",
+        _any_batch,
+        _PARALLEL_2_TWICE._replace(others="accepted"),
+        _NOTHING,
+    ),
+    Mutation(
+        "an operator's command does not look again",
+        accepting,
+        "standing",
+        _as_seen_before,
+        _PARALLEL_1_TWICE._replace(others="accepted"),
         Faults(0, 1),
     ),
 )

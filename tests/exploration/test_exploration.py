@@ -9,10 +9,12 @@ import pytest
 
 from tests.conftest import Figure
 from tests.exploration.drivers import Settings
-from tests.exploration.explore import Explorer, Faults, all_settings, going_on, with_others
+from tests.exploration.explore import Explorer, Faults, all_settings, beyond, going_on, with_others
 from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
-from tests.support.amounts import only_long
+from tests.support.amounts import LONG, only_long
+
+SEED = 1
 
 FAULTS = [
     Faults(0, 1),
@@ -61,9 +63,19 @@ def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Fault
 @pytest.mark.parametrize(
     "faults", [Faults(1, 0, tasks=1), pytest.param(Faults(2, 1, coordinators=1, tasks=1), marks=only_long)], ids=str
 )
-def test_hosts_processes_and_epochs_break_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 2).run()
+def test_whatever_else_happens_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 8).run()
     figure(f"{faults.most} faults, {faults.switches} switches", str(report))
+
+
+@pytest.mark.behaviour(
+    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
+)
+@pytest.mark.timeout(3600)
+def test_random_walks_beyond_the_bound_break_no_promise(figure: Figure) -> None:
+    for settings in (*all_settings(1), *with_others(2))[:: 1 if LONG else 5]:
+        walks = beyond(settings, Faults(2, 1, coordinators=1, tasks=1)).walk(amounts.RANDOM_WALKS, SEED)
+        figure("beyond the bound", str(walks))
 
 
 @pytest.mark.behaviour("Exactly once: every interleaving", "The exploration notices every broken rule")

@@ -34,7 +34,7 @@ from kafka_sink.exactly_once.model import (
     UnwritableRowsError,
 )
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
@@ -100,7 +100,7 @@ def write_in_drivers_transaction(
         distinguished from duplicates, so the whole batch must be retried.
     """
     context = TaskContext.get()
-    if context is not None and context.attemptNumber() > 0:
+    if context is not None and not may_write(context.attemptNumber()):
         if with_copies:
             _log.info("this attempt waits for the first one, which alone may write")
             with abandoned_worker.ended_during_task():
