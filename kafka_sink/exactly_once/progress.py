@@ -174,29 +174,36 @@ class ProgressStore:
         header = (before.transaction_version, before.writer, before.decided_s, before.offsets)
         is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets)
         # Tasks do not get the list of the transactions, nor does a commit that gets its plan from them.
-        text = encode_transactions(self._sink, before.transactions) if before.transactions else first.text
+        text = first.text
+        if before.transactions:
+            text = encode_transactions(self._sink, before.transactions, dense=not first.text.isascii())
         return is_same and found.offset == before.next_version and text.startswith(first.text)
 
     def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
-        text = encode_transactions(self._sink, progress.transactions)
         prefix = f"{progress.version}|"
-        rest = _METADATA_LIMIT - len(prefix)
         # The header of the first part contains the number of parts; its length is computed with the largest possible
         # number.
-        head = _METADATA_LIMIT - len(self._header(progress, partition_count))
-        pieces = [text[:head]] + [text[start : start + rest] for start in range(head, len(text), rest)]
-        if len(pieces) > partition_count:
-            raise UndecidedError(
-                f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
-                f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer tasks, "
-                "or choose a topic with more partitions, and allowMissingProgress=true for the first batch with it"
-            )
-        return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
+        first = _METADATA_LIMIT - len(self._header(progress, partition_count))
+        for dense in (False, True):
+            text = encode_transactions(self._sink, progress.transactions, dense=dense)
+            pieces = _pieces(text, first, _METADATA_LIMIT - len(prefix))
+            if len(pieces) <= partition_count:
+                return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
+        raise UndecidedError(
+            f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
+            f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer tasks, "
+            "or choose a topic with more partitions, and allowMissingProgress=true for the first batch with it"
+        )
 
     @staticmethod
     def _header(progress: Progress, parts: int) -> str:
         fields = (progress.transaction_version.value, parts, progress.writer, progress.decided_s, progress.offsets)
         return "".join(f"{field}|" for field in (_FORMAT, *fields))
+
+
+def _pieces(text: str, first: int, rest: int) -> list[str]:
+    """*text* in a piece of at most *first* characters, and further ones of at most *rest*."""
+    return [text[:first]] + [text[start : start + rest] for start in range(first, len(text), rest)]
 
 
 def _version_of(progress: Progress | OffsetAndMetadata | None) -> str:

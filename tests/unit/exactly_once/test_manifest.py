@@ -21,9 +21,19 @@ TRANSACTIONS = st.builds(
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A manifest is read as it was written")
-@given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30))
-def test_encoded_transactions_decode_to_the_same(transactions: list[Transaction]) -> None:
-    assert set(decode_transactions(SINK, encode_transactions(SINK, transactions))) == set(transactions)
+@given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30), st.booleans())
+def test_encoded_transactions_decode_to_the_same(transactions: list[Transaction], dense: bool) -> None:
+    text = encode_transactions(SINK, transactions, dense=dense)
+    assert set(decode_transactions(SINK, text)) == set(transactions)
+    # Kafka counts units of UTF-16.
+    assert len(text.encode("utf-16-le")) == 2 * len(text)
+
+
+def test_dense_list_has_less_than_half_the_characters() -> None:
+    transactions = [Transaction(writer_id(SINK, bytes(6), number), 7 * number, 300) for number in range(500)]
+    assert len(encode_transactions(SINK, transactions, dense=True)) < 0.44 * len(
+        encode_transactions(SINK, transactions)
+    )
 
 
 def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
@@ -35,7 +45,7 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
     assert len(encode_transactions(SINK, transactions)) < 1100
 
 
-@pytest.mark.parametrize("text", ["no base64!", "AAAA", "AQEBAQEBgA=="])
+@pytest.mark.parametrize("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4])
 def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_transactions(SINK, text)

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction
+from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from tests.fakes.immediate import ImmediateClient, immediate, returned
@@ -48,6 +48,25 @@ def of_version(version: int, count: int = 400) -> Progress:
     processes = (number.to_bytes(6, "big") for number in range(count))
     transactions = tuple(Transaction(writer_id("s/t", each, 7), 2**40 + each[-1], version) for each in processes)
     return Progress(version + 1, "query", TransactionVersion.V2, 0, tuple(sorted(transactions)))
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "A thousand tasks fit into the progress of a topic with one partition")
+def test_list_that_is_too_long_for_its_topic_is_written_densely() -> None:
+    offsets, writers = Offsets(), [writer_id("s/t", bytes([number // 100] * 6), number) for number in range(1_000)]
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    before: Progress | None = None
+    for version in (4, 5):
+        transactions = tuple(Transaction(each, 4_000 + 130 * n, 900) for n, each in enumerate(writers))
+        progress = Progress(version + 1, "query", TransactionVersion.V2, 0, transactions)
+        returned(store.write(DRIVER, TransactionVersion.V2, progress, 1, before))
+        before = returned(store.read())
+        assert before == progress
+        # With as many partitions as Base64 needs: readers of earlier releases understand it.
+        returned(store.write(DRIVER, TransactionVersion.V2, progress, 3, before))
+        assert offsets.found[0].metadata.isascii()
+        assert returned(store.read()) == before
+    with pytest.raises(UndecidedError, match=r"600 transactions needs 2 partitions, but topic 't' .* has 1"):
+        returned(store.write(DRIVER, TransactionVersion.V2, of_version(6, 600), 1, before))
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A list whose parts are of different versions is refused")
