@@ -29,6 +29,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.refusals import explained
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ class AtomicSink:
                 _log.info("attempt %d of %d at batch %d failed: %s", attempt, attempts, version, error)
                 continue
             try:
-                self.commit(plan, version, writer, owners)
+                with explained(self._steps.id):
+                    self.commit(plan, version, writer, owners)
             except OutdatedProgressError:
                 plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
                 if plan.must_write(version, writer, numbers):

@@ -31,6 +31,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.refusals import explained
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,22 @@ class ParallelSink:
         :raises TornBatchError: if the batch was decided, and the brokers then aborted some transactions.
         :raises KafkaTimeoutError: if there is no answer in time; the next :meth:`plan` finds the outcome and finishes
             the batch.
+        :raises ExactlyOnceError: if the brokers refuse it, with what to do; the next :meth:`plan` finishes the batch if
+            it was decided.
         """
+        with explained(self._steps.id):
+            return self._commit(plan, version, writer, written, numbers, records_empty=records_empty)
+
+    def _commit(
+        self,
+        plan: Plan,
+        version: int,
+        writer: str,
+        written: Sequence[OpenTransaction],
+        numbers: BatchNumbering,
+        *,
+        records_empty: bool,
+    ) -> Plan | None:
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
         progress = Progress(version + 1, writer, plan.transaction_version, self._steps.now_s(), transactions, offsets)

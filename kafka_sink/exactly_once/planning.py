@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from kafka_sink.common.clock import Moment
-from kafka_sink.common.errors import ApiError, BrokersUnreachableError, ErrorCode, UnsupportedVersionError
+from kafka_sink.common.errors import ApiError, BrokersUnreachableError, UnsupportedVersionError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
 from kafka_sink.exactly_once.model import (
@@ -28,6 +28,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan, require_writer
+from kafka_sink.exactly_once.refusals import explained
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
@@ -68,7 +69,7 @@ def plan_batch(
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
     """
     try:
-        with steps.turn():
+        with explained(steps.id), steps.turn():
             for _ in range(_PLANS - 1):
                 with suppress(OutdatedProgressError):
                     return _plan_batch(steps, writer, version, accepted, with_rows=with_rows)
@@ -91,10 +92,7 @@ def plan_batch(
                 f"a newer driver has taken over the sink {steps.name!r} ({error}); this one stops, and has written "
                 "nothing"
             ) from error
-        remedy = _REMEDIES.get(error.code)
-        if remedy is None:
-            raise
-        raise ExactlyOnceError(f"{error}: {remedy.format(sink=steps.name, topic=steps.progress_topic)}") from error
+        raise
 
 
 def _plan_batch(
@@ -202,20 +200,3 @@ def _warn_of_short_retention(steps: DriverSteps) -> None:
             minutes,
             _DEFAULT_RETENTION_MINUTES,
         )
-
-
-_REMEDIES: Final = {
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "grant WRITE and DESCRIBE on the transactional ids that begin with {sink!r} to this principal"
-    ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "the progress is kept in the consumer group {sink!r}; grant READ on it to this principal"
-    ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "the progress is kept as offsets of topic {topic!r}; grant READ on it to this principal"
-    ),
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
-        "latter"
-    ),
-}

@@ -158,9 +158,11 @@ class ProgressStore:
         first = TopicPartition(self._topic, 0)
         found = yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
         if not self._is_as_read(found, before):
+            deleted = "was deleted meanwhile (with its topic or group), or " if found is None else ""
             raise OutdatedProgressError(
-                f"the progress of the sink {self._group!r} was read from a group coordinator that had been replaced: "
-                f"it said {_version_of(before)}, and the latest is {_version_of(found)}"
+                f"the progress of the sink {self._group!r} {deleted}was read from a group "
+                f"coordinator that had been replaced: it said {_version_of(before)}, and the latest is "
+                f"{_version_of(found)}"
             )
 
     def _is_as_read(self, found: OffsetAndMetadata | None, before: Progress | None) -> bool:

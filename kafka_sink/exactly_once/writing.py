@@ -24,6 +24,7 @@ from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.refusals import explained
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.producer.kafka_producer import KafkaProducer
 
@@ -84,7 +85,8 @@ class WriterTransactions:
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """Begin a transaction for rows of *version*; it does not contain any rows yet.
 
-        :raises ApiError: if the coordinator refused.
+        :raises ExactlyOnceError: if this principal may not have it; the text says what to grant.
+        :raises ApiError: if the coordinator refused for another reason.
         :raises KafkaTimeoutError: if the answers of all attempts were lost.
         """
         ids = self._ids.setdefault(client, defaultdict(_Ids))[plan.sink]
@@ -95,9 +97,10 @@ class WriterTransactions:
             name = self._fresh(plan.sink) if over is None else over.name
             last = used.pop(name, None)
             try:
-                transaction = self._next(over, last, plan) or client.run(
-                    client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
-                )
+                with explained(plan.sink):
+                    transaction = self._next(over, last, plan) or client.run(
+                        client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
+                    )
             except DisconnectError as error:
                 lost = error
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kafka_sink import ProducerRecord
@@ -30,9 +31,12 @@ QUERY = "query 1"
 class World:
     """A cluster, a topic, and a sink with both protocols."""
 
-    def __init__(self, bootstrap: str, topic: str, *, timeout_ms: int = 20_000) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, timeout_ms: int = 20_000, properties: Mapping[str, str] | None = None
+    ) -> None:
         self.bootstrap, self.topic = bootstrap, topic
         self.properties = {"bootstrap.servers": bootstrap, "request.timeout.ms": min(timeout_ms // 4, 30_000)}
+        self.properties |= properties or {}
         self.client = CoordinatorClient(self.properties, timeout_ms=timeout_ms)
         self.ids = WriterTransactions()
         self.use(DriverSteps(self.client, topic, topic))
@@ -99,3 +103,39 @@ class World:
         if plan.must_write(version, writer, numbers):
             written = [self.write_task(plan, version, *rows) for rows in (values[::2], values[1::2]) if rows]
             self.parallel.commit(plan, version, writer, written, numbers=numbers)
+
+    def write_while(self, protocol: str, version: int, moment: str, act: Callable[[], object]) -> list[bytes]:
+        """Write a batch of two rows, which are returned, and *act* at a *moment* of it: "half written", "written",
+        "decided"."""
+        rows = [b"%d-a" % version, b"%d-b" % version]
+        moments = {"half written": lambda: None, "written": lambda: None, moment: act}
+        steps, end_decision = self.steps, self.steps.end_decision
+
+        def decide(plan: Plan, progress: Progress) -> None:
+            end_decision(plan, progress)
+            if moment == "decided":
+                act()
+
+        steps.end_decision = decide  # type: ignore[method-assign]
+        try:
+            if protocol == "parallel":
+                plan = self.parallel.plan()
+                if not plan.must_write(version, QUERY, BatchNumbering.OF_A_QUERY):
+                    return rows
+                written = [self.write_task(plan, version, rows[0])]
+                moments["half written"]()
+                written.append(self.write_task(plan, version, rows[1]))
+                moments["written"]()
+                self.parallel.commit(plan, version, QUERY, written)
+                return rows
+
+            def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+                moments["half written"]()
+                self.send(plan.driver, plan.transaction_version, *rows)
+                moments["written"]()
+                return [[TopicPartition(self.topic, 0)]]
+
+            self.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
+            return rows
+        finally:
+            steps.end_decision = end_decision  # type: ignore[method-assign]

@@ -32,13 +32,16 @@ _REMEDIES: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: f"; send a smaller record, or raise {MAX_MESSAGE_BYTES} of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "; send a smaller record, or raise segment.bytes of the topic",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "; grant WRITE and DESCRIBE on the transactional id to this principal"
+    ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
     ),
     ErrorCode.INVALID_RECORD: f"; correct what the settings of the topic refuse ({_RULES}), or change the setting",
     ErrorCode.INVALID_TIMESTAMP: (
-        f"; correct the timestamp, or raise {BEFORE_MAX_MS} or {AFTER_MAX_MS} of the topic, which limit its distance "
-        "from the time of the write"
+        f"; correct the timestamp (of a record without one: the clock of this machine), or raise {BEFORE_MAX_MS} or "
+        f"{AFTER_MAX_MS} of the topic, which limit its distance from the time of the write"
     ),
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
     ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas requires",
