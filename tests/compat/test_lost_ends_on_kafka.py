@@ -184,7 +184,7 @@ class _Sink:
 @pytest.mark.parametrize(
     ("protocol", "ended", "driver_dies"),
     [
-        ("atomic", "aborted", True),
+        pytest.param("atomic", "aborted", True, marks=only_long),
         pytest.param("atomic", "decided", False, marks=only_long),
         pytest.param("atomic", "aborted", False, marks=only_long),
         pytest.param("atomic", "decided", True, marks=only_long),
