@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.blocking.exchange import Exchange, Pause
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -51,6 +51,9 @@ _SLICE_S: Final = 0.5
 #: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
 MS_FOR_A_LOG: Final = 10
 _LONGEST_VALID_MS: Final = 60_000
+
+#: The markers of this process's last batch may still be on their way when its driver looks for the next one.
+_PAUSES_FOR_OWN_END_MS: Final = (2, 5, 10, 20)
 
 
 class Ending(Enum):
@@ -132,6 +135,17 @@ class DriverSteps:
 
         :raises ExactlyOnceError: if the topic does not exist.
         """
+        pauses_ms = iter(_PAUSES_FOR_OWN_END_MS)
+        while True:
+            look = self._look_once(with_rows=with_rows)
+            # What this process committed is about to be over, and then there is nothing to fence.
+            is_over = look.driver is None or look.driver.is_settled or look.driver.open_rows
+            pause_ms = None if is_over else next(pauses_ms, None)
+            if pause_ms is None:
+                return look
+            self.client.run(_after(pause_ms))
+
+    def _look_once(self, *, with_rows: bool) -> Look:
         partitions, others, (known, is_stable), left_open, (described, rows) = self.client.together(
             self._partitions(),
             self._other_logs(),
@@ -395,6 +409,10 @@ class DriverSteps:
     def now_s(self) -> int:
         """The wall time of a decision, s."""
         return self.clock.wall_ms() // 1000
+
+
+def _after(pause_ms: int) -> Exchange[None]:
+    yield Pause(pause_ms)
 
 
 def _unended(progress: Progress, described: Mapping[str, TransactionDescription]) -> list[Transaction]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
@@ -161,11 +162,14 @@ class WriterTransactions:
         for name in names:
             for partition, end in (used[name].ends or {}).items():
                 ends[partition] = max(end, ends.get(partition, 0))
-        described = client.run(client.describe(names))
         now_ms = self._clock.monotonic_ms()
         try:
-            # After the description: what an id at rest has open there was lost.
-            opened = client.run(client.leaders.open_before(ends))
+            described, opened = client.together(client.describe(names), client.leaders.open_before(ends))
+            open_ids = _producer_ids(opened)
+            if open_ids & {used[name].transaction.producer_id for name in names}:
+                # Now after a description: what an id at rest has open there was lost.
+                described = client.run(client.describe(names))
+                open_ids = _producer_ids(client.run(client.leaders.open_before(ends)))
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -173,7 +177,6 @@ class WriterTransactions:
             for name in names:
                 del used[name]
             return []
-        open_ids = {each.producer_id for found in opened.values() for each in found}
         over: list[_Over] = []
         for name in names:
             known, last = described.get(name), used[name]
@@ -191,6 +194,10 @@ def may_write(attempt_number: int) -> bool:
     """Whether the attempt of a task with this number (Spark's, from 0 on) may write in the driver's transaction: only
     the first one. Brokers could not tell the rows of another one from its duplicates, and nothing takes them back."""
     return attempt_number == 0
+
+
+def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) -> set[int]:
+    return {each.producer_id for found in opened.values() for each in found}
 
 
 def open_producer(

@@ -254,6 +254,32 @@ def test_decided_batch_is_finished_before_its_driver_goes_on(world: World) -> No
 @pytest.mark.behaviour(
     "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
 )
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_an_own_end_that_is_on_its_way_needs_no_fence(
+    world: World, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    world.write_batch(protocol, 0, b"a")
+    ends = world.steps.ends
+    peek, fence, looks, fences = ends.peek, world.client.init_producer_id, [], []
+
+    def peek_early() -> Exchange[tuple[Progress | None, bool]]:
+        looks.append("look")
+        return (None, False) if len(looks) < 3 else (yield from peek())
+
+    def note_fence(*arguments: Any, **options: Any) -> Exchange[Transaction]:
+        fences.append("fence")
+        return (yield from fence(*arguments, **options))
+
+    monkeypatch.setattr(ends, "peek", peek_early)
+    monkeypatch.setattr(world.client, "init_producer_id", note_fence)
+    plan = plan_batch(world.steps, QUERY, with_rows=protocol == "atomic")
+    assert plan.progress is not None and plan.progress.version == 0
+    assert fences == ["fence"] * (plan.transaction_version is TransactionVersion.V1)
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
+)
 def test_what_tasks_left_open_is_ended_only_after_a_fence(world: World) -> None:
     world.write_batch("parallel", 0, b"a")
     plan = world.parallel.plan(QUERY)

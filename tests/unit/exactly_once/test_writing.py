@@ -34,6 +34,8 @@ class Coordinators(ImmediateClient):
     initialized: list[str] = field(default_factory=list)
     #: The producer id of a transaction that is open in the logs.
     open_id: int | None = None
+    #: The same, the first times that it is asked.
+    open_at: list[int | None] = field(default_factory=list)
 
     @property
     def leaders(self) -> Coordinators:
@@ -41,7 +43,8 @@ class Coordinators(ImmediateClient):
 
     @immediate
     def open_before(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[OpenTransaction]]:
-        opened = [] if self.open_id is None else [OpenTransaction(self.open_id, 0, 3, 0, 0)]
+        open_id = self.open_at.pop(0) if self.open_at else self.open_id
+        opened = [] if open_id is None else [OpenTransaction(open_id, 0, 3, 0, 0)]
         return {place: opened for place in ends if opened}
 
     @immediate
@@ -144,6 +147,16 @@ def test_id_is_given_up_after_anything_but_a_commit_everywhere(given_up: str) ->
     # For good: the transaction may end later, and nobody knows that it did.
     coordinators.open_id = None
     assert ids.begin(coordinators, plan, 3).transactional_id != used.transactional_id  # type: ignore[arg-type]
+
+
+def test_what_is_open_before_the_description_is_asked_again() -> None:
+    ids, coordinators = WriterTransactions(), Coordinators("CompleteCommit")
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, DECIDED, 1)
+    used = written(ids, coordinators, plan, 1)
+    coordinators.after[used.transactional_id] = replace(used, epoch=used.epoch + 1)
+    coordinators.open_at = [1, None]
+    assert ids.begin(coordinators, plan, 3).transactional_id == used.transactional_id  # type: ignore[arg-type]
+    assert len(coordinators.asked) == 2
 
 
 def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
