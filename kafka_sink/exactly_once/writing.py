@@ -35,6 +35,10 @@ _ATTEMPTS: Final = 5
 #: The maximum number of ids checked to find a free one.
 MAX_IDS_CHECKED: Final = 20
 
+#: A process with few tasks in a batch has so many ids, and then asks about all but the last of them at once: with only
+#: two ids it would ask in every batch. In version 1, where each transaction asks for its id anyway, it has fewer.
+FEWEST_IDS: Final = 8
+
 #: The maximum age of a description from which the next transaction may start: after a longer time the brokers may have
 #: forgotten the id.
 _RECENT_MS: Final = 60_000
@@ -144,6 +148,8 @@ class WriterTransactions:
         version = plan.progress.version
         used, over = ids.used, ids.over
         if not any(used[each.name].version < version for each in over):
+            if plan.transaction_version is TransactionVersion.V2 and len(used) < FEWEST_IDS:
+                return None
             known = {each.name for each in over}
             settled = [name for name, each in used.items() if each.version < version and name not in known]
             if not settled:

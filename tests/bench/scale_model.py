@@ -18,6 +18,9 @@ COORDINATOR_PARTITIONS: Final = 50
 #: (:mod:`kafka_sink.exactly_once.writing`).
 MAX_IDS_CHECKED: Final = 20
 
+#: How many ids a worker has at least, after some batches (there, too).
+FEWEST_IDS: Final = 8
+
 #: Connections to a broker that is asked several things at once (:mod:`kafka_sink.client.blocking.blocking`).
 LANES: Final = 4
 
@@ -59,11 +62,11 @@ def reached(coordinators: int, ids: int) -> float:
 
 def connections_of_a_worker(shape: Shape, *, exactly_once: bool) -> float:
     """One to a bootstrap address and one to each leader, which go on from task to task; exactly once the same again to
-    the coordinators of its ids, of which it has twice as many as tasks in a batch."""
+    the coordinators of its ids, of which it has twice as many as tasks in a batch, or :data:`FEWEST_IDS`."""
     found: float = 1 + shape.leaders_of_a_worker
     if exactly_once:
         # To the leaders once more: it asks them whether the ids' last transactions are over. Some coordinate, too.
-        coordinators = reached(shape.coordinators, 2 * shape.tasks_of_a_worker)
+        coordinators = reached(shape.coordinators, max(2 * shape.tasks_of_a_worker, FEWEST_IDS))
         others = shape.leaders_of_a_worker * (1 - coordinators / shape.brokers)
         found += 1 + coordinators + others
     return found

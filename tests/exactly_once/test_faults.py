@@ -26,7 +26,7 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 
@@ -252,11 +252,12 @@ def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) ->
     written = world.write_task(plan, 0, b"0")
     progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
     held_up.decide(plan, progress)
-    for version in (1, 2, 3):
+    later = range(1, 1 + FEWEST_IDS)
+    for version in later:
         world.write_batch("parallel", version, b"%d" % version)
     with pytest.raises(FencedError):
         held_up.finish(plan.after(progress), {})
-    assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2", b"3"]  # type: ignore[arg-type]
+    assert sorted(map(bytes, world.committed())) == [b"%d" % each for each in (0, *later)]  # type: ignore[arg-type]
 
 
 @pytest.mark.behaviour(

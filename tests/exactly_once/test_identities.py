@@ -19,6 +19,7 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.writing import FEWEST_IDS
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support import amounts
@@ -38,7 +39,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 @pytest.mark.behaviour("Exactly once: ids and versions", "Brokers keep no more ids after more batches")
 @pytest.mark.behaviour("Faults: exactly once", "Brokers keep the same few ids after a thousand batches")
 @pytest.mark.timeout(200 + 2 * BATCHES)
-@pytest.mark.parametrize(("protocol", "most_ids"), [("parallel", 1 + 2 * TASKS), ("atomic", 1)])
+@pytest.mark.parametrize(("protocol", "most_ids"), [("parallel", 1 + max(2 * TASKS, FEWEST_IDS)), ("atomic", 1)])
 def test_brokers_keep_no_more_ids_after_many_batches(
     cluster: EmbeddedCluster, world: World, protocol: str, most_ids: int, figure: Figure
 ) -> None:

@@ -41,7 +41,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
-from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import Struct
@@ -334,10 +334,10 @@ def test_transactional_ids_are_reused_but_not_by_the_next_batch(world: World) ->
     used: list[set[str]] = []
     for version in range(6):
         plan = world.parallel.plan()
-        written = [world.write_task(plan, version, b"row") for _ in range(3)]
+        written = [world.write_task(plan, version, b"row") for _ in range(FEWEST_IDS // 2)]
         world.parallel.commit(plan, version, QUERY, written)
         used.append({each.transaction.transactional_id for each in written})
-    assert len(set().union(*used)) == 6
+    assert len(set().union(*used)) == FEWEST_IDS
     assert all(not before & after for before, after in itertools.pairwise(used))
 
 

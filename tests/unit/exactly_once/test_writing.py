@@ -11,6 +11,7 @@ import pytest
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -20,6 +21,12 @@ from tests.fakes.immediate import ImmediateClient, immediate
 
 ENDS = {TopicPartition("t", 0): 7}
 DECIDED = Progress(3, "query", TransactionVersion.V2, 0, (Transaction("s/t.000000000000.9", 1, 1),))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids are used again as soon as they may be."""
+    monkeypatch.setattr(writing, "FEWEST_IDS", 0)
 
 
 @dataclass(eq=False)
@@ -171,6 +178,28 @@ def test_tasks_of_a_batch_share_one_description_of_their_ids() -> None:
         assert coordinators.asked.pop(0) == names
         names = again
     assert coordinators.asked == []
+
+
+@pytest.mark.behaviour("Exactly once: parallel", "Ids are few, and are asked about many at a time")
+@pytest.mark.parametrize(
+    ("transaction_version", "ids", "looks"), [(TransactionVersion.V1, 2, 38), (TransactionVersion.V2, 8, 5)]
+)
+def test_worker_with_few_tasks_asks_about_many_ids_at_a_time(
+    transaction_version: TransactionVersion, ids: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    worker, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
+    first = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, None, 1)
+    names = set()
+    for version in range(40):
+        progress = replace(DECIDED, next_version=version) if version else None
+        begun = written(worker, coordinators, replace(first, progress=progress), version)
+        name = begun.transactional_id
+        names.add(name)
+        ended = begun.epoch + (transaction_version is TransactionVersion.V2)
+        coordinators.after[name] = replace(begun, epoch=ended)
+    assert len(names) == ids
+    assert len(coordinators.asked) == looks
 
 
 def test_id_seen_as_finished_is_not_reused_with_older_progress() -> None:
