@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REDACTED = "[hidden]"
+_HOSTS_AND_PORTS = re.compile(r"[\w.\-\[\]:, ]*(?::\d+)?", re.ASCII)
 _META = "kafkalite.config"
 REQUIRED: Any = MISSING
 
@@ -198,7 +199,7 @@ class ConfigKey:
     def read(self, value: Any, shown_as: str, *, hidden: bool = False) -> Any:
         """Parse and validate *value*; *shown_as* is the name that the user wrote, for error texts, which do not show a
         *hidden* value."""
-        seen = REDACTED if self.sensitive or hidden else repr(without_user(value) if self.is_address else value)
+        seen = REDACTED if self.sensitive or hidden else repr(shown_address(value) if self.is_address else value)
         try:
             parsed = self.type.parse(value)
         except (TypeError, ValueError):
@@ -209,11 +210,10 @@ class ConfigKey:
         return parsed
 
 
-def without_user(address: Any) -> str:
-    """*address* without its user and password, whatever its form; of several addresses only the last is left then."""
-    before, at, host = str(address).rpartition("@")
-    scheme, slashes, _ = before.partition("://")
-    return f"{scheme if slashes else ''}{slashes}{REDACTED}@{host}" if at else host
+def shown_address(address: Any) -> str:
+    """*address*, which cannot be read, if it has only hosts and ports: what else it has may be a password."""
+    text = ",".join(map(str, address)) if isinstance(address, list | tuple) else str(address)
+    return text if _HOSTS_AND_PORTS.fullmatch(text) else REDACTED
 
 
 def keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:

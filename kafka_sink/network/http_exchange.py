@@ -31,6 +31,7 @@ _MOST_HEAD_BYTES: Final = 1 << 18
 
 #: The encoding of less is found in any text.
 _SHORTEST_ENCODED: Final = 4
+_SHORTEST_KNOWN: Final = 8
 
 
 class ExchangeError(Exception):
@@ -86,6 +87,11 @@ class HttpAnswer:
         for secret in sorted(_as_sent(self.credentials, self.secrets), key=len, reverse=True):
             text = text.replace(secret, REDACTED)
         return printable(text)
+
+    def repeats_secret(self, text: str) -> bool:
+        """Whether *text* of the server has one of the secrets, if that is long enough not to be there by chance."""
+        sent = _as_sent(self.credentials, self.secrets)
+        return any(secret in text for secret in sent if len(secret) >= _SHORTEST_KNOWN)
 
 
 def _as_sent(credentials: str, secrets: Sequence[str]) -> set[str]:

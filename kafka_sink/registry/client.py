@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.config import without_user
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
@@ -35,7 +34,7 @@ from kafka_sink.registry.errors import (
     RegistryError,
     SchemaNotFoundError,
 )
-from kafka_sink.registry.references import AVRO, Place, asked, resolved
+from kafka_sink.registry.references import AVRO, KINDS, Place, asked, resolved
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
@@ -44,6 +43,10 @@ _ROUNDS: Final = 3
 _BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
 #: Of a refusal so much is shown.
 _SHOWN: Final = 1_500
+#: Of a list so many texts.
+_MOST_TEXTS: Final = 1_000
+#: What of an answer is used and checked where it is used. The rest is only shown.
+_USED: Final = frozenset({"id", "version", "schema", "schemaType", "references"})
 _HIGHEST_ID: Final = 2**31 - 1
 #: The registries that credentials go to unencrypted, each of which is told once in a process.
 _WARNED: Final[set[str]] = set()
@@ -159,7 +162,8 @@ class RegistryClient:
         :raises SchemaNotFoundError: if there is none.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return str(self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO)
+        found = self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO
+        return found if found in KINDS else "of an unknown type"
 
     def incompatibilities(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> list[str]:
         """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
@@ -171,14 +175,15 @@ class RegistryClient:
         if answer.get("is_compatible") is True:
             return []
         messages = answer.get("messages")
-        return [str(each) for each in messages] if isinstance(messages, list) and messages else ["no reason is given"]
+        return messages if isinstance(messages, list) and messages else ["no reason is given"]
 
     def types(self) -> list[str]:
         """The types of schemas that the registry knows: a request that concerns no subject.
 
         :raises RegistryError: if the registry cannot be reached, or refuses the credentials.
         """
-        return [str(each) for each in self._ask("GET", "/schemas/types", expected=list)]
+        found: list[str] = self._ask("GET", "/schemas/types", expected=list)
+        return found
 
     def _with_references(self, what: str, answer: dict[str, Any], kind: str) -> SchemaText:
         """The schema in *answer*, called *what*, and all that it refers to."""
@@ -281,8 +286,8 @@ def _server(url: str) -> Server:
         return Server.parse(url)
     except ValueError:
         raise ConfigError(
-            f"option {URL}: {without_user(url)!r} is not an address; expected https://host:port, with what is special "
-            "in a user or password URL-encoded (%2F for /)"
+            f"option {URL}: the value is not an address; expected https://host:port, with what is special in a user or "
+            "password URL-encoded (%2F for /)"
         ) from None
 
 
@@ -317,14 +322,40 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     if not isinstance(found, expected):
         what = "object" if expected is dict else "list"
         raise RegistryError(f"{server.shown} answers with no JSON {what}: it is no schema registry; check its address")
-    return found
+    if isinstance(found, list):
+        return _texts(found, answer)
+    if answer.repeats_secret(_as_text(found.get("references"))):
+        raise RegistryError(f"{server.shown} answers with the credentials that it was sent; check its address")
+    return {name: value if name in _USED else _texts(value, answer) for name, value in found.items()}
+
+
+def _as_text(references: Any) -> str:
+    try:
+        return str(references)
+    except RecursionError:
+        raise RegistryError("the registry answered with references that are none; check its address") from None
+
+
+def _texts(found: Any, answer: HttpAnswer) -> Any:
+    """What of *found* may be shown: texts and lists of texts."""
+    if isinstance(found, list):
+        return [_texts(str(each), answer) for each in found[:_MOST_TEXTS] if isinstance(each, str | int)]
+    return answer.shown(found)[:_SHOWN] if isinstance(found, str) else found if isinstance(found, bool) else None
 
 
 def _number(answer: dict[str, Any], name: str) -> int:
     found = answer.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
-        raise RegistryError(f"the registry answered with the {name} {found!r}, expected a number; check its address")
+        raise RegistryError(
+            f"the registry answered with the {name} {_kind_of(found)}, expected a number; check its address"
+        )
     return found
+
+
+def _kind_of(found: Any) -> str:
+    """*found* if it is a number, else what it is instead: it may be anything that the registry was sent."""
+    is_number = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 64
+    return str(found) if is_number else f"of type {type(found).__name__}"
 
 
 def _refusal(answer: HttpAnswer) -> str:

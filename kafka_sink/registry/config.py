@@ -77,7 +77,10 @@ class RegistryConfig:
         c.one_of("STATIC_TOKEN", OAUTHBEARER),
     )
     issuer_url: str = c.STRING(
-        "bearer.auth.issuer.endpoint.url", "", "https:// address of the token endpoint, for OAUTHBEARER"
+        "bearer.auth.issuer.endpoint.url",
+        "",
+        "https:// address of the token endpoint, for OAUTHBEARER",
+        is_address=True,
     )
     client_id: str = c.STRING("bearer.auth.client.id", "", "the client's id there, or a reference to it")
     client_secret: str = c.STRING(

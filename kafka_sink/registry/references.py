@@ -17,6 +17,8 @@ from kafka_sink.registry.errors import UnusableSchemaError
 
 #: The type of a schema that a registry assumes.
 AVRO: Final = "AVRO"
+#: All types of schemas.
+KINDS: Final = (AVRO, "JSON", "PROTOBUF")
 
 
 #: The number that stands for the latest version, as registries have it.
@@ -61,7 +63,8 @@ class _Resolving:
         text, found = answer.get("schema"), answer.get("schemaType") or AVRO
         what = f"{self._what} refers to {inside[-1].subject}, which" if inside else self._what
         if found != self._kind or not isinstance(text, str):
-            raise UnusableSchemaError(f"{what} is {found!r}, expected {self._kind}; choose another one")
+            shown = found if found in KINDS and isinstance(text, str) else "of no known type"
+            raise UnusableSchemaError(f"{what} is {shown!r}, expected {self._kind}; choose another one")
         self._characters += len(text)
         places = places_of(answer.get("references") or (), what)
         return SchemaText(

@@ -39,7 +39,7 @@ from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.driver.interrupts import Interrupts
-from kafka_sink.spark.driver.job_failures import as_spark_reads, error_of_task, of_attempt
+from kafka_sink.spark.driver.job_failures import as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
@@ -75,7 +75,6 @@ _log = logging.getLogger(__name__)
 #: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
 #: So much of an error goes into the report, characters.
-_SAID_OF_FAILURE: Final = 500
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 
@@ -282,7 +281,7 @@ def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomi
             keep(df, task, once, batch.run, once.version)
     except BaseException as error:
         told = course.ended_by(batch.interrupts.behind(error))
-        publish_failure((), reporting, f"{type(told).__name__}: {told}"[:_SAID_OF_FAILURE], **named)
+        publish_failure((), reporting, reported(told), **named)
         if told is error or batch.is_of_query:
             # Spark tells the stop of a query from a failure by the exception.
             raise

@@ -18,7 +18,7 @@ from kafka_sink.broker.cluster.config_entries import validate_dynamic
 from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS
 from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
 from kafka_sink.broker.handlers.authorization import require
-from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, once, stored_together
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.messages.alter_configs import AlterConfigsResourceResponse
@@ -86,8 +86,7 @@ def alter(
         _alter_one(context, item, change_of(item), validate_only=validate_only)
         return outcome(item)
 
-    named = once(resources, lambda item: (item.resource_type, item.resource_name))
-    return stored_together(context, named, change, outcome)
+    return stored_together(context, resources, change, outcome)
 
 
 def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange, *, validate_only: bool) -> None:

@@ -42,6 +42,7 @@ class OAuthConfig:
         "",
         "for OAUTHBEARER: https:// address where the identity provider gives tokens for client credentials, or "
         "file:///path of a token",
+        is_address=True,
     )
     sasl_oauthbearer_client_id: str = c.STRING(
         "sasl.oauthbearer.client.credentials.client.id",

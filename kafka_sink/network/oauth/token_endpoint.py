@@ -195,11 +195,11 @@ def _checked(option: str, url: str) -> SplitResult:
     if parts.scheme == "file" and parts.path and not parts.netloc:
         return parts
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError(f"option {option}: {url!r} is not an address; {expected}")
+        raise ConfigError(f"option {option}: the value is not an address; {expected}")
     if parts.scheme == "http" and not Server.parse(url).is_here:
         raise ConfigError(
-            f"option {option}: {url} would send the client's secret unencrypted; use https:// (http:// is for this "
-            "machine only)"
+            f"option {option}: http://{host} would send the client's secret unencrypted; use https:// (http:// is for "
+            "this machine only)"
         )
     return parts
 

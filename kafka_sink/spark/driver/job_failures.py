@@ -80,6 +80,12 @@ _FAILS_AGAIN: Final = re.compile(
 )
 #: So much of what Spark says is shown.
 _SHOWN: Final = 400
+#: What stands for the value of a row in an error about it.
+_VALUE: Final = re.compile(
+    r"\bhas .* in column '|\bhas the timestamp [^,;]*|\b(?:names|has) partition -?\d+", re.DOTALL
+)
+#: Spark's own names of errors.
+_CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 
 
 class CancelledWriteError(KafkaError):
@@ -91,6 +97,22 @@ def summary_of(error: Exception) -> str:
     lines = [line.strip() for line in _beginning(error).splitlines()]
     said = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while")]
     return " ".join(said)[:_SHOWN]
+
+
+def reported(error: BaseException) -> str:
+    """What a report says about *error*: its kind and, if it is of kafkalite, its text, but no value of a row, because
+    reports are read by more people than rows."""
+    kind = type(error).__name__
+    if isinstance(error, KafkaError) and not isinstance(error, AttemptError | CancelledWriteError):
+        return f"{kind}: {_VALUE.sub(_without_value, str(error))}"[:_SHOWN]
+    condition = _CONDITION.search(_beginning(error))
+    return f"{kind}{f': {condition[0]}' if condition else ''}; what it says is in the error that the write raised"
+
+
+def _without_value(found: re.Match[str]) -> str:
+    if found[0].endswith("'"):
+        return "has a value in column '"
+    return "has a timestamp" if "timestamp" in found[0] else "names a partition"
 
 
 def is_cancelled(error: Exception) -> bool:
@@ -147,7 +169,7 @@ def _says_permanent(text: str) -> bool:
     return False
 
 
-def _beginning(error: Exception) -> str:
+def _beginning(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from kafka_sink.spark.prepared_write import Reporting
 _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
+#: Name and password in an address.
+_LOGIN: Final = re.compile(r"//[^/@]*:[^/]*@")
 _PRODUCER: Final = f"https://pypi.org/project/kafkalite/{VERSION}"
 LONGEST_S: Final = 5.0
 
@@ -112,7 +115,8 @@ def _outputs(report: Mapping[str, Any], reporting: Reporting) -> list[Any]:
 
 
 def _file_name(path: str) -> tuple[str, str]:
-    """Namespace and name of a file, by OpenLineage's rules."""
-    parts = urlsplit(path)
+    """Namespace and name of a file, by OpenLineage's rules, without a login in its address. What stands before the @ of
+    Azure's addresses is a container."""
+    parts = urlsplit(_LOGIN.sub("//", path))
     scheme = "file" if parts.scheme in ("", "file") else parts.scheme
     return (scheme, parts.path) if scheme == "file" else (f"{scheme}://{parts.netloc}", parts.path.lstrip("/"))
