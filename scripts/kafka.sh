@@ -98,7 +98,7 @@ class_path() {
 
 # class_of NAME: the name of a tool's class in this version; many were moved between 3.3 and 4.0.
 class_of() {
-    "$PYTHON_BIN" - "$LIBS" "$1" <<'PYTHON'
+    "$PYTHON_BIN" -P - "$LIBS" "$1" <<'PYTHON'
 import pathlib, sys, zipfile
 libs, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 simple = name.rpartition(".")[2]
@@ -166,7 +166,7 @@ is_ours() {
 # on), because any client of this machine could take one of those before its node starts, and below those that tests
 # choose (tests/support/ports.py).
 free_ports() {
-    "$PYTHON_BIN" -c '
+    "$PYTHON_BIN" -P -c '
 import random, socket, sys
 held, taken = {}, set(map(int, sys.argv[2:]))
 while len(held) < int(sys.argv[1]):
@@ -181,7 +181,7 @@ print(*held)' "$@"
 }
 
 require_free_ports() { # FIRST COUNT
-    "$PYTHON_BIN" -c '
+    "$PYTHON_BIN" -P -c '
 import socket, sys
 for port in range(int(sys.argv[1]), int(sys.argv[1]) + int(sys.argv[2])):
     try:
@@ -279,7 +279,7 @@ start() {
         bootstrap="${bootstrap:+$bootstrap,}127.0.0.1:${ports[node - 1]}"
     done
     if [ ! -s "$DIR/cluster.id" ]; then
-        "$PYTHON_BIN" -c 'import base64, uuid
+        "$PYTHON_BIN" -P -c 'import base64, uuid
 print(base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A", 1))' >"$DIR/cluster.id"
     fi
     cluster_id=$(cat "$DIR/cluster.id")

@@ -60,7 +60,7 @@ start() {
     done
     umask 077
     mkdir -p "$DIR"
-    port=$(python3 -c 'import socket; held = socket.create_server(("127.0.0.1", 0)); print(held.getsockname()[1])')
+    port=$(python3 -I -c 'import socket; held = socket.create_server(("127.0.0.1", 0)); print(held.getsockname()[1])')
     configure "$port" "$lifetime"
     export KRB5_CONFIG="$DIR/krb5.conf" KRB5_KDC_PROFILE="$DIR/kdc.conf"
     kdb5_util create -r "$REALM" -s -P "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >"$DIR/create.log" 2>&1

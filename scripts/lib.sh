@@ -135,7 +135,7 @@ make_venv() {
 
 # The stamp changes with every input of an installed environment.
 venv_stamp() {
-    "$PYTHON_BIN" -c '
+    "$PYTHON_BIN" -P -c '
 import hashlib, pathlib, sys
 digest = hashlib.sha256(sys.version.encode())
 for name in ("setup.cfg", "pyproject.toml"):
@@ -157,7 +157,7 @@ venv_is_sound() {
 
 # has_pyspark: whether the environment has the largest of the packages, so that little is left to be downloaded.
 has_pyspark() {
-    venv_is_sound && "$PYTHON_BIN" -c 'import importlib.util, sys
+    venv_is_sound && "$PYTHON_BIN" -P -c 'import importlib.util, sys
 sys.exit(importlib.util.find_spec("pyspark") is None)'
 }
 
@@ -191,7 +191,7 @@ ensure_venv() {
     fi
     # By default workers run the first python3 of the PATH, which may not have pyarrow. Another Spark on this machine
     # must not be mixed with the environment's Spark, which does not find its own home in a path with a space.
-    SPARK_HOME=$("$PYTHON_BIN" -c 'import importlib.util, os
+    SPARK_HOME=$("$PYTHON_BIN" -P -c 'import importlib.util, os
 print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_HOME
     export PYSPARK_PYTHON="$PYTHON_BIN" PYSPARK_DRIVER_PYTHON="$PYTHON_BIN"
@@ -275,7 +275,11 @@ ensure_java() {
 # networks that reach Maven Central only through a mirror.
 fetch_jars() {
     local ivy_file=$1 target=$2 fresh="$2.part.$$" log="$WORK/ivy.log" attempt
-    if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then return 0; fi
+    if [ -f "$target/.complete" ] && cmp -s "$ivy_file" "$target/.complete"; then
+        # What was sound when it was downloaded may have been changed since.
+        check_jars "$target"
+        return 0
+    fi
     say "downloading the jars of $(basename "$ivy_file") (once) …"
     # Registries sometimes interrupt a download; complete files are kept for the next attempt. Each call has its own
     # cache, because concurrent calls would use each other's incomplete files.
@@ -298,7 +302,7 @@ fetch_jars() {
 # check_jars DIR: end the script unless every jar in DIR has the checksum in scripts/jars.sha256. The checksums of the
 # repository, which Ivy compares, come from the same server as the jars.
 check_jars() {
-    "$PYTHON_BIN" - "$1" "$ROOT/scripts/jars.sha256" "${KAFKALITE_UNKNOWN_JARS:-no}" <<'PYTHON' || exit 1
+    "$PYTHON_BIN" -P - "$1" "$ROOT/scripts/jars.sha256" "${KAFKALITE_UNKNOWN_JARS:-no}" <<'PYTHON' || exit 1
 import hashlib, pathlib, sys
 folder, known, unknown_allowed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "yes"
 sums = {tuple(line.split()) for line in known.read_text(encoding="ascii").splitlines()}
@@ -307,7 +311,7 @@ found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorte
 wrong = [name for name, digest in found.items() if name in names and (digest, name) not in sums]
 unknown = [name for name in found if name not in names]
 if wrong:
-    sys.exit(f"error: {', '.join(wrong)}: not the file whose checksum is in {known}; it was not installed.")
+    sys.exit(f"error: {', '.join(wrong)}: not the file whose checksum is in {known}; remove {folder} to download it again.")
 if unknown and not unknown_allowed:
     sys.exit(
         f"error: {', '.join(unknown)}: no checksum in {known}; KAFKALITE_UNKNOWN_JARS=yes installs jars that are only "

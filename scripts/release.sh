@@ -80,7 +80,7 @@ installs() {
 }
 check "the wheel can be installed" installs
 [ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
-(cd "$target" && "$PYTHON_BIN" -c '
+(cd "$target" && "$PYTHON_BIN" -P -c '
 import hashlib, pathlib
 for file in sorted(pathlib.Path().glob("kafkalite-*")):
     print(hashlib.sha256(file.read_bytes()).hexdigest(), "", file.name)' >SHA256SUMS)

@@ -39,5 +39,8 @@ def replace_text(path: Path, text: str) -> None:
     :raises OSError: if the write failed; *path* is unchanged.
     """
     beside = path.with_name(path.name + ".tmp")
-    beside.write_text(text, encoding="utf-8")
+    # It may be a link to another file, which somebody else who may write in the folder has planted.
+    beside.unlink(missing_ok=True)
+    with beside.open("x", encoding="utf-8") as file:
+        file.write(text)
     beside.replace(path)

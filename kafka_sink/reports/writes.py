@@ -20,6 +20,13 @@ SOURCE: Final = "source"
 _SOURCE_BEGINS: Final = f'{{"{SOURCE}"'
 #: The end of the year 9999.
 _LATEST_MS: Final = 253_402_300_800_000
+#: Numbers are those of offsets.
+_MOST: Final = 2**63 - 1
+#: A year, in ms.
+_LONGEST_MS: Final = 366 * 86_400_000
+#: Characters of an error, and of a line.
+_MOST_ERROR: Final = 2_000
+_MOST_LINE: Final = 1 << 24
 #: Of the stream's rate, ms.
 _RATE_MS: Final = 60_000
 
@@ -75,24 +82,24 @@ class Write:
         """:raises KeyError, TypeError, ValueError: if *report* is no write."""
         decision = report.get("decision")
         return cls(
-            batch=int(report.get("batch", report.get("version", -1))),
+            batch=_whole(report.get("batch", report.get("version", -1))),
             decision=decision if decision in ("skipped", "older", "failed") else "written",
-            rows=int(report["rows"]),
-            record_bytes=int(report["bytes"]),
-            wire_bytes=int(report["wire_bytes"]),
-            tasks=int(report["tasks"]),
-            elapsed_ms=int(report["elapsed_ms"]),
-            commit_ms=int(report.get("commit_ms", 0)),
-            ack_p50_ms=report["ack_p50_ms"],
-            ack_p99_ms=report["ack_p99_ms"],
+            rows=_whole(report["rows"]),
+            record_bytes=_whole(report["bytes"]),
+            wire_bytes=_whole(report["wire_bytes"]),
+            tasks=_whole(report["tasks"]),
+            elapsed_ms=_duration(report["elapsed_ms"]),
+            commit_ms=_duration(report.get("commit_ms", 0)),
+            ack_p50_ms=None if report["ack_p50_ms"] is None else _duration(report["ack_p50_ms"]),
+            ack_p99_ms=None if report["ack_p99_ms"] is None else _duration(report["ack_p99_ms"]),
             partitions={
-                name: PartitionRange(part["rows"], part["first"], part["last"])
+                name: PartitionRange(_whole(part["rows"]), _whole(part["first"]), _whole(part["last"]))
                 for name, part in report["partitions"].items()
             },
             # Lines of earlier releases have neither.
-            bad_rows=int(report.get("bad_rows", 0)),
+            bad_rows=_whole(report.get("bad_rows", 0)),
             timestamp_ms=_moment(report.get("timestamp_ms")),
-            error=without_controls(str(report.get("error", ""))),
+            error=without_controls(str(report.get("error", ""))[:_MOST_ERROR]),
         )
 
     @property
@@ -141,11 +148,23 @@ class Write:
         return f"{missing} before it missing from the file" if missing else ""
 
 
+def _duration(number: Any) -> int:
+    """:raises ValueError: if *number* is no time that a write can have taken."""
+    return _whole(number, 0, _LONGEST_MS)
+
+
+def _whole(number: Any, least: int = -_MOST, most: int = _MOST) -> int:
+    """:raises ValueError: if *number* is none, or none that a report can have."""
+    if not isinstance(number, int | float) or not least <= number <= most:
+        raise ValueError(f"{number!r:.60} is no number of a report")
+    return int(number)
+
+
 def _moment(timestamp_ms: Any) -> int | None:
     """:raises ValueError: if it is no time of a year with four digits."""
-    if timestamp_ms is not None and not 0 <= int(timestamp_ms) < _LATEST_MS:
+    if timestamp_ms is not None and not 0 <= _whole(timestamp_ms) < _LATEST_MS:
         raise ValueError(f"{timestamp_ms} is no time")
-    return None if timestamp_ms is None else int(timestamp_ms)
+    return None if timestamp_ms is None else _whole(timestamp_ms)
 
 
 W = TypeVar("W", bound=Write)
@@ -210,11 +229,13 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[Write]]:
 def _parsed(file: Path, number: int, line: str, kind: type[W]) -> W | SourceLag:
     """The line *number* of *file*. :raises ValueError: if it is no report; the text names the file and the line."""
     try:
+        if len(line) > _MOST_LINE:
+            raise ValueError("it is too long")
         report = json.loads(line)
         if SOURCE in report:
-            return SourceLag(int(report[SOURCE]["batch"]), int(report[SOURCE]["lag"]))
+            return SourceLag(_whole(report[SOURCE]["batch"]), _whole(report[SOURCE]["lag"]))
         return kind.of_report(report)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(
             f"{file} line {number} is no report of a write: {line.strip()[:60]!r}; give the file that the option "
             "reportPath names."

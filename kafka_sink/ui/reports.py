@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from kafka_sink.common.metrics import Metric
@@ -34,7 +35,9 @@ class Reports:
         """The names of the files, the one that was written last first."""
         if not self.path.is_dir():
             return [self.path.name] if self.path.exists() else []
-        found = [(each.stat().st_mtime_ns, each.name) for each in self.path.iterdir() if each.suffix in _SUFFIXES]
+        # A link would show lines of a file elsewhere, and a pipe would be waited for.
+        files = (each for each in self.path.iterdir() if each.suffix in _SUFFIXES and not each.is_symlink())
+        found = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
         return [name for _, name in sorted(found, reverse=True)]
 
     def read(self, name: str) -> tuple[int, Sequence[Write]]:

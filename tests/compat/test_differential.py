@@ -58,7 +58,9 @@ KNOWN: Final = (
     Known(
         "CreateTopics: .*", r"\.topics\[.*\]\.configs", "only what was set is shown; DescribeConfigs shows the others"
     ),
-    Known("FindCoordinator: a group twice", r"\.coordinators", "answered once, so that no answer grows with repetition"),
+    Known(
+        "FindCoordinator: a group twice", r"\.coordinators", "answered once, so that no answer grows with repetition"
+    ),
     Known("DescribeConfigs: a topic twice", r"\.results", "answered once, so that no answer grows with repetition"),
     Known("DescribeConfigs: .*", ".*config_type", "INT and LONG are one kind of number"),
     Known(

@@ -23,7 +23,7 @@ import hypothesis
 
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
-from tests.hostile import batches, json_columns, records, references, servers
+from tests.hostile import batches, json_columns, ports, records, references, secrets, servers
 from tests.property import test_avro_properties, test_protobuf_properties
 from tests.support.real_kafka import HAS_KAFKA
 
@@ -62,6 +62,11 @@ ATTACKS: Final[dict[str, Attack]] = {
     "schema references": references.schema_references,
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,
+    "HTTP requests": ports.http_requests,
+    "addresses": secrets.addresses,
+    "echoing registries": secrets.echoing_registries,
+    "values of rows": secrets.values_of_rows,
+    "report lines": secrets.report_lines,
 }
 JUDGES: Final = JavaJudges()
 

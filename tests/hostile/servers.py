@@ -121,7 +121,8 @@ OPEN: Final = contextlib.ExitStack()
 
 
 @cache
-def _server() -> EvilHttp:
+def shared_server() -> EvilHttp:
+    """A server that answers as who uses it says."""
     return OPEN.enter_context(EvilHttp(echo))
 
 
@@ -140,7 +141,7 @@ def http_answers(rng: random.Random) -> None:
         connection.sendall(whole)
         connection.shutdown(socket.SHUT_WR)
 
-    server = _server()
+    server = shared_server()
     server.answer = answer
     assert all(SECRET not in each for each in asked(server.port, 300))
 

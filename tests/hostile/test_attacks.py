@@ -38,7 +38,7 @@ from tests.support.good_client import frame, read_frame
 pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
 
 #: Cases of each attack; those of properties are in tests/property.
-CASES = {**dict.fromkeys(ATTACKS, 60), "HTTP answers": 20, "command lines": 30}
+CASES = {**dict.fromkeys(ATTACKS, 60), "HTTP answers": 20, "command lines": 30, "echoing registries": 20}
 IN_PROPERTY = ("Avro columns", "Avro slices", "Avro nulls", "Protobuf columns", "Protobuf slices")
 
 #: A record of everything that a schema can nest: an array, a map, a union and itself.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ JARS = ROOT / "scripts" / "jars.sha256"
 INSTALL = '. "$0/scripts/lib.sh"; WORK=$1; install_first_of java-x java-y'
 SOUND = '. "$0/scripts/lib.sh"; VENV=$1; PYTHON_BIN=$1/bin/python; venv_is_sound && echo yes || echo no'
 FIND = '. "$0/scripts/lib.sh"; use_python "$1"; echo "$PYTHON $VENV"'
+FETCH = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; fetch_jars "$4" "$1"; echo installed'
 CHECK = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; check_jars "$1"; echo installed'
 
 
@@ -157,6 +159,39 @@ def test_a_jar_with_another_checksum_is_not_installed(tmp_path: Path) -> None:
     (jars / "a-1.jar").write_bytes(b"other")
     said, problem = check(KAFKALITE_UNKNOWN_JARS="yes")
     assert said == "" and problem.startswith("error: a-1.jar: not the file whose checksum is in ")
+
+
+def test_jars_are_checked_each_time_and_whatever_the_folder_has(tmp_path: Path) -> None:
+    """What was changed since it was downloaded is refused, also beside a module that calls itself hashlib."""
+    jars, scripts, ivy = tmp_path / "jars", tmp_path / "scripts", tmp_path / "ivy.xml"
+    jars.mkdir()
+    scripts.mkdir()
+    (tmp_path / "hashlib.py").write_text("raise SystemExit('the module of the folder was taken')\n")
+    (jars / "a-1.jar").write_bytes(b"a")
+    (scripts / "jars.sha256").write_text(f"{hashlib.sha256(b'a').hexdigest()}  a-1.jar\n")
+    ivy.write_text("<ivy-module/>")
+    shutil.copy(ivy, jars / ".complete")
+
+    def fetch() -> tuple[str, str]:
+        command = ["bash", "-c", FETCH, str(ROOT), str(jars), sys.executable, str(tmp_path), str(ivy)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout, done.stderr
+
+    assert fetch() == ("installed\n", "")
+    (jars / "a-1.jar").write_bytes(b"other")
+    said, problem = fetch()
+    assert said == "" and problem.startswith("error: a-1.jar: not the file whose checksum is in ")
+
+
+def test_scripts_import_nothing_from_the_callers_folder() -> None:
+    inline = [
+        line.strip()
+        for script in (*(ROOT / "scripts").glob("*.sh"), ROOT / ".ci" / "run")
+        for line in script.read_text(encoding="utf-8").splitlines()
+        if re.search(r"""(python3?|"\$[A-Za-z_]*(PYTHON|python)[A-Za-z_]*")( -[a-zA-Z]+)* (-c\b|- )""", line)
+    ]
+    assert inline
+    assert [line for line in inline if " -P " not in line and " -I " not in line] == []
 
 
 def test_the_list_of_checksums_has_what_the_scripts_install() -> None:

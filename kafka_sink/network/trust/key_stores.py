@@ -24,6 +24,8 @@ _KEY_BAGS: Final = (bytes.fromhex("2a864886f70d010c0a0101"), bytes.fromhex("2a86
 _CONSTRUCTED: Final = 0x20
 #: From here on, the length is that of the length.
 _LONG_LENGTH: Final = 0x80
+_UNTIL_MARK: Final = 0x80
+_MARK: Final = 0x00
 #: openssl and keytool take some thousand, careful people a million.
 _MOST_ITERATIONS: Final = 10_000_000
 
@@ -119,21 +121,43 @@ def _private_keys(data: bytes) -> int:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, int | None]]:
-    """(tag, content, tag of the one before) of each element of DER; what an OCTET STRING holds is looked at, too."""
+    """(tag, content, tag of the one before) of each element of DER or BER; what an OCTET STRING holds is seen, too.
+
+    BER, which some programs write, divides a string into pieces and ends an element by a mark instead of a length. A
+    string has one tag here, and what stands behind a marked element stands behind its tag.
+
+    Source: X.690, 8.1.3 and 8.7.
+    """
     waiting = [data]
     while waiting:
         part = waiting.pop()
         at, before = 0, None
+        # Those that a mark will end, with the pieces of a string so far.
+        unended: list[tuple[int, list[bytes]]] = []
         while at + 2 <= len(part):
             tag, size, at = part[at], part[at + 1], at + 2
-            if size >= _LONG_LENGTH:
+            if size == _UNTIL_MARK:
+                unended.append((tag, []))
+                before = None
+                continue
+            if size > _LONG_LENGTH:
                 count = size - _LONG_LENGTH
                 size, at = int.from_bytes(part[at : at + count]), at + count
             inner = part[at : at + size]
+            at += size
+            is_ended = tag == _MARK and not inner and bool(unended)
+            if is_ended:
+                tag, pieces = unended.pop()
+                inner = b"".join(pieces)
+            elif tag == _OCTETS | _CONSTRUCTED:
+                inner = b"".join(piece for kind, piece, _ in _elements(inner) if kind == _OCTETS)
+            tag = _OCTETS if tag == _OCTETS | _CONSTRUCTED else tag
+            if tag == _OCTETS and unended:
+                unended[-1][1].append(inner)
             yield tag, inner, before
-            if tag & _CONSTRUCTED or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
+            if (tag & _CONSTRUCTED and not is_ended) or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
                 waiting.append(inner)
-            at, before = at + size, tag
+            before = tag
 
 
 def _pkcs12_identity(store: PKCS12KeyAndCertificates) -> str:

@@ -27,8 +27,8 @@ from kafka_sink.spark.prepared_write import Reporting
 _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
 _NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
-#: Name and password in an address.
-_LOGIN: Final = re.compile(r"//[^/@]*:[^/]*@")
+#: Name and password in an address; a colon with digits is a port.
+_LOGIN: Final = re.compile(r"//[^/@]*:(?!\d+(?:/|$))[^@]*@+")
 _PRODUCER: Final = f"https://pypi.org/project/kafkalite/{VERSION}"
 LONGEST_S: Final = 5.0
 
@@ -77,7 +77,7 @@ def _event(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str
         run=Run(str(uuid.uuid4()), facets),
         job=Job(os.environ.get(_NAMESPACE, "default"), reporting.job),
         eventType=RunState.FAIL if failed else RunState.COMPLETE,
-        inputs=[InputDataset(*_file_name(path)) for path in inputs],
+        inputs=[InputDataset(*file_name(path)) for path in inputs],
         outputs=_outputs(report, reporting),
     )
 
@@ -114,7 +114,7 @@ def _outputs(report: Mapping[str, Any], reporting: Reporting) -> list[Any]:
     return outputs
 
 
-def _file_name(path: str) -> tuple[str, str]:
+def file_name(path: str) -> tuple[str, str]:
     """Namespace and name of a file, by OpenLineage's rules, without a login in its address. What stands before the @ of
     Azure's addresses is a container."""
     parts = urlsplit(_LOGIN.sub("//", path))

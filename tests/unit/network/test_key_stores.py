@@ -43,6 +43,27 @@ def test_hashes_without_end_and_nul_are_refused_at_once() -> None:
         key_and_chain(_with_iterations(key, 2**31 - 1), "pw", "")
 
 
+@pytest.mark.parametrize("form", ["a string of one piece", "pieces until a mark", "a marked sequence"])
+def test_hashes_without_end_are_refused_in_ber(form: str) -> None:
+    """A store ends with its checksum, a salt, and how often it is hashed."""
+    store = pkcs12.serialize_key_and_certificates(
+        b"a", ec.generate_private_key(ec.SECP256R1()), None, None, BestAvailableEncryption(b"pw")
+    )
+    mac = next(at for at in range(len(store) - 4, 0, -1) if store[at] == 0x30 and at + 2 + store[at + 1] == len(store))
+    digest = store[mac + 2 :][: 2 + store[mac + 3]]
+    salt = store[mac + 2 + len(digest) : -4]
+    count = b"\x02\x04" + (2**31 - 1).to_bytes(4)
+    if form == "a marked sequence":
+        end = b"\x30\x80" + digest + salt + count + b"\0\0"
+    else:
+        pieces = b"\x24\x80" + salt + b"\0\0" if form == "pieces until a mark" else bytes([0x24, len(salt)]) + salt
+        tail = digest + pieces + count
+        end = bytes([0x30, len(tail)]) + tail
+    whole = store[4:mac] + end
+    with pytest.raises(KeyStoreError, match="hashed more than 10000000 times"):
+        key_and_chain(b"\x30\x82" + len(whole).to_bytes(2) + whole, "pw", "")
+
+
 def _with_iterations(store: bytes, count: int) -> bytes:
     """*store* whose checksum is hashed *count* times: the last number of a store, two bytes longer than it was."""
     tail = store.rindex(b"\x02\x02")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.driver.lineage import emit, is_configured
+from kafka_sink.spark.driver.lineage import emit, file_name, is_configured
 from kafka_sink.spark.prepared_write import Reporting
 
 REPORT = {
@@ -81,3 +81,19 @@ def test_it_is_off_by_itself_and_harms_no_write(
     with caplog.at_level(logging.WARNING):
         emit(REPORT, reporting)
     assert "lineage of this write" in caplog.text
+
+
+@pytest.mark.behaviour("Lineage", "A login in the address of a file is not sent")
+@pytest.mark.parametrize(
+    ("path", "namespace", "name"),
+    [
+        ("s3a://AKIAKEY:Q7/z+Secret@bucket/a@b.csv", "s3a://bucket", "a@b.csv"),
+        ("sftp://u:Q7zSecret@host:22/x", "sftp://host:22", "x"),
+        ("jdbc:postgresql://u:Q7zSecret@h/db", "jdbc://", "postgresql://h/db"),
+        ("hdfs://nn:8020/x@y", "hdfs://nn:8020", "x@y"),
+        ("wasbs://container@account.blob/x", "wasbs://container@account.blob", "x"),
+        ("abfss://c@acct/x?sig=Q7zSecret", "abfss://c@acct", "x"),
+    ],
+)
+def test_a_login_in_an_address_is_not_sent(path: str, namespace: str, name: str) -> None:
+    assert file_name(path) == (namespace, name)
