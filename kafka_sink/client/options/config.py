@@ -58,7 +58,7 @@ class ConnectionConfig:
         "bootstrap.servers",
         c.REQUIRED,
         "initial broker addresses, host:port separated by commas; a few brokers of the cluster are enough",
-        c.Validator("host:port, for example 127.0.0.1:9092, without http:// and without a login", _are_addresses),
+        c.Validator("host:port, for example 127.0.0.1:9092", _are_addresses),
         is_address=True,
     )
     client_id: str = c.STRING("client.id", "", "client name sent with every request, for the brokers' logs and quotas")
