@@ -69,10 +69,10 @@ install_first_of() {
 }
 
 # new_enough_python INTERPRETER: whether its version meets the requirement in setup.cfg.
-new_enough_python() { "$1" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+new_enough_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 # python_version INTERPRETER: its version, as 3.13.0.
-python_version() { "$1" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null; }
+python_version() { "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null; }
 
 # pythons: the version and path of one interpreter of each supported version on this machine, oldest first. Version
 # managers often put only one of their interpreters into the PATH.
@@ -81,7 +81,7 @@ pythons() {
     for folder in $PATH /usr/local/bin /usr/bin /opt/homebrew/bin "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/*/bin; do
         for candidate in "$folder"/python3 "$folder"/python3.[0-9] "$folder"/python3.[0-9][0-9]; do
             [ -x "$candidate" ] || continue
-            "$candidate" -I -c 'import os, sys
+            "$candidate" -c 'import os, sys
 release, known = sys.version_info, sys.implementation.name == "cpython" and sys.version_info.releaselevel == "final"
 if known and release >= (3, 11):
     print("%d.%d.%d" % release[:3], os.path.realpath(sys.executable))' 2>/dev/null </dev/null || true
