@@ -117,10 +117,10 @@ find_python() {
 # permitted.
 can_make_venv() {
     local version
-    ! "$1" -I -c 'import ensurepip, venv' >/dev/null 2>&1 || return 0
+    ! "$1" -c 'import ensurepip, venv' >/dev/null 2>&1 || return 0
     say "installing the venv module of $1 …"
     version=$(python_version "$1")
-    install_first_of "python${version%.*}-venv" python3-venv && "$1" -I -c 'import ensurepip, venv' >/dev/null 2>&1
+    install_first_of "python${version%.*}-venv" python3-venv && "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
 }
 
 make_venv() {
