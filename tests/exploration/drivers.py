@@ -323,6 +323,8 @@ def next_request(
         return first.request
 
 
+# So that ids are used again in a few batches.
+@mock.patch.object(writing, "FEWEST_IDS", 0)
 def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Write all batches, each in two tasks; those that are committed are skipped."""
     places = (False, True) if settings.others == "two clusters" else (False,)

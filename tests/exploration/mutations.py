@@ -346,7 +346,7 @@ MUTATIONS: Final = (
         accepting,
         "standing",
         _as_seen_before,
-        _PARALLEL_1_TWICE._replace(others="accepted"),
+        _PARALLEL_2_TWICE._replace(others="accepted"),
         Faults(0, 1),
     ),
 )
