@@ -6,6 +6,7 @@ what people write.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from kafka_sink.formats.errors import FormatError
@@ -14,6 +15,28 @@ from kafka_sink.formats.errors import FormatError
 MOST_SCHEMA_CHARACTERS: Final = 1 << 20
 #: Of types within one another in a schema, and of values in a record. Protobuf's libraries have it too.
 MOST_DEPTH: Final = 100
+#: Of brackets within one another in the JSON of a schema: a type within another takes up to four.
+_MOST_BRACKETS: Final = 4 * MOST_DEPTH
+_TEXT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKET: Final = re.compile(r"[\[\]{}]")
+
+
+def is_too_deep(json: str, most: int = _MOST_BRACKETS) -> bool:
+    """Whether the brackets of the text *json* stand more than *most* levels within one another, found out before a
+    parser makes values of it, which Python then can neither show nor write.
+    """
+    depth = 0
+    for bracket in _BRACKET.findall(_TEXT.sub("", json)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > most:
+            return True
+    return False
+
+
+def check_depth(json: str, what: str) -> None:
+    """:raises FormatError: if the JSON of the schema, called *what*, is nested more deeply than any."""
+    if is_too_deep(json):
+        raise FormatError(f"the {what} has brackets more than {_MOST_BRACKETS} levels deep; make it flatter")
 
 
 def check_size(text: str, what: str) -> None:

@@ -4,16 +4,37 @@ is read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Of what a library says so much is shown.
+_SHOWN: Final = 200
+
 
 class FormatError(ConfigError):
     """A schema is invalid, or a column has no counterpart in it; the text names the column by its path."""
+
+
+@contextmanager
+def schema_boundary(what: str) -> Iterator[None]:
+    """Whatever the libraries raise that read *what*, a schema of somebody else, is a FormatError; but memory that runs
+    out is the process's, and so is an interrupt.
+
+    :raises FormatError: instead of an error of a library.
+    """
+    try:
+        yield
+    except (KafkaError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FormatError(f"the {what} cannot be used ({said[:_SHOWN]}); correct it") from error
 
 
 def shown_type(kind: pa.DataType) -> str:

@@ -21,6 +21,7 @@ from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
 from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
@@ -32,6 +33,7 @@ from kafka_sink.registry.errors import (
     IncompatibleSchemaError,
     RegistryDeniedError,
     RegistryError,
+    RegistryUnavailableError,
     SchemaNotFoundError,
 )
 from kafka_sink.registry.references import AVRO, KINDS, Place, asked, resolved
@@ -223,7 +225,9 @@ class RegistryClient:
                     continue
                 return _read(answer, server, expected)
         told = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
-        raise RegistryError(f"the schema registry cannot be used ({told}); check schema.registry.url and the registry")
+        raise RegistryUnavailableError(
+            f"the schema registry cannot be used ({told}); check schema.registry.url and the registry"
+        )
 
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
         """*headers* with what the configuration says about the one who asks."""
@@ -232,7 +236,7 @@ class RegistryClient:
             try:
                 found = self._tokens.token()
             except AuthenticationError as error:
-                raise RegistryError(str(error)) from None
+                raise RegistryUnavailableError(str(error)) from None
             return {**headers, **found.extensions, "Authorization": f"Bearer {found.value}"}
         if config.bearer_token:
             token = resolve("bearer.auth.token", config.bearer_token, PROVIDERS)
@@ -367,6 +371,7 @@ def _refusal(answer: HttpAnswer) -> str:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        text = body.decode()
+        return None if is_too_deep(text) else json.loads(text)
+    except ValueError:
         return None

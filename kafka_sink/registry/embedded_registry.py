@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.network.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, places_of
@@ -109,8 +110,9 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
 
 def _object(body: bytes) -> Body:
     try:
-        found = json.loads(body) if body else {}
-    except (ValueError, RecursionError):
+        text = body.decode()
+        found = None if is_too_deep(text) else json.loads(text or "{}")
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise RefusalError(400, 400, "the body is no JSON object")

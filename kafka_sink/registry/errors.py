@@ -9,6 +9,10 @@ class RegistryError(KafkaError):
     """The registry refused a request, answered with something else, or could not be reached."""
 
 
+class RegistryUnavailableError(RegistryError):
+    """The registry, or what gives tokens for it, could not be reached, or failed itself: it concerns every request."""
+
+
 class RegistryDeniedError(RegistryError):
     """The registry refused the credentials, or they do not allow the request."""
 

@@ -7,7 +7,6 @@ unless they are.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import KafkaError, SerializationError
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.text import printable
 
@@ -27,10 +26,6 @@ _HIGHEST_ID: Final = 1 << 24
 
 #: So long values of a page are decoded.
 _PAGE_MS: Final = 1_000
-#: A registry that cannot be reached takes seconds for each value.
-_REGISTRY_PAUSE_MS: Final = 30_000
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,6 @@ class ByteView:
     def __init__(self, decode: Callable[[bytes], str] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._decode = decode
         self._clock = clock
-        self._not_before_ms: int | None = None
 
     def of_page(self) -> Callable[..., ShownBytes]:
         """What shows the keys and values of one page, and ends to decode them after a second."""
@@ -82,23 +76,15 @@ class ByteView:
         return _in_hex(kind, data, problem)
 
     def _decoded(self, data: bytes, until_ms: int | None) -> str | None:
-        """The beginning of the JSON of *data*; None if it is not known. A registry that failed is left alone.
+        """The beginning of the JSON of *data*; None if nothing decodes it.
 
         :raises SerializationError: if *data* cannot be decoded, or not in time.
         """
-        now_ms = self._clock.monotonic_ms()
-        if self._decode is None or (self._not_before_ms is not None and now_ms < self._not_before_ms):
+        if self._decode is None:
             return None
-        if until_ms is not None and now_ms > until_ms:
+        if until_ms is not None and self._clock.monotonic_ms() > until_ms:
             raise SerializationError(f"not decoded, for this page has taken {_PAGE_MS} ms; reload it")
-        try:
-            return self._decode(data)
-        except SerializationError:
-            raise
-        except KafkaError as error:
-            self._not_before_ms = self._clock.monotonic_ms() + _REGISTRY_PAUSE_MS
-            _log.warning("values are shown without their schemas for %d s: %s", _REGISTRY_PAUSE_MS // 1000, error)
-            return None
+        return self._decode(data)
 
 
 def _in_hex(kind: str, data: bytes, problem: str) -> ShownBytes:

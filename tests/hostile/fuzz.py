@@ -23,7 +23,7 @@ import hypothesis
 
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
-from tests.hostile import batches, json_columns, ports, records, references, secrets, servers
+from tests.hostile import batches, json_columns, ports, records, references, secrets, servers, weights
 from tests.property import test_avro_properties, test_protobuf_properties
 from tests.support.real_kafka import HAS_KAFKA
 
@@ -59,6 +59,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "Protobuf records": records.protobuf_records,
     "Protobuf schemas": records.protobuf_schemas,
     "record batches": batches.record_batches,
+    "Protobuf weights": weights.protobuf_weights,
+    "Avro and JSON weights": weights.text_weights,
     "schema references": references.schema_references,
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,

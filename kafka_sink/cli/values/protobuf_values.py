@@ -64,7 +64,6 @@ class _ReadSchema:
         :raises CorruptRecordError: if it is none, or has too many values.
         """
         from google.protobuf import json_format, message_factory
-        from google.protobuf.message import DecodeError
 
         self._scale.check(name, data, most_values)
         try:
@@ -76,8 +75,11 @@ class _ReadSchema:
                 ensure_ascii=False,
                 descriptor_pool=self._pool,
             )
-        except (DecodeError, json_format.Error, ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise CorruptRecordError(f"{type(error).__name__}: {error}") from None
+        except MemoryError:
+            raise
+        except Exception as error:
+            # The library's errors are of many kinds, and a schema chooses among them.
+            raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
         return without_controls(found)
 
 

@@ -30,9 +30,9 @@ from kafka_sink.formats.avro.schema import (
     Reference,
     Union,
 )
-from kafka_sink.formats.bounds import MOST_DEPTH, check_size
+from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
 from kafka_sink.formats.comments import without_comments
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, schema_boundary
 
 #: A row has at most so many values below one another and side by side: names stand for all that they declare.
 MOST_TYPES: Final = 100_000
@@ -72,6 +72,7 @@ def parse_to_read(text: str) -> AvroType:
     return _parsed(text, _Parser(is_read=True))
 
 
+@schema_boundary("Avro schema")
 def _parsed(text: str, parser: _Parser) -> AvroType:
     return parser.type(json_of(text), "", "the schema")
 
@@ -84,9 +85,13 @@ def json_of(text: str) -> Any:
     """
     check_size(text, "Avro schema")
     stripped = text.strip()
+    if stripped in PRIMITIVES:
+        return stripped
+    plain = without_comments(stripped)
+    check_depth(plain, "Avro schema")
     try:
-        return stripped if stripped in PRIMITIVES else json.loads(without_comments(stripped))
-    except (ValueError, RecursionError) as error:
+        return json.loads(plain)
+    except ValueError as error:
         raise FormatError(f"the Avro schema is no JSON: {error}; it begins with {stripped[:60]!r}") from None
 
 

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Final
 
 from kafka_sink.formats.bounds import MOST_DEPTH
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.json.references import resolved
 from kafka_sink.formats.schema_text import SchemaText
 
@@ -68,6 +68,7 @@ _OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
 _MOST_COMPARED: Final = 100_000
 
 
+@schema_boundary("JSON Schema")
 def parse_schema(schema: SchemaText) -> Any:
     """The JSON Schema that *schema* is: an object, or a boolean, with what it refers to in the places of its ``$ref``.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
-from kafka_sink.formats.bounds import MOST_DEPTH, check_size
+from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 
@@ -31,9 +31,10 @@ def json_of(text: str) -> Any:
     :raises FormatError: if it is none, or beyond the bounds; the text says why.
     """
     check_size(text, "JSON Schema")
+    check_depth(text, "JSON Schema")
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
 
 

@@ -21,12 +21,13 @@ from typing import Any, Final
 
 from kafka_sink.formats.bounds import check_size
 from kafka_sink.formats.comments import without_comments
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.schema_text import SchemaText
 
 #: What every compiler and every registry has.
 _WELL_KNOWN: Final = "google/protobuf/"
 _SUFFIX: Final = ".proto"
+_WELL_KNOWN_FILE: Final = re.compile(r"google/protobuf/(?:compiler/)?[a-z0-9_]{1,60}\.proto")
 #: The schema itself among the files of a set that it was linked to: the others are no schemas of their own.
 LINKED: Final = "kafkalite-linked.proto"
 #: protoc takes a fraction of a second.
@@ -57,6 +58,7 @@ def kind_name(number: int) -> str:
     return name.removeprefix("TYPE_").lower()
 
 
+@schema_boundary("Protobuf schema")
 def linked(schema: SchemaText) -> str:
     """The text of *schema* if it refers to nothing; else that of a set of it and all that it refers to, whose last file
     has the name :data:`LINKED`.
@@ -116,12 +118,20 @@ def is_set(data: bytes) -> bool:
 
 
 @lru_cache(_KEPT)
+@schema_boundary("Protobuf schema")
 def descriptors(text: str) -> Any:
     """The FileDescriptorSet of *text*; the file that it is stands last.
 
-    :raises FormatError: if it is no valid schema, or if a package is missing.
+    :raises FormatError: if it is no valid schema, declares what is Google's, or if a package is missing.
     """
     check_size(text, "Protobuf schema")
+    found = _described(text)
+    for each in found.file:
+        _check_names(each)
+    return found
+
+
+def _described(text: str) -> Any:
     data = _base64(text)
     if data is None:
         return _compiled(((f"schema{_SUFFIX}", text),))
@@ -135,6 +145,14 @@ def descriptors(text: str) -> Any:
         return library.FileDescriptorSet(file=[library.FileDescriptorProto.FromString(data)])
     except DecodeError as error:
         raise FormatError(f"the Protobuf schema is base64 of no descriptor ({error})") from None
+
+
+def _check_names(file: Any) -> None:
+    """:raises FormatError: if *file* declares what libraries take for their own, such as another Timestamp."""
+    if f"{file.package}.".startswith(_WELL_KNOWN.replace("/", ".")) and not is_well_known(file.name):
+        raise FormatError(
+            f"the Protobuf schema declares names in {file.package!r:.60}, which are Google's; choose another package"
+        )
 
 
 def has_own_set(text: str) -> bool:
@@ -158,6 +176,7 @@ def file_names(text: str) -> list[str]:
 
 
 @lru_cache(_KEPT)
+@schema_boundary("Protobuf schema")
 def pool_of(text: str) -> Any:
     """A pool with the descriptors of *text*.
 
@@ -185,7 +204,7 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
             continue
         if not isinstance(name, str):
             raise FormatError(f"the Protobuf schema has a file whose name is no text: {name!r:.60}")
-        declared = files.get(name) or _well_known(name)
+        declared = _well_known(name) if is_well_known(name) or name not in files else files[name]
         missing = [] if name in begun else [each for each in declared.dependency if each not in found]
         begun.add(name)
         if missing:
@@ -196,15 +215,15 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
 
 
 def _well_known(name: str) -> Any:
-    """The descriptor of a file of ``google/protobuf/``."""
+    """The descriptor of a file of ``google/protobuf/``, as the library has it, whatever a schema says of it."""
     found = _library().FileDescriptorProto()
     try:
-        if not is_well_known(name):
+        if not _WELL_KNOWN_FILE.fullmatch(name):
             raise ImportError
         importlib.import_module(f"{name.removesuffix(_SUFFIX).replace('/', '.')}_pb2").DESCRIPTOR.CopyToProto(found)
     except ImportError:
         raise FormatError(
-            f"the Protobuf schema imports {name}, which is not there; put all messages into one file, or give a "
+            f"the Protobuf schema imports {name!r:.200}, which is not there; put all messages into one file, or give a "
             "descriptor set with all of them (protoc --include_imports --descriptor_set_out)"
         ) from None
     return found

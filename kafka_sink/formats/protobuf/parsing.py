@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka_sink.common.config import nearest
-from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.protobuf.descriptors import (
     LINKED,
     descriptors,
@@ -29,6 +30,7 @@ from kafka_sink.formats.protobuf.schema import Enum, Field, Message, Presence, S
 from kafka_sink.formats.schema_text import Reference, SchemaText
 
 
+@schema_boundary("Protobuf schema")
 def parse_schema(text: str, message: str | None = None) -> Schema:
     """The schema of *text* with the root *message*, a full name or its last part; by default the first message.
 
@@ -40,16 +42,21 @@ def parse_schema(text: str, message: str | None = None) -> Schema:
     return Schema(root, position, found.messages, found.enums)
 
 
+@schema_boundary("Protobuf schema")
 def parse_file(text: str) -> Schema:
-    """As :func:`parse_schema`, with all messages and enums of the file, whether the root needs them or not."""
-    found = _Resolved()
+    """As :func:`parse_schema`, with all messages and enums of the file, whether the root needs them or not, and with
+    the extensions of each message among its fields.
+    """
+    pool = pool_of(text)
+    found = _Resolved(pool.FindAllExtensions)
     known = message_names(text)
     for name, _ in known:
-        found.add(pool_of(text).FindMessageTypeByName(name))
+        found.add(pool.FindMessageTypeByName(name))
     root, position = _root(text, None)
     return Schema(root, position, found.messages, found.enums)
 
 
+@schema_boundary("Protobuf schema")
 def file_descriptor(text: str, *, is_named: bool = True) -> str:
     """The file that *text* is, as base64 of its FileDescriptorProto; with *is_named* false, the same for equal files of
     any name.
@@ -62,6 +69,7 @@ def file_descriptor(text: str, *, is_named: bool = True) -> str:
     return base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii")
 
 
+@schema_boundary("Protobuf schema")
 def registered_text(text: str, message: str | None = None) -> SchemaText:
     """*text* as it is registered: of a set, the file that declares the root, which refers to those that it imports.
 
@@ -144,7 +152,8 @@ def _root(text: str, message: str | None) -> tuple[str, tuple[int, ...]]:
 class _Resolved:
     """The messages and enums that a message needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, extensions_of: Callable[[Any], Iterable[Any]] = lambda message: ()) -> None:
+        self._extensions_of = extensions_of
         self.messages: dict[str, Message] = {}
         self.enums: dict[str, Enum] = {}
 
@@ -155,9 +164,12 @@ class _Resolved:
             each = waiting.pop()
             if each.full_name in self.messages:
                 continue
-            fields = sorted(each.fields, key=lambda field: field.number)
+            options = each.GetOptions()
+            if options.message_set_wire_format:
+                raise FormatError(f"{each.full_name!r:.200} has the form of a MessageSet, which nothing reads any more")
+            fields = sorted((*each.fields, *self._extensions_of(each)), key=lambda field: field.number)
             self.messages[each.full_name] = Message(
-                each.full_name, tuple(_field(field) for field in fields), each.GetOptions().map_entry
+                each.full_name, tuple(_field(field) for field in fields), options.map_entry
             )
             waiting += [field.message_type for field in fields if field.message_type is not None]
             for enum in (field.enum_type for field in fields if field.enum_type is not None):
@@ -168,7 +180,7 @@ class _Resolved:
 def _field(field: Any) -> Field:
     inner, oneof = field.message_type or field.enum_type, field.containing_oneof
     return Field(
-        field.name,
+        f"[{field.full_name}]" if field.is_extension else field.name,
         field.number,
         kind_name(field.type),
         _presence(field),

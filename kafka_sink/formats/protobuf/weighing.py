@@ -8,8 +8,8 @@ Source: https://protobuf.dev/programming-guides/encoding/, https://protobuf.dev/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafka_sink.common.errors import CorruptRecordError
@@ -23,8 +23,9 @@ _ANY: Final = "google.protobuf.Any"
 _UNIT: Final = 64
 #: The bytes of a packed item, of kinds that have more than one.
 _ITEM_BYTES: Final = {"double": 8, "fixed64": 8, "sfixed64": 8, "float": 4, "fixed32": 4, "sfixed32": 4}
-#: What is shown of an empty message.
-_SHOWN_EMPTY: Final = frozenset({Presence.IMPLICIT, Presence.REPEATED, Presence.PACKED})
+#: What is shown of an empty message: values, and items, of which there are none.
+_ITEMS: Final = frozenset({Presence.REPEATED, Presence.PACKED})
+_SHOWN_EMPTY: Final = _ITEMS | {Presence.IMPLICIT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +37,52 @@ class _Kind:
     weight: int
 
     @classmethod
-    def of(cls, message: Message) -> _Kind:
-        shown = (each for each in message.fields if each.presence in _SHOWN_EMPTY)
+    def of(cls, message: Message, enums: Mapping[str, int]) -> _Kind:
+        shown = [each for each in message.fields if each.presence in _SHOWN_EMPTY or message.is_map_entry]
         weight = 1 + sum(1 + len(each.name) // _UNIT for each in shown)
+        # An enum is shown by the name of its zero, which stands for an absent value in the entry of a map, too.
+        weight += sum(enums.get(each.type_name, 1) for each in shown if each.presence not in _ITEMS)
         return cls(message.name, {each.number: each for each in message.fields}, weight)
 
 
 _UNKNOWN: Final = _Kind("", {}, 1)
 
 
+def _weight(kinds: Mapping[str, _Kind]) -> Callable[[Field], int]:
+    return lambda field: kinds[field.type_name].weight if field.type_name in kinds else 0
+
+
 class Scale:
     """Weighs messages of *schema*."""
 
     def __init__(self, schema: Schema) -> None:
-        self.kinds = {name: _Kind.of(message) for name, message in schema.messages.items()}
         self.enums = {
             name: 1 + max((len(symbol) for symbol, _ in enum.numbers), default=0) // _UNIT
             for name, enum in schema.enums.items()
         }
+        kinds = {name: _Kind.of(message, self.enums) for name, message in schema.messages.items()}
+        #: An entry without a value has an empty message there.
+        self.kinds = {
+            name: replace(kind, weight=kind.weight + sum(map(_weight(kinds), kind.fields.values())))
+            if schema.messages[name].is_map_entry
+            else kind
+            for name, kind in kinds.items()
+        }
 
-    def check(self, name: str, data: bytes, most: int) -> None:
-        """Check that the message *name*, which is *data*, has at most *most* values.
+    def check(self, name: str, data: bytes, most: int) -> int:
+        """Check that the message *name*, which is *data*, has at most *most* values, each of up to some 64 characters
+        with its name, beside the bytes of texts; their number.
 
         :raises CorruptRecordError: if it has more, is nested too deeply, or is no message.
         """
-        _Weighing(self, data, most).message(self.kinds[name], 0, len(data), 0, 0)
+        weighing = _Weighing(self, data, most)
+        weighing.message(self.kinds[name], 0, len(data), 0, 0)
+        return most - weighing.left
 
 
 class _Weighing:
     def __init__(self, scale: Scale, data: bytes, most: int) -> None:
-        self._scale, self._data, self._most, self._left = scale, data, most, most
+        self._scale, self._data, self._most, self.left = scale, data, most, most
 
     def message(self, kind: _Kind, at: int, end: int, group: int, depth: int) -> int:
         """Weigh the fields from *at* to *end*, or to the end of the *group* of this number; where they end."""
@@ -77,7 +94,7 @@ class _Weighing:
             key, at = self._varint(at, end)
             number, wire = key >> 3, key & 7
             field = kind.fields.get(number)
-            self._take(1)
+            self._take(1 if field is None else 1 + len(field.name) // _UNIT)
             if wire == VARINT:
                 _, at = self._varint(at, end)
                 self._take_item(field, 1)
@@ -130,8 +147,8 @@ class _Weighing:
             self._take(size // _ITEM_BYTES.get(field.kind, 1))
 
     def _take(self, weight: int) -> None:
-        self._left -= weight
-        if self._left < 0:
+        self.left -= weight
+        if self.left < 0:
             raise CorruptRecordError(f"it has more than {self._most} values, which are too many to be shown")
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:

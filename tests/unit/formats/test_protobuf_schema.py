@@ -225,7 +225,7 @@ def test_descriptor_without_what_it_imports_is_refused() -> None:
     alone = descriptors(text).file[-1]
     assert parse_schema(base64.b64encode(alone.SerializeToString()).decode()) == parse_schema(text)
     alone.dependency.append("other.proto")
-    with pytest.raises(FormatError, match=r"imports other.proto, which is not there"):
+    with pytest.raises(FormatError, match=r"imports 'other.proto', which is not there"):
         parse_schema(base64.b64encode(alone.SerializeToString()).decode())
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.common.errors import SerializationError
-from kafka_sink.registry.errors import RegistryError
 from kafka_sink.ui.shown import SHOWN_CHARACTERS, ByteView, ShownBytes, shown_age, shown_rate, shown_time
-from tests.fakes.clock import FakeClock
 
 
 @pytest.mark.parametrize(
@@ -30,27 +27,6 @@ from tests.fakes.clock import FakeClock
 )
 def test_bytes_are_shown_as_what_they_are(data: bytes | None, shown: ShownBytes) -> None:
     assert ByteView()(data) == shown
-
-
-def test_a_registry_that_failed_is_left_alone_for_a_while() -> None:
-    asked: list[bytes] = []
-
-    def decode(data: bytes) -> str:
-        asked.append(data)
-        if len(asked) == 1:
-            raise RegistryError("no answer")
-        if data[-1] == 9:
-            raise SerializationError("no Avro")
-        return '{"total": 1.5}'
-
-    clock = FakeClock()
-    view = ByteView(decode, clock)
-    value = b"\x00\x00\x00\x00\x07\x02"
-    assert [view(value).text, view(value).text, len(asked)] == ["00 00 00 00 07 02"] * 2 + [1]
-    clock.advance(30_000)
-    assert view(value) == ShownBytes("schema 7", '{"total": 1.5}', 0)
-    assert view(value[:-1] + b"\x09").text == "00 00 00 00 07 09"
-    assert len(asked) == 3
 
 
 def test_of_long_values_the_beginning_is_shown_and_the_rest_told() -> None:
