@@ -38,6 +38,10 @@ class ExchangeError(Exception):
     """The server could not be reached, or its answer is too large or too slow; the text says why."""
 
 
+class AnswerError(ExchangeError):
+    """The server was reached, and its answer is too large, or no HTTP."""
+
+
 @dataclass(frozen=True)
 class Server:
     """One address. *shown* is without user and password, and *credentials* are these, as ``user:password``."""
@@ -166,7 +170,7 @@ class Exchange:
             raise ExchangeError(error.strerror or str(error)) from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
             # The library trusts the sizes of chunks.
-            raise ExchangeError(f"the answer is no HTTP ({type(error).__name__})") from None
+            raise AnswerError(f"the answer is no HTTP ({type(error).__name__})") from None
         finally:
             connection.close()
 
@@ -190,8 +194,8 @@ class _TlsConnection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
 
 
-def _too_large() -> ExchangeError:
-    return ExchangeError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+def _too_large() -> AnswerError:
+    return AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
 
 
 class _TimedSocket:

@@ -23,7 +23,7 @@ from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
+from kafka_sink.network.http_exchange import AnswerError, Exchange, ExchangeError, HttpAnswer, Server, basic
 from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
@@ -211,6 +211,7 @@ class RegistryClient:
             body = json.dumps(asked(schema, kind)).encode()
             path += f"{'&' if '?' in path else '?'}normalize={str(self.config.normalize).lower()}"
         causes: dict[str, str] = {}
+        is_down = False
         for attempt in range(self._rounds):
             if attempt:
                 self._pause(self._backoff.backoff_ms(attempt - 1))
@@ -218,16 +219,17 @@ class RegistryClient:
                 try:
                     answer = self._exchange.run(server, method, path, self._authorized(server, headers), body)
                 except ExchangeError as error:
+                    is_down |= not isinstance(error, AnswerError)
                     causes[server.shown] = str(error)
                     continue
                 if answer.status == 429 or answer.status >= 500:
+                    is_down = True
                     causes[server.shown] = _refusal(answer)
                     continue
                 return _read(answer, server, expected)
         told = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
-        raise RegistryUnavailableError(
-            f"the schema registry cannot be used ({told}); check schema.registry.url and the registry"
-        )
+        failure = RegistryUnavailableError if is_down else RegistryError
+        raise failure(f"the schema registry cannot be used ({told}); check schema.registry.url and the registry")
 
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
         """*headers* with what the configuration says about the one who asks."""

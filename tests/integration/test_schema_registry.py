@@ -25,7 +25,12 @@ from kafka_sink.network.http_exchange import MAX_ANSWER_BYTES
 from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
+from kafka_sink.registry.errors import (
+    IncompatibleSchemaError,
+    RegistryError,
+    RegistryUnavailableError,
+    SchemaNotFoundError,
+)
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.certificates import Authority
 from tests.support.token_server import CLIENT, SECRET, Issuer, token_server
@@ -185,6 +190,9 @@ def test_answers_of_hostile_servers_are_refused(answer: bytes, expected: str) ->
         client(server.url).register("s", A)
     assert expected in str(caught.value)
     assert len(str(caught.value)) < 3_000
+    # Only these say something about other requests.
+    is_down = expected.startswith(("cannot be used", "closed connection"))
+    assert isinstance(caught.value, RegistryUnavailableError) is is_down
 
 
 def test_a_server_that_drips_is_left_after_the_limit() -> None:
