@@ -16,8 +16,11 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 from confluent_kafka.admin import AdminClient as RdAdminClient
 
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError
-from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode, UnknownTopicOrPartitionError
+from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
+from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.records.compression import CompressionType
+from tests.hostile.batches import DAMAGED, batch_of, record_of, store
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
@@ -60,6 +63,29 @@ def test_every_codec_and_answers_smaller_than_the_data(real_kafka: RealKafka, to
         records = list(log.read(topic))
     assert [record.value for record in records if record.partition == 0] == values
     assert [record.value for record in records if record.partition == 1] == values[:100]
+
+
+def test_records_that_kafka_stores_although_they_are_damaged(real_kafka: RealKafka, topic: str) -> None:
+    write(real_kafka, topic, [b"first"])
+    damaged = {said: DAMAGED[said](0) for said in ("a header key is not UTF-8", "its offset is")}
+    many = [record_of(number, b"") for number in range(100_000)]
+    for batch in (*([record] for record in damaged.values()), many):
+        codec = CompressionType.ZSTD if batch is many else CompressionType.NONE
+        assert store(real_kafka.bootstrap_servers, topic, batch_of(batch, codec)) == 0
+    # Of a compressed batch Kafka checks the offsets, as the embedded broker does.
+    twice = batch_of([record_of(0), record_of(0)], CompressionType.ZSTD)
+    assert store(real_kafka.bootstrap_servers, topic, twice) == ErrorCode.INVALID_RECORD
+    with reader(real_kafka) as log:
+        found = list(log.read(topic, [0], max_records=4, looking=SHOW_DAMAGED))
+        with pytest.raises(
+            CorruptRecordError, match=f"{topic}-0 at offset 1: the record of offset 1: a header key is not"
+        ):
+            list(log.read(topic, [0]))
+    assert [record.offset for record in found] == [0, 1, 2, 3]
+    for record, (said, data) in zip(found[1:], damaged.items(), strict=False):
+        assert said in record.problem and record.value == data[1:]
+    newest = newest_records({"bootstrap.servers": real_kafka.bootstrap_servers}, topic, 2, PeekLimits())
+    assert [record.offset for record in newest] == [100_001, 100_002]
 
 
 def transact(real_kafka: RealKafka, topic: str, values: list[bytes], *, commit: bool) -> None:

@@ -5,17 +5,27 @@ else.
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord, FetchedPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import decode_response
+from kafka_sink.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from kafka_sink.records.batch import write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Looking
 from kafka_sink.records.varint import encode_varint
+from tests.support.good_client import frame, read_frame
 
 PLACE: Final = TopicPartition("t", 0)
 BASE_MS: Final = 1_000
@@ -46,6 +56,17 @@ def batch_of(
         record_count=len(records),
     )
     return bytes(header) + packed
+
+
+def store(bootstrap_servers: str, topic: str, data: bytes) -> int:
+    """Produce the batch *data* as it is; the broker's error."""
+    body = ProduceRequest(None, 1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])])
+    host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(frame(ApiKey.PRODUCE, 9, body))
+        _, answer = decode_response(ApiKey.PRODUCE, 9, read_frame(sock))
+    assert isinstance(answer, ProduceResponse)
+    return answer.responses[0].partition_responses[0].error_code
 
 
 #: A record, which should have the offset that is given, and what is said of it.

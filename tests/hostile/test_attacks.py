@@ -21,19 +21,16 @@ from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.varint import encode_varint
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.shown import ByteView
 from tests.conftest import Figure
 from tests.hostile import servers
-from tests.hostile.batches import BASE_MS, DAMAGED, batch_of, record_of
+from tests.hostile.batches import BASE_MS, DAMAGED, batch_of, record_of, store
 from tests.hostile.fuzz import ATTACKS, attacked
 from tests.hostile.records import PROTO, WIRE, OneSchema
 from tests.hostile.servers import CHUNKED, SECRET, EvilHttp, asked, echo
-from tests.support.good_client import frame, read_frame
 
 pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
 
@@ -148,7 +145,7 @@ def test_damaged_records_cost_themselves_alone(capsys: pytest.CaptureFixture[str
             said: make for said, make in DAMAGED.items() if said not in ("beyond 64 bits", "longer than 10 bytes")
         }
         made = [make(number) for number, make in enumerate(let_in.values())]
-        stored(cluster, "t", batch_of([*made, record_of(len(made), b"last")]))
+        assert store(cluster.bootstrap_servers, "t", batch_of([*made, record_of(len(made), b"last")])) == 0
         assert run(["consume", "t", "--bootstrap-server", cluster.bootstrap_servers]) == 3
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         for number, (line, said) in enumerate(zip(lines, let_in, strict=False)):
@@ -176,7 +173,7 @@ def test_a_bomb_of_small_records_costs_what_is_shown(figure: Figure) -> None:
     bomb = batch_of([record_of(number, b"") for number in range(count)], CompressionType.ZSTD)
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
-        stored(cluster, "t", bomb)
+        assert store(cluster.bootstrap_servers, "t", bomb) == 0
         tracemalloc.start()
         with LogReader({"bootstrap.servers": cluster.bootstrap_servers}) as reader:
             assert [record.offset for record in reader.read("t", max_records=1, looking=SHOW_DAMAGED)] == [0]
@@ -187,16 +184,6 @@ def test_a_bomb_of_small_records_costs_what_is_shown(figure: Figure) -> None:
         tracemalloc.stop()
     figure(f"MB for a look at {count:,} records in {len(bomb):,} bytes", round(most / 1e6))
     assert most < 40 << 20
-
-
-def stored(cluster: EmbeddedCluster, topic: str, data: bytes) -> None:
-    """Produce the batch *data* as it is."""
-    body = ProduceRequest(None, 1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])])
-    host, _, port = cluster.bootstrap_servers.rpartition(":")
-    with socket.create_connection((host, int(port))) as sock:
-        sock.sendall(frame(ApiKey.PRODUCE, 9, body))
-        answer = read_frame(sock)
-    assert topic.encode() + b"" + bytes(4) + bytes(2) in answer, answer
 
 
 @pytest.mark.parametrize("size", [b"-1", b"-5", b"1e9", b"ffffffffffffffffff", b"7fffffff;x=y", b" +25800000"])
