@@ -35,11 +35,13 @@ _SHORTEST_KNOWN: Final = 8
 
 
 class ExchangeError(Exception):
-    """The server could not be reached, or its answer is too large or too slow; the text says why."""
+    """The server could not be reached, or its answer is too large or too slow; the text says why. With *is_answered* it
+    was reached, and has answered.
+    """
 
-
-class AnswerError(ExchangeError):
-    """The server was reached, and its answer is too large, or no HTTP."""
+    def __init__(self, reason: str, *, is_answered: bool = False) -> None:
+        super().__init__(reason)
+        self.is_answered = is_answered
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Exchange:
             raise ExchangeError(error.strerror or str(error)) from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
             # The library trusts the sizes of chunks.
-            raise AnswerError(f"the answer is no HTTP ({type(error).__name__})") from None
+            raise ExchangeError(f"the answer is no HTTP ({type(error).__name__})", is_answered=True) from None
         finally:
             connection.close()
 
@@ -194,8 +196,8 @@ class _TlsConnection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
 
 
-def _too_large() -> AnswerError:
-    return AnswerError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+def _too_large() -> ExchangeError:
+    return ExchangeError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes", is_answered=True)
 
 
 class _TimedSocket:

@@ -23,7 +23,7 @@ from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.network.http_exchange import AnswerError, Exchange, ExchangeError, HttpAnswer, Server, basic
+from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
 from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
@@ -219,7 +219,7 @@ class RegistryClient:
                 try:
                     answer = self._exchange.run(server, method, path, self._authorized(server, headers), body)
                 except ExchangeError as error:
-                    is_down |= not isinstance(error, AnswerError)
+                    is_down |= not error.is_answered
                     causes[server.shown] = str(error)
                     continue
                 if answer.status == 429 or answer.status >= 500:

@@ -55,7 +55,7 @@ def test_a_refusal_concerns_one_schema(kind: type[RegistryError]) -> None:
 
 
 @pytest.mark.behaviour("Schema registry", "What a registry answers for one schema concerns its records alone")
-def test_a_registry_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
+def test_a_registry_that_is_down_is_left_alone_for_a_while() -> None:
     clock, asked = FakeClock(), Asked(RegistryUnavailableError("no answer"))
     schemas = KeptSchemas(asked, lambda schema: schema.text, clock)
     assert schemas.of(1) == "1"
