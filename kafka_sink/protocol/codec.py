@@ -7,6 +7,8 @@ Invalid bytes of a peer must not raise anything but ProtocolError, and the bytes
 from __future__ import annotations
 
 import struct
+import threading
+from typing import Final
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ProtocolError, UnsupportedVersionError
@@ -18,6 +20,11 @@ from kafka_sink.protocol.schema import S, Struct
 # Compiled on first use. If two threads compile the same version at once, either result is valid, so there is no lock.
 _WRITERS: dict[tuple[type[Struct], int], Write] = {}
 _READERS: dict[tuple[type[Struct], int], Read] = {}
+_REQUEST_READERS: dict[tuple[type[Struct], int], Read] = {}
+
+#: What a request may take of memory, whatever its size, with its answer.
+LEAST_BYTES: Final = 64 << 20
+MOST_TIMES: Final = 8
 
 
 def encode(message: Struct, version: int) -> list[Buffer]:
@@ -46,8 +53,11 @@ def decode(kind: type[S], data: Buffer, version: int) -> S:
     :raises UnsupportedVersionError: if the message has no such version.
     :raises ProtocolError: if the bytes are not a valid message.
     """
+    return _decode(kind, data, version, _message_reader(kind, version))
+
+
+def _decode(kind: type[S], data: Buffer, version: int, read: Read) -> S:
     view = memoryview(data).cast("B")
-    read = _message_reader(kind, version)
     try:
         message, _ = read(view, 0)
     except (ProtocolError, UnicodeDecodeError) as error:
@@ -56,6 +66,39 @@ def decode(kind: type[S], data: Buffer, version: int) -> S:
         raise ProtocolError(f"{kind.__name__} version {version} ends too early, after {len(view)} bytes") from error
     assert isinstance(message, kind)
     return message
+
+
+def decode_request(kind: type[S], data: Buffer, version: int) -> S:
+    """As :func:`decode`, for a request of a client, whoever it is: some bytes of an array become an object with an
+    answer of its own, so the memory that all of them take is estimated before they are made.
+
+    :raises ProtocolError: also if that is more than :data:`LEAST_BYTES` and :data:`MOST_TIMES` the request's size.
+    """
+    _BUDGET.left = max(LEAST_BYTES, MOST_TIMES * memoryview(data).nbytes)
+    return _decode(kind, data, version, _request_reader(kind, version))
+
+
+def _request_reader(kind: type[Struct], version: int) -> Read:
+    read = _REQUEST_READERS.get((kind, version))
+    if read is None:
+        read = struct_reader(kind, version, _is_flexible(kind, version), _BUDGET.spend)
+        _REQUEST_READERS[kind, version] = read
+    return read
+
+
+class _Budget(threading.local):
+    """The bytes that the request which this thread decodes may still take."""
+
+    left = 0
+
+    def spend(self, size: int) -> None:
+        """:raises ProtocolError: if there are not *size* bytes left."""
+        self.left -= size
+        if self.left < 0:
+            raise ProtocolError(f"it names so much that it would take more than {LEAST_BYTES} bytes of memory")
+
+
+_BUDGET: Final = _Budget()
 
 
 def _message_writer(kind: type[Struct], version: int) -> Write:

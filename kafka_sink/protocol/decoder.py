@@ -41,6 +41,14 @@ _SHORT_ARRAY: Final = 8
 
 #: (data, position) → (value, next position)
 Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
+#: Told of the memory, in bytes, that the items of an array will take, before they are made.
+Spend: TypeAlias = Callable[[int], None]
+
+#: Estimates of what an item takes, with that of its answer: an object, each field of it, and a number by itself, which
+#: is often that of a partition.
+_OBJECT_BYTES: Final = 256
+_FIELD_BYTES: Final = 128
+_NUMBER_BYTES: Final = 256
 
 
 class _Step(NamedTuple):
@@ -51,10 +59,10 @@ class _Step(NamedTuple):
     read: Read | None
 
 
-def struct_reader(kind: type[Struct], version: int, flexible: bool) -> Read:
-    """A reader of *kind* in *version*."""
-    steps = tuple(_steps(kind, version, flexible))
-    read_tags = _tags_reader(kind, version) if flexible else None
+def struct_reader(kind: type[Struct], version: int, flexible: bool, spend: Spend | None = None) -> Read:
+    """A reader of *kind* in *version*, which asks *spend* before each array."""
+    steps = tuple(_steps(kind, version, flexible, spend))
+    read_tags = _tags_reader(kind, version, spend) if flexible else None
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
         values: list[Any] = []
@@ -75,7 +83,7 @@ def struct_reader(kind: type[Struct], version: int, flexible: bool) -> Read:
     return read
 
 
-def _steps(kind: type[Struct], version: int, flexible: bool) -> Iterator[_Step]:
+def _steps(kind: type[Struct], version: int, flexible: bool, spend: Spend | None) -> Iterator[_Step]:
     run = ""
     for field in kind.SCHEMA.fields:
         travels = version in field.versions and field.tag is None
@@ -83,7 +91,7 @@ def _steps(kind: type[Struct], version: int, flexible: bool) -> Iterator[_Step]:
             run += field.type.format
             continue
         layout = Layout(">" + run)
-        read = _reader(field.type, version, flexible, version in field.nullable) if travels else _absent(field)
+        read = _reader(field.type, version, flexible, version in field.nullable, spend) if travels else _absent(field)
         yield _Step(layout.unpack_from if run else None, layout.size, read)
         run = ""
     if run:
@@ -100,9 +108,9 @@ def _absent(field: Field) -> Read:
     return read
 
 
-def _tags_reader(kind: type[Struct], version: int) -> Callable[[memoryview, int, Struct], int]:
+def _tags_reader(kind: type[Struct], version: int, spend: Spend | None) -> Callable[[memoryview, int, Struct], int]:
     readers = {
-        field.tag: (field.name, _reader(field.type, version, True, version in field.nullable))
+        field.tag: (field.name, _reader(field.type, version, True, version in field.nullable, spend))
         for field in kind.SCHEMA.fields
         if field.tag is not None and version in field.versions
     }
@@ -126,11 +134,11 @@ def _tags_reader(kind: type[Struct], version: int) -> Callable[[memoryview, int,
     return read_tags
 
 
-def _reader(type: FieldType, version: int, flexible: bool, nullable: bool) -> Read:
+def _reader(type: FieldType, version: int, flexible: bool, nullable: bool, spend: Spend | None) -> Read:
     if isinstance(type, Array):
-        return _array_reader(type.element, version, flexible, nullable)
+        return _array_reader(type.element, version, flexible, nullable, spend)
     if not isinstance(type, Primitive):
-        read_struct = struct_reader(type, version, flexible)
+        read_struct = struct_reader(type, version, flexible, spend)
         return _nullable_struct_reader(read_struct) if nullable else read_struct
     if type is STRING:
         return _string_reader(flexible, nullable)
@@ -203,12 +211,16 @@ def _nullable_struct_reader(read_struct: Read) -> Read:
     return read
 
 
-def _array_reader(element: Primitive | type[Struct], version: int, flexible: bool, nullable: bool) -> Read:
+def _array_reader(
+    element: Primitive | type[Struct], version: int, flexible: bool, nullable: bool, spend: Spend | None
+) -> Read:
     if isinstance(element, Primitive) and element.format:
-        return _numbers_reader(element.format, flexible, nullable)
+        return _numbers_reader(element.format, flexible, nullable, spend)
     read_length = read_compact_length if flexible else read_int32_length
     smallest = max(1, _smallest_size(element, version, flexible))
-    read_element = _reader(element, version, flexible, False)
+    read_element = _reader(element, version, flexible, False, spend)
+    fields = 1 if isinstance(element, Primitive) else len(element.SCHEMA.fields)
+    item_bytes = _OBJECT_BYTES + fields * _FIELD_BYTES
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
         count, pos = read_length(data, pos)
@@ -216,6 +228,8 @@ def _array_reader(element: Primitive | type[Struct], version: int, flexible: boo
             _require_nullable(nullable)
             return None, pos
         end_of(data, pos, count * smallest)
+        if spend is not None:
+            spend(count * item_bytes)
         items: list[Any] = []
         for _ in range(count):
             item, pos = read_element(data, pos)
@@ -225,7 +239,7 @@ def _array_reader(element: Primitive | type[Struct], version: int, flexible: boo
     return read
 
 
-def _numbers_reader(format: str, flexible: bool, nullable: bool) -> Read:
+def _numbers_reader(format: str, flexible: bool, nullable: bool, spend: Spend | None) -> Read:
     """A reader of an array of fixed-size values. Most are short: a partition in Metadata has three of them."""
     read_length = read_compact_length if flexible else read_int32_length
     size = calcsize(">" + format)
@@ -233,6 +247,8 @@ def _numbers_reader(format: str, flexible: bool, nullable: bool) -> Read:
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
         count, pos = read_length(data, pos)
+        if spend is not None and count > 0:
+            spend(count * _NUMBER_BYTES)
         if 0 <= count <= _SHORT_ARRAY:
             return list(short[count](data, pos)), pos + count * size
         if count < 0:

@@ -16,7 +16,7 @@ from typing import Final
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ErrorCode, ProtocolError
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.codec import decode, encode_into
+from kafka_sink.protocol.codec import decode, decode_request, encode_into
 from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, Writer, end_of, read_int16_length, skip_tags
 from kafka_sink.protocol.registry import Api, api
 from kafka_sink.protocol.schema import Struct
@@ -95,8 +95,8 @@ def _known_api(key: int) -> Api:
 
 
 def decode_request_body(header: RequestHeader, frame: Buffer, offset: int) -> Struct:
-    """The body at *offset* of *frame*; raises as :func:`codec.decode` does."""
-    return decode(api(header.api_key).request, memoryview(frame)[offset:], header.api_version)
+    """The body at *offset* of *frame*; raises as :func:`codec.decode_request` does."""
+    return decode_request(api(header.api_key).request, memoryview(frame)[offset:], header.api_version)
 
 
 def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Struct]:

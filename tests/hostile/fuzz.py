@@ -65,6 +65,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,
     "HTTP requests": ports.http_requests,
+    "broker requests": ports.broker_requests,
     "addresses": secrets.addresses,
     "echoing registries": secrets.echoing_registries,
     "values of rows": secrets.values_of_rows,

@@ -6,16 +6,20 @@ import contextlib
 import http.client
 import random
 import socket
+import tracemalloc
 from collections.abc import Callable
 from functools import cache
 from typing import Final
 
+from kafka_sink.common.errors import ProtocolError
 from kafka_sink.network.local_server import LocalServer
 from kafka_sink.network.metrics_server import MetricsServer
 from kafka_sink.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer
+from tests.fakes.broker_node import BrokerNode
 from tests.hostile.records import damaged
 from tests.hostile.servers import OPEN
+from tests.support.request_items import arrays, frame_of
 
 _PATHS: Final = {"pages": "/static/page.css", "metrics": "/metrics", "registry": "/subjects"}
 _LINES: Final = (
@@ -64,3 +68,26 @@ def http_requests(rng: random.Random) -> None:
         with contextlib.closing(asked):
             asked.request("GET", _PATHS[name])
             assert asked.getresponse().status == 200
+
+
+def broker_requests(rng: random.Random) -> None:
+    """Requests that name many things, equal ones and none: each is answered or its connection closed, within bounds."""
+    key, field = rng.choice(list(arrays()))
+    count = rng.choice((0, 1, 50, 400))
+    numbers = [rng.randrange(max(count, 1)) for _ in range(count)]
+    try:
+        frame = frame_of(key, field, numbers)
+    except ValueError:
+        return
+    if rng.random() < 0.5:
+        frame = frame[:14] + damaged(rng, frame[14:])
+    node = BrokerNode()
+    node.cluster.create_topic("n0", 2)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ProtocolError):
+            node.handle_frame(frame)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < 64 << 20, (key, taken)

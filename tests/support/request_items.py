@@ -1,0 +1,46 @@
+"""Requests with arrays of many small things, for every API of the embedded broker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from kafka_sink.broker.handlers.dispatch import HANDLERS
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.registry import api
+from kafka_sink.protocol.schema import Array, Field, Primitive, Struct
+
+
+def arrays() -> Iterator[tuple[ApiKey, Field]]:
+    """Each API with each array that its requests have in the latest version."""
+    for key, handler in HANDLERS.items():
+        for field in api(key).request.SCHEMA.fields:
+            if isinstance(field.type, Array) and handler.versions.max in field.versions and field.tag is None:
+                yield key, field
+
+
+def frame_of(key: ApiKey, field: Field, numbers: list[int]) -> bytes:
+    """A request with an item for each of *numbers* in *field*. :raises ValueError: if it needs more than its array."""
+    assert isinstance(field.type, Array)
+    body = api(key).request()
+    setattr(body, field.name, [_item(field.type.element, number) for number in numbers])
+    return b"".join(map(bytes, encode_request(key, HANDLERS[key].versions.max, 7, "c", body)))
+
+
+def _item(element: Primitive | type[Struct], number: int) -> Any:
+    """An item that is told from others by its number, with one item in each of its arrays."""
+    if isinstance(element, Primitive):
+        if element.name == "string":
+            return f"n{number}"
+        if element.name == "uuid":
+            return uuid.UUID(int=number + 1)
+        return number % 100 if element.format == "b" else number
+    made = element()
+    for field in element.SCHEMA.fields:
+        if field.tag is None and isinstance(field.type, Primitive) and field.type.name == "string":
+            setattr(made, field.name, f"n{number}")
+        elif field.tag is None and isinstance(field.type, Array):
+            setattr(made, field.name, [_item(field.type.element, number)])
+    return made
