@@ -40,6 +40,7 @@ from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepar
 from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.job_failures import as_spark_reads, error_of_task, of_attempt, reported
+from kafka_sink.spark.driver.kept_blocks import require_kept_blocks
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
@@ -378,6 +379,7 @@ def _write_atomically(
             "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
         )
     require_local_checkpoint(df)
+    require_kept_blocks(df.sparkSession)
     with_copies = speculates(df.sparkSession)
     writer = batch.writer
     client = shared_client(options.producer_properties)

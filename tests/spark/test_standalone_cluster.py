@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +92,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 class ClusterJob:
     """A job that writes numbered batches on the cluster."""
 
-    def __init__(self, master: str, bootstrap: str, topic: str, guarantee: str, folder: Path) -> None:
+    def __init__(
+        self, master: str, bootstrap: str, topic: str, guarantee: str, folder: Path, *, conf: Sequence[str] = ()
+    ) -> None:
         source = folder / "source"
         source.mkdir()
         for number in range(FILES):
@@ -106,15 +108,22 @@ class ClusterJob:
         if guarantee == "hot":
             # It would make one task of so few rows.
             confs += ["spark.sql.adaptive.enabled=false"]
+        confs += conf
         submit = " ".join(["--master", master, *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
         script = ROOT / "tests" / "support" / "numbered_batches.py"
         command = [sys.executable, str(script), bootstrap, topic, str(source), str(self._report), guarantee]
-        with self._log.open("wb") as out:
+        self._command, self._environment = [*command, str(SLOW_S)], environment
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it, for the first time or again: it goes on after what it knows to have written."""
+        with self._log.open("ab") as out:
             self.process = subprocess.Popen(
-                [*command, str(SLOW_S)], env=environment, stdout=out, stderr=out, start_new_session=True
+                self._command, env=self._environment, stdout=out, stderr=out, start_new_session=True
             )
+        return self.process
 
     def versions(self) -> list[int]:
         if not self._report.exists():
@@ -189,5 +198,69 @@ def test_hot_partition_is_written_once_with_speculation(
     figure("five hosts", str(events))
     assert events.copies
     assert not events.copies_failed
+    expected = Counter(f"{number}-{line}".encode() for number in range(FILES) for line in range(LINES))
+    assert Counter(read_values(broker.bootstrap_servers, topic)) == expected
+
+
+_DECOMMISSION = (
+    "spark.decommission.enabled=true",
+    "spark.storage.decommission.enabled=true",
+    "spark.storage.decommission.rddBlocks.enabled=true",
+    "spark.storage.decommission.shuffleBlocks.enabled=true",
+    "spark.executor.decommission.killInterval=1s",
+)
+#: What is set, and the signal that two executors get in a batch: one that they die of, or that decommissions them.
+CHANGING = {
+    "no task is tried again": (
+        ("spark.task.maxFailures=1", "spark.stage.maxConsecutiveAttempts=1"),
+        signal.SIGKILL,
+    ),
+    "executors are decommissioned": (_DECOMMISSION, signal.SIGPWR),
+    # Spark removes executors that have nothing to do and no rows.
+    "executors come and go": (
+        (
+            *_DECOMMISSION,
+            "spark.dynamicAllocation.enabled=true",
+            "spark.dynamicAllocation.shuffleTracking.enabled=true",
+            "spark.dynamicAllocation.shuffleTracking.timeout=1s",
+            "spark.dynamicAllocation.minExecutors=0",
+            "spark.dynamicAllocation.executorIdleTimeout=1s",
+            "spark.dynamicAllocation.cachedExecutorIdleTimeout=60s",
+        ),
+        signal.SIGPWR,
+    ),
+}
+
+
+@pytest.mark.behaviour(
+    "Faults: exactly once", "Clusters that decommission executors or try no task again lose and repeat nothing"
+)
+@pytest.mark.parametrize("guarantee", ["parallel", "atomic"])
+@pytest.mark.parametrize("changing", CHANGING)
+def test_changing_cluster_loses_and_repeats_nothing(
+    standalone: StandaloneCluster, broker: BrokerProcess, changing: str, guarantee: str, tmp_path: Path, figure: Figure
+) -> None:
+    topic = f"changing-{os.urandom(4).hex()}"
+    with AdminClient(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 4)
+    conf, sent = CHANGING[changing]
+    job = ClusterJob(standalone.master, broker.bootstrap_servers, topic, guarantee, tmp_path, conf=conf)
+    moments, signalled, starts = random.Random(5), 0, 1
+    try:
+        while job.process.poll() is None or (job.process.returncode and starts <= KILLS):
+            if job.process.poll() is not None:
+                job.start()
+                starts += 1
+            executors = standalone.executors()
+            if signalled < KILLS and len(job.versions()) > 2 * signalled and executors:
+                time.sleep(moments.uniform(0, SLOW_S))
+                os.kill(executors[signalled % len(executors)], sent)
+                signalled += 1
+            time.sleep(0.05)
+    finally:
+        kill_session(job.process)
+    assert job.process.returncode == 0, job.log()
+    figure(f"{changing}, {guarantee}", f"{signalled} signals, {starts} starts, {Events.read(job.event_folder)}")
+    assert signalled
     expected = Counter(f"{number}-{line}".encode() for number in range(FILES) for line in range(LINES))
     assert Counter(read_values(broker.bootstrap_servers, topic)) == expected
