@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any
 
-from tests.support.asyncio_proxy import AsyncioProxy, reset
+from tests.support.asyncio_proxy import ForwardingProxy, reset
 
 _CHUNK_BYTES = 64 * 1024
 _SLOW_S = 0.1
@@ -16,15 +17,11 @@ _LOST_SHARE = 0.03
 _DEAF_S = 1.0
 
 
-class Network(AsyncioProxy):
-    """Listens on each port of *fronts* for the port behind it; brokers have to advertise the former.
-
-    Its faults may be begun and ended on any thread, and at the same time.
-    """
+class Network(ForwardingProxy[int]):
+    """Its faults may be begun and ended on any thread, and at the same time."""
 
     def __init__(self, fronts: Mapping[int, int], seed: int) -> None:
-        super().__init__()
-        self._fronts = fronts
+        super().__init__(fronts)
         self._random = random.Random(seed)
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_cut = self._is_slow = self._loses_answers = False
@@ -57,36 +54,23 @@ class Network(AsyncioProxy):
         finally:
             self._loses_answers = False
 
-    async def _start(self) -> None:
-        for front, behind in self._fronts.items():
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: int) -> None:
+        def pumps(
+            behind: asyncio.StreamReader, behind_writer: asyncio.StreamWriter
+        ) -> tuple[Coroutine[Any, Any, None], ...]:
+            own.add(behind_writer)
+            self._writers.add(behind_writer)
+            return (
+                self._pump(reader, behind_writer, are_answers=False),
+                self._pump(behind, writer, are_answers=True),
+            )
 
-            async def connected(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: int = behind
-            ) -> None:
-                await self._serve(reader, writer, behind)
-
-            self._servers.append(await asyncio.start_server(connected, "127.0.0.1", front))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: int) -> None:
+        own = {writer}
+        self._writers.add(writer)
         try:
-            broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", behind)
-        except OSError:
-            reset(writer)
-            return
-        both = {writer, broker_writer}
-        self._writers |= both
-        pumps = [
-            self.spawn(self._pump(reader, broker_writer, are_answers=False)),
-            self.spawn(self._pump(broker_reader, writer, are_answers=True)),
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            await self._forward(writer, place, pumps)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            self._writers -= both
-            for each in both:
-                reset(each)
+            self._writers -= own
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, are_answers: bool) -> None:
         with contextlib.suppress(ConnectionError):

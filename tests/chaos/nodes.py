@@ -11,12 +11,12 @@ import contextlib
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tests.support.asyncio_proxy import AsyncioProxy, reset
+from tests.support.asyncio_proxy import ForwardingProxy, reset
 
 _CHUNK_BYTES: Final = 64 * 1024
 #: Length, key and version of the API, correlation id, and the length of the client id.
@@ -74,15 +74,14 @@ class Toll:
         )
 
 
-class NodeNetwork(AsyncioProxy):
-    """Listens on each port of *fronts* for the place behind it; nodes have to be told of the former.
+class NodeNetwork(ForwardingProxy[Place]):
+    """Nodes have to be told of the ports before it.
 
     Its faults may be begun and ended on any thread, and at the same time.
     """
 
     def __init__(self, fronts: Mapping[int, Place]) -> None:
-        super().__init__()
-        self._fronts = fronts
+        super().__init__(fronts)
         self._nodes = sorted({place.node for place in fronts.values()})
         self._connections: set[_Connection] = set()
         self._cut: Counter[Way] = Counter()
@@ -115,16 +114,6 @@ class NodeNetwork(AsyncioProxy):
     def _others(self, node: int) -> list[int]:
         return [each for each in self._nodes if each != node]
 
-    async def _start(self) -> None:
-        for front, place in self._fronts.items():
-
-            async def connected(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: Place = place
-            ) -> None:
-                await self._serve(reader, writer, place)
-
-            self._servers.append(await asyncio.start_server(connected, "127.0.0.1", front))
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: Place) -> None:
         try:
             head = await reader.readexactly(_HEADER.size)
@@ -136,23 +125,24 @@ class NodeNetwork(AsyncioProxy):
                 self.toll.reset[place.channel] += 1
                 connection.reset()
                 return
-            behind, behind_writer = await asyncio.open_connection("127.0.0.1", place.port)
         except (OSError, asyncio.IncompleteReadError):
             reset(writer)
             return
-        connection.writers = (writer, behind_writer)
-        self._connections.add(connection)
-        pumps = [
-            self.spawn(self._pump(connection, there, reader, behind_writer, head + client_id)),
-            self.spawn(self._pump(connection, connection.back, behind, writer, b"")),
-        ]
+
+        def pumps(
+            behind: asyncio.StreamReader, behind_writer: asyncio.StreamWriter
+        ) -> tuple[Coroutine[Any, Any, None], ...]:
+            connection.writers = (writer, behind_writer)
+            self._connections.add(connection)
+            return (
+                self._pump(connection, there, reader, behind_writer, head + client_id),
+                self._pump(connection, connection.back, behind, writer, b""),
+            )
+
         try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            await self._forward(writer, place.port, pumps)
         finally:
-            for pump in pumps:
-                pump.cancel()
             self._connections.discard(connection)
-            connection.reset()
 
     async def _pump(
         self,

@@ -1,4 +1,4 @@
-"""The network between nodes that scripts/chaos.sh cuts: whom a fault concerns, and that it heals."""
+"""The networks that scripts/chaos.sh cuts: whom a fault concerns, and that it heals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.chaos.network import Network
 from tests.chaos.nodes import Channel, NodeNetwork, Place
 from tests.support.ports import free_ports
 from tests.support.waiting import until
@@ -25,9 +26,9 @@ class Cluster:
         self._listening = {
             (channel, node): socket.create_server(("127.0.0.1", 0)) for channel in Channel for node in NODES
         }
-        self._fronts = {place: free_ports() for place in self._listening}
+        self.fronts = {place: free_ports() for place in self._listening}
         self.network = NodeNetwork(
-            {self._fronts[place]: Place(*place, each.getsockname()[1]) for place, each in self._listening.items()}
+            {self.fronts[place]: Place(*place, each.getsockname()[1]) for place, each in self._listening.items()}
         )
 
     def serve(self) -> None:
@@ -42,10 +43,14 @@ class Cluster:
 
     def connect(self, client_id: str, channel: Channel, node: int) -> socket.socket:
         """A connection, and a request on it."""
-        connected = socket.create_connection(("127.0.0.1", self._fronts[channel, node]), LIMIT_S)
-        name = client_id.encode()
-        connected.sendall(struct.pack(">ihhih", 10 + len(name), 18, 3, 0, len(name)) + name)
-        return connected
+        return _connect(self.fronts[channel, node], client_id)
+
+
+def _connect(port: int, client_id: str = "client") -> socket.socket:
+    connected = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+    name = client_id.encode()
+    connected.sendall(struct.pack(">ihhih", 10 + len(name), 18, 3, 0, len(name)) + name)
+    return connected
 
 
 def _accept(listening: socket.socket) -> None:
@@ -119,3 +124,17 @@ def test_node_that_is_not_heard_hears_the_others(cluster: Cluster) -> None:
     # Nothing follows in a stream of which a part is missing.
     assert not answers(asked) and not answers(other)
     assert answers(cluster.connect("1", Channel.BROKERS, 2))
+
+
+def test_network_before_spark_is_cut_and_heals(cluster: Cluster) -> None:
+    front = free_ports()
+    with Network({front: cluster.fronts[Channel.BROKERS, 1]}, seed=1) as network:
+        opened = _connect(front)
+        assert answers(opened)
+        with network.cut():
+            assert not answers(opened)
+            # Either end of a connection may notice first.
+            with contextlib.suppress(ConnectionError):
+                assert not answers(_connect(front))
+        with network.slow():
+            assert answers(_connect(front))

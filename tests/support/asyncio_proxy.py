@@ -8,8 +8,11 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Coroutine
-from typing import Any, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+#: What is behind a port.
+P = TypeVar("P")
 
 _LIMIT_S = 10
 
@@ -51,6 +54,48 @@ class AsyncioProxy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class ForwardingProxy(AsyncioProxy, Generic[P]):
+    """Listens on each port of *fronts* for what is behind it, and carries bytes, whatever they mean: it works under
+    TLS, too. Brokers have to advertise the former. A subclass serves each connection in :meth:`_serve`."""
+
+    def __init__(self, fronts: Mapping[int, P]) -> None:
+        super().__init__()
+        self._fronts = fronts
+
+    async def _start(self) -> None:
+        for front, place in self._fronts.items():
+
+            async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: P = place) -> None:
+                await self._serve(reader, writer, place)
+
+            self._servers.append(await asyncio.start_server(connected, "127.0.0.1", front))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: P) -> None:
+        raise NotImplementedError
+
+    async def _forward(
+        self,
+        writer: asyncio.StreamWriter,
+        port: int,
+        pumps: Callable[[asyncio.StreamReader, asyncio.StreamWriter], tuple[Coroutine[Any, Any, None], ...]],
+    ) -> None:
+        """Connect *writer*'s connection to *port*, and run *pumps* from and to that one until the first of them ends;
+        then both connections are reset."""
+        try:
+            behind, behind_writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            reset(writer)
+            return
+        running = [self.spawn(pump) for pump in pumps(behind, behind_writer)]
+        try:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in running:
+                pump.cancel()
+            reset(writer)
+            reset(behind_writer)
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

@@ -10,52 +10,30 @@ import contextlib
 import random
 from collections.abc import Mapping
 
-from tests.support.asyncio_proxy import AsyncioProxy, reset
+from tests.support.asyncio_proxy import ForwardingProxy
 
 _CHUNK_BYTES = 16 * 1024
 _SEED = 11
 
 
-class CuttingProxy(AsyncioProxy):
-    """Listens on each port of *fronts* for the port behind it; both directions of a connection count."""
+class CuttingProxy(ForwardingProxy[int]):
+    """Both directions of a connection count."""
 
     def __init__(self, fronts: Mapping[int, int], least_bytes: int, most_bytes: int) -> None:
-        super().__init__()
-        self._fronts = fronts
+        super().__init__(fronts)
         self._bounds = (least_bytes, most_bytes)
         self._random = random.Random(_SEED)
         #: Connections that were reset; read on any thread.
         self.cuts = 0
 
-    async def _start(self) -> None:
-        for front, behind in self._fronts.items():
-
-            async def connected(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: int = behind
-            ) -> None:
-                await self._serve(reader, writer, behind)
-
-            self._servers.append(await asyncio.start_server(connected, "127.0.0.1", front))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: int) -> None:
-        try:
-            broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", behind)
-        except OSError:
-            reset(writer)
-            return
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: int) -> None:
         budget = _Budget(self._random.randint(*self._bounds))
-        pumps = [
-            self.spawn(_pump(source, sink, budget))
-            for source, sink in ((reader, broker_writer), (broker_reader, writer))
-        ]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            self.cuts += budget.bytes <= 0
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            reset(writer)
-            reset(broker_writer)
+        await self._forward(
+            writer,
+            place,
+            lambda behind, behind_writer: (_pump(reader, behind_writer, budget), _pump(behind, writer, budget)),
+        )
+        self.cuts += budget.bytes <= 0
 
 
 class _Budget:
