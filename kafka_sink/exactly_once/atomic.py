@@ -72,44 +72,33 @@ class AtomicSink:
         Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
         interrupt, is raised at once, with the transaction aborted.
         """
-        with self._steps.turn():
-            return self._write(version, writer, numbers, write_rows, attempts, offsets)
-
-    def _write(
-        self,
-        version: int,
-        writer: str,
-        numbers: BatchNumbering,
-        write_rows: WriteRows,
-        attempts: int,
-        offsets: PlannedOffsets,
-    ) -> Outcome:
         failures: list[str] = []
-        for attempt in range(1, attempts + 1):
-            plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
-            if not plan.must_write(version, writer, numbers):
-                return Outcome(0, plan.skipped(version))
-            try:
-                owners = self._owners(plan, version, write_rows)
-            except AttemptError as error:
-                failures.append(str(error))
-                _log.info("attempt %d of %d at batch %d failed: %s", attempt, attempts, version, error)
-                continue
-            try:
-                with explained(self._steps.id):
-                    self.commit(plan, version, writer, owners)
-            except OutdatedProgressError:
+        with self._steps.turn():
+            for attempt in range(1, attempts + 1):
                 plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
-                if plan.must_write(version, writer, numbers):
+                if not plan.must_write(version, writer, numbers):
+                    return Outcome(0, plan.skipped(version))
+                try:
+                    owners = self._owners(plan, version, write_rows)
+                except AttemptError as error:
+                    failures.append(str(error))
+                    _log.info("attempt %d of %d at batch %d failed: %s", attempt, attempts, version, error)
+                    continue
+                try:
+                    with explained(self._steps.id):
+                        self.commit(plan, version, writer, owners)
+                except OutdatedProgressError:
+                    plan = replace(plan_batch(self._steps, writer, version, with_rows=True), offsets=offsets)
+                    if plan.must_write(version, writer, numbers):
+                        raise
+                    return Outcome(0, plan.skipped(version))
+                except KafkaError:
                     raise
-                return Outcome(0, plan.skipped(version))
-            except KafkaError:
-                raise
-            except BaseException:
-                # What was decided before stays decided.
-                self._give_up(plan)
-                raise
-            return Outcome(attempt)
+                except BaseException:
+                    # What was decided before stays decided.
+                    self._give_up(plan)
+                    raise
+                return Outcome(attempt)
         if not failures:
             raise ValueError(f"attempts must be at least 1, not {attempts}")
         first = "" if failures[0] == failures[-1] else f"; the first error: {failures[0]}"

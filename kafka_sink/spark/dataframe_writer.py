@@ -59,7 +59,7 @@ from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.row_schema import of_rows
-from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of_running, run_of_running
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.worker_process import worker_process
@@ -184,14 +184,15 @@ def foreach_batch(
     def write_once(df: DataFrame, batch_id: int) -> None:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
         query = _query_of(df)
-        writer = APPLICATION if query is None else f"query {query}"
+        writer, run = APPLICATION, None
         if query is None:
             offsets = OffsetsReading(checkpoint_location, batch_id).result()
         else:
-            offsets = offsets_of_running(df.sparkSession, query, batch_id)
+            running = running_query(df.sparkSession, query)
+            writer, run = f"query {query}", run_of(running)
+            offsets = offsets_of(df.sparkSession, running, batch_id)
         try:
             write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
-            run = None if query is None else run_of_running(df.sparkSession, query)
             batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
             _write(df, write, batch, atomic=atomic)
         except KafkaError as error:

@@ -111,29 +111,33 @@ class OffsetsReading:
         self._ended.set()
 
 
-def _running(session: Any, query: str) -> Any:
-    """The query with the id *query* that runs in a classic *session*."""
-    # The session of a batch is a clone, and its own manager does not know the query.
-    running = session._jsparkSession.sharedState().activeStreamingQueries()
-    return running.get(session._jvm.java.util.UUID.fromString(query))
-
-
-def run_of_running(session: Any, query: str) -> str | None:
-    """The id of this run of the query with the id *query*, which runs in a classic *session*; None if Spark does not
-    tell."""
+def running_query(session: Any, query: str) -> Any:
+    """The query with the id *query* that runs in a classic *session*, as an object of Spark's JVM; None if Spark does
+    not tell. To find it takes several round trips."""
     try:
-        return str(_running(session, query).runId())
+        # The session of a batch is a clone, and its own manager does not know the query.
+        running = session._jsparkSession.sharedState().activeStreamingQueries()
+        return running.get(session._jvm.java.util.UUID.fromString(query))
     except Exception:
-        _log.debug("the run of query %s is not known", query, exc_info=True)
+        _log.debug("the running query %s is not known", query, exc_info=True)
         return None
 
 
-def offsets_of_running(session: Any, query: str, version: int) -> PlannedOffsets:
-    """The offsets planned for batch *version* of the query with the id *query*, which runs in a classic *session*. They
-    are read through Spark's JVM if the checkpoint is not on this machine."""
+def run_of(running: Any) -> str | None:
+    """The id of this run of the query *running*; None if Spark does not tell."""
+    try:
+        return str(running.runId())
+    except Exception:
+        _log.debug("the run of a query is not known", exc_info=True)
+        return None
+
+
+def offsets_of(session: Any, running: Any, version: int) -> PlannedOffsets:
+    """The offsets planned for batch *version* of the query *running* in a classic *session*. They are read through
+    Spark's JVM if the checkpoint is not on this machine."""
 
     def open_files() -> CheckpointFiles:
-        location = str(_running(session, query).resolvedCheckpointRoot())
+        location = str(running.resolvedCheckpointRoot())
         folder = local_folder(location)
         return HadoopFiles(location, session) if folder is None else LocalFiles(folder)
 
