@@ -51,7 +51,7 @@ class MetricsServer(LocalServer):
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise ConfigError(
-                f"the metrics cannot be served at {host}:{port}: {error.strerror}; choose another port, or 0"
+                f"the metrics cannot be served: {error.strerror or error}; choose another port, or 0"
             ) from None
         self.render = render
         self.start()

@@ -63,7 +63,9 @@ def test_other_paths_and_other_hosts_are_refused() -> None:
         assert failed.value.read().decode() == "orders.jsonl line 1 is no report\n"
         port = int(url.rpartition(":")[2].partition("/")[0])
         with (
-            pytest.raises(ConfigError, match=f"cannot be served at 127.0.0.1:{port}: .*choose another port, or 0"),
+            pytest.raises(
+                ConfigError, match=f"cannot be served: cannot listen on 127.0.0.1:{port}: .*choose another port, or 0"
+            ),
             MetricsServer("127.0.0.1", port, lambda: ""),
         ):
             raise AssertionError("the port is in use")

@@ -73,7 +73,8 @@ def test_registry_runs_beside_the_broker(cluster: type[FakeCluster], capsys: pyt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert run(["broker", "--registry-port", str(port)]) != 0
-    assert f"--registry-port {port}: Address already in use; choose another port" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"--registry-port {port}: cannot listen on 127.0.0.1:{port}: Address already in use; choose" in told
 
 
 def test_broker_prints_only_ready_line_and_stops_on_signal(
