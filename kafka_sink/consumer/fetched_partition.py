@@ -129,7 +129,11 @@ class FetchedPartition:
             return
         records = batch.records(self._max_decompressed_bytes, start=self._position, looking=self._looking)
         for offset, timestamp, key, value, headers, problem in records:
-            yield ConsumedRecord(topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem)
+            # What ConsumedRecord(…) does, without its call in Python.
+            yield tuple.__new__(
+                ConsumedRecord,
+                (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem),
+            )
 
     def _is_abort_marker(self, batch: RecordBatchView) -> bool:
         return any(

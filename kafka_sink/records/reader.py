@@ -111,9 +111,10 @@ class RecordBatchView:
                         raise
                     data, first, end = span
                     record = _damaged(header, expected, data[first:end], str(error))
-                if record.offset >= start:
+                offset = record[0]
+                if offset >= start:
                     yield record
-                expected = record.offset + 1
+                expected = offset + 1
         except CorruptRecordError as error:
             if looking is None:
                 raise CorruptRecordError(f"the record of offset {expected}: {error}") from None
@@ -167,7 +168,8 @@ def _read_record(header: BatchHeader, span: Span, expected: int) -> Record:
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
     if not -_INT64 <= timestamp < _INT64:
         raise CorruptRecordError(f"its timestamp, {timestamp} ms, is beyond 64 bits")
-    return Record(offset, timestamp, key, value, headers)
+    # What Record(…) does, without the call in Python that its names and defaults cost for each record.
+    return tuple.__new__(Record, (offset, timestamp, key, value, headers, ""))
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Header, ...]:
