@@ -87,8 +87,9 @@ class Settings(NamedTuple):
 
     @property
     def numbers(self) -> range:
-        """The numbers of the batches."""
-        return range(self.batches) if self.others != "expired" else range(1, self.batches + 1)
+        """The numbers of the batches; those that were written before the beginning are not counted."""
+        has_written = self.others in ("moved", "expired")
+        return range(self.others == "expired", self.batches + has_written)
 
     def tasks(self, batch: int) -> range:
         """The tasks of *batch*, one for each partition; less of them in a batch for which a host has many ids."""

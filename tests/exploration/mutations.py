@@ -297,7 +297,7 @@ MUTATIONS: Final = (
         Memories,
         "belong_to",
         _forgets_nothing,
-        _ATOMIC_2_TWICE._replace(others="moved"),
+        _ATOMIC_2._replace(others="moved"),
         Faults(2, 1, answers=0, time_outs=0, ends=0),
     ),
     Mutation(
