@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Callable
+
 import pytest
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.network.http_exchange import Exchange, HttpAnswer, Server
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import is_of_registry, registry_configs, registry_secrets
@@ -143,3 +147,27 @@ def test_options_of_a_login_have_a_second_name() -> None:
     with pytest.raises(ConfigError, match=r"basic\.auth\.user\.info is set twice") as raised:
         registry_configs({**given, "basic.auth.user.info": "you:s3cr3t"})
     assert "s3cr3t" not in str(raised.value)
+
+
+@pytest.mark.behaviour("Schema registry", "What a registry repeats of the credentials is hidden, whatever its status")
+@pytest.mark.parametrize("status", [200, 422])
+def test_what_a_registry_repeats_is_hidden(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "Zx9-TopSecret"
+    sent = base64.b64encode(f"alice:{secret}".encode()).decode()
+    client = RegistryClient(*registry_configs({"schema.registry.url": f"https://alice:{secret}@registry"}), rounds=1)
+    asks: list[Callable[[], object]] = [
+        *(lambda: client.schema(5), lambda: client.latest("s"), lambda: client.kind(7), client.types),
+        *(lambda: client.register("s", '"int"'), lambda: client.incompatibilities("s", '"int"')),
+    ]
+    for echo in (f"Basic {sent}", f"x {secret}", "x" * 10_000):
+        for field in ("id", "version", "schemaType", "messages", "message", "references"):
+            for value in (echo, [echo], {"x": echo}, [{"name": echo, "subject": echo, "version": 1}]):
+                body = json.dumps({"id": 1, "version": 1, "schema": '"int"', field: value}).encode()
+                answer = HttpAnswer(status, body, credentials=sent)
+                monkeypatch.setattr(Exchange, "run", lambda *_, found=answer: found)
+                for ask in asks:
+                    try:
+                        said = repr(ask())
+                    except KafkaError as error:
+                        said = str(error)
+                    assert secret not in said and sent not in said and len(said) < 5_000, (field, value, said[:300])
