@@ -133,6 +133,12 @@ def _kafka_has_time(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def few_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly-once writers use their ids again as soon as they may, as a worker with many tasks in a batch does."""
+    monkeypatch.setattr("kafka_sink.exactly_once.writing.FEWEST_IDS", 0)
+
+
+@pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
     """``figure("longest stall", "1.2 s")``: shown in the run's summary, and kept in its JUnit report."""
 

@@ -61,6 +61,7 @@ class _Sinks:
     "Exactly once: too late", "With two-phase commit, a decided batch is complete after an outage of any length"
 )
 @pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "without"])
+@pytest.mark.usefixtures("few_ids")
 def test_decided_batch_waits_for_its_driver_on_kafka(kafka: RealKafka, two_phase: bool) -> None:
     sinks = _Sinks(kafka, two_phase=two_phase)
     for version in range(0, 2 * ROUNDS, 2):

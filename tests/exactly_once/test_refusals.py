@@ -69,6 +69,7 @@ def test_forgotten_transactions_are_not_taken_for_aborted(forgetful: World, forg
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "Ids that the brokers have forgotten are given up")
+@pytest.mark.usefixtures("few_ids")
 def test_ids_that_the_brokers_have_forgotten_are_given_up(forgetful: World, forget_ids: Callable[[], None]) -> None:
     world = forgetful
     for version in range(3):

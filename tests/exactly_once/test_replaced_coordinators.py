@@ -116,6 +116,7 @@ def test_batch_after_the_unknown_one_may_run_again(
     assert sorted(map(bytes, world.committed())) == [b"0", b"1", b"2"]  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("few_ids")
 def test_decision_that_only_seems_torn_is_not_called_so(
     world: World, replace_coordinator: Callable[[], Callable[[], None]]
 ) -> None:

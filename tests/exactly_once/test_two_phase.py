@@ -82,6 +82,7 @@ def test_decided_batch_waits_for_its_driver(world: World, two_phase: bool) -> No
 
 
 @pytest.mark.behaviour("Exactly once: too late", "Transactions of two-phase commit never time out, also as they go on")
+@pytest.mark.usefixtures("few_ids")
 def test_ids_that_go_on_keep_having_no_time_out(world: World) -> None:
     sink = patient(world)
     for version in range(4):
