@@ -46,9 +46,9 @@ class Goal:
     in_readme: bool = False
 
 
-def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, shown: str, more: str = "") -> str:
+def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, of_what: str, shown: str) -> str:
     """The ratio of a figure of two competitors, and how far it was apart in the runs, which they made in turns."""
-    return f"{ours[figure] / theirs[figure]:.2f}× ({_spread(ours, theirs)}{shown}{more})"
+    return f"{ours[figure] / theirs[figure]:.2f}× the {of_what} ({_spread(ours, theirs)}{shown})"
 
 
 def _spread(ours: Mapping[str, Any], theirs: Mapping[str, Any], runs: str = "runs") -> str:
@@ -71,7 +71,7 @@ def _times(result: str, sink: str, least: float) -> Callable[[Results], tuple[st
 
 
 def _faster(ours: Mapping[str, Any], theirs: Mapping[str, Any], figure: str, least: float) -> tuple[str, bool]:
-    text = _compared(ours, theirs, figure, _against(ours[figure], theirs[figure], _rate))
+    text = _compared(ours, theirs, figure, "speed", _against(ours[figure], theirs[figure], _rate))
     return text, ours[figure] / theirs[figure] >= least
 
 
@@ -100,7 +100,7 @@ def _cpu(found: Results) -> tuple[str, bool]:
     ours, theirs = (sinks[sink] for sink in ("kafkalite", "kafka"))
     ratio = ours["client_cpu_s_per_million"] / theirs["client_cpu_s_per_million"]
     shown = _against(ours["client_cpu_s_per_million"], theirs["client_cpu_s_per_million"], _seconds)
-    return f"{ratio:.2f}× ({_spread(ours, theirs, 'client_cpu_runs')}{shown})", ratio <= 0.6
+    return f"{ratio:.2f}× the CPU time ({_spread(ours, theirs, 'client_cpu_runs')}{shown})", ratio <= 0.6
 
 
 def _limit(found: Results) -> tuple[str, bool]:
@@ -141,7 +141,8 @@ def _avro(work: str, least: float, rate: float) -> Callable[[Results], tuple[str
 
 
 def _slower(ours: Mapping[str, Any], theirs: Mapping[str, Any], most: float, more: str = "") -> tuple[str, bool]:
-    text = _compared(ours, theirs, "p50_ms", _against(ours["p50_ms"], theirs["p50_ms"], _whole_ms), more)
+    shown = _against(ours["p50_ms"], theirs["p50_ms"], _whole_ms) + more
+    text = _compared(ours, theirs, "p50_ms", "time", shown)
     return text, ours["p50_ms"] / theirs["p50_ms"] <= most
 
 
@@ -446,7 +447,8 @@ def _outcome(goal: Goal, used: _Used) -> tuple[str, bool | None]:
 def _with_origin(lines: list[str], used: _Used) -> str:
     lines += [
         "",
-        "A ratio is that of the medians. In parentheses: lowest and highest ratio of single runs, and the medians.",
+        "2× the speed: twice as many rows or records a second. A ratio is that of the medians.",
+        "In parentheses: lowest and highest ratio of single runs, and the medians.",
     ]
     for line in sorted({_provenance(used[name]) for name in used.names}):
         lines += ["", line]

@@ -29,9 +29,9 @@ def test_met_missed_and_missing_goals_are_told_apart(tmp_path: Path) -> None:
     found = saved(tmp_path, "spark 1,000 partitions", spark_result(1_200_000, 1_000_000))
     lines = goals_table(found).splitlines()
     assert len([line for line in lines if line.startswith("| ")]) == len(GOALS) + 2
-    assert "| 1.80× (1.80 to 1.80; 1.80 M/s vs. 1.00 M/s) | ✓ |" in lines[2]
+    assert "| 1.80× the speed (1.80 to 1.80; 1.80 M/s vs. 1.00 M/s) | ✓ |" in lines[2]
     (missed,) = [line for line in lines if line.startswith("| 1,000 partitions")]
-    assert missed.endswith("| 1.20× (1.20 to 1.20; 1.20 M/s vs. 1.00 M/s) | missed |")
+    assert missed.endswith("| 1.20× the speed (1.20 to 1.20; 1.20 M/s vs. 1.00 M/s) | missed |")
     (missing,) = [
         line for line in lines if line.startswith('| `df.write`, keyed, lz4 | Spark\'s own `format("kafka")` |')
     ]
@@ -42,7 +42,7 @@ def test_readers_see_what_was_measured_and_no_goals(tmp_path: Path) -> None:
     found = saved(tmp_path, "spark uncompressed", spark_result(1_800_000, 1_000_000))
     shown = readers_tables(found)
     assert [line.removeprefix("## ") for line in shown.splitlines() if line.startswith("## ")] == list(PARTS)
-    assert "| 1.80× (1.80 to 1.80; 1.80 M/s vs. 1.00 M/s) |" in shown
+    assert "| 1.80× the speed (1.80 to 1.80; 1.80 M/s vs. 1.00 M/s) |" in shown
     assert not any(mark in shown for mark in ("✓", "missed", "≥"))
     assert 3 <= len([line for line in summary(found).splitlines() if line.startswith("| ")]) - 2 <= 5
 
@@ -61,8 +61,8 @@ def test_a_ratio_shows_the_spread_of_its_runs(tmp_path: Path) -> None:
     result["sinks"]["kafkalite"] |= {"runs": [1_800_000, 900_000, 2_000_000], "client_cpu_runs": [1.0, 1.2, 0.9]}
     result["sinks"]["kafka"] |= {"runs": [1_000_000, 600_000, 1_000_000], "client_cpu_runs": [2.0, 2.0, 2.0]}
     lines = goals_table(saved(tmp_path, "spark uncompressed", result)).splitlines()
-    assert lines[2].endswith("| 1.80× (1.50 to 2.00; 1.80 M/s vs. 1.00 M/s) | ✓ |")
-    assert lines[3].endswith("| 1.00× (0.45 to 0.60; 1.00 s vs. 1.00 s) | missed |")
+    assert lines[2].endswith("| 1.80× the speed (1.50 to 2.00; 1.80 M/s vs. 1.00 M/s) | ✓ |")
+    assert lines[3].endswith("| 1.00× the CPU time (0.45 to 0.60; 1.00 s vs. 1.00 s) | missed |")
 
 
 def test_rows_over_tls_show_goals_and_what_tls_costs(tmp_path: Path) -> None:
@@ -71,9 +71,11 @@ def test_rows_over_tls_show_goals_and_what_tls_costs(tmp_path: Path) -> None:
     result["sinks"] |= {name: {"rows_per_s": rate, "runs": [rate]} for name, rate in rates.items()}
     result["handshake_ms"] = {"PLAINTEXT": 2.0, "SSL": 5.5}
     lines = [line for line in goals_table(saved(tmp_path, "spark over SSL", result)).splitlines() if " SSL" in line]
-    assert lines[0].endswith("| ≥ 1.5× | 2.00× (2.00 to 2.00; 1.20 M/s vs. 600 k/s) | ✓ |")
-    assert lines[1].endswith("| ≥ 1.2× | 1.09× (1.09 to 1.09; 1.20 M/s vs. 1.10 M/s) | missed |")
-    assert lines[2].endswith("| kafkalite over PLAINTEXT |  | 0.80× (0.80 to 0.80; 1.20 M/s vs. 1.50 M/s) |  |")
+    assert lines[0].endswith("| ≥ 1.5× | 2.00× the speed (2.00 to 2.00; 1.20 M/s vs. 600 k/s) | ✓ |")
+    assert lines[1].endswith("| ≥ 1.2× | 1.09× the speed (1.09 to 1.09; 1.20 M/s vs. 1.10 M/s) | missed |")
+    assert lines[2].endswith(
+        "| kafkalite over PLAINTEXT |  | 0.80× the speed (0.80 to 0.80; 1.20 M/s vs. 1.50 M/s) |  |"
+    )
     assert lines[3].endswith("| PLAINTEXT |  | + 3.5 ms (5.5 ms vs. 2.0 ms) |  |")
 
 
@@ -84,7 +86,7 @@ def test_the_embedded_broker_is_compared_with_kafka(tmp_path: Path) -> None:
     lines = goals_table(saved(tmp_path, "broker", {"idle_mib": 50.0, "works": works})).splitlines()
     shown = [line for line in lines if line.startswith("| embedded broker: ")]
     assert len(shown) == 5
-    measured = "1.50× (1.50 to 1.50; 300 k/s vs. 200 k/s)"
+    measured = "1.50× the speed (1.50 to 1.50; 300 k/s vs. 200 k/s)"
     assert all(line.endswith(f"| Kafka | ≥ 1× | {measured} | ✓ |") for line in shown[:-1])
     assert shown[-1].endswith("| < 80 MB | 52 MB | ✓ |")
 
@@ -110,16 +112,16 @@ def test_report_compares_streams_and_small_writes_with_spark(tmp_path: Path) -> 
         return line.removeprefix(f"| {work} | ")
 
     spark = 'Spark\'s own `format("kafka")`'
-    text = "1.50× (1.50 to 1.50; 150 ms vs. 100 ms; a Python sink that does nothing 80 ms, tuned 60 ms) | {} |"
+    text = "1.50× the time (1.50 to 1.50; 150 ms vs. 100 ms; a Python sink that does nothing 80 ms, tuned 60 ms) | {} |"
     assert measured("micro-batch of 1,000 rows, 2 tasks") == f"{spark} | ≤ 1.25× | {text.format('missed')}"
     over = measured("micro-batch of 1,000 rows, 20 tasks, over SASL_SSL")
     assert over == f"{spark}, over SASL_SSL | ≤ 1.8× | {text.format('✓')}"
     once = measured("micro-batch of 1,000 rows, exactly once, 20 tasks")
-    assert once == "kafkalite, at least once | ≤ 1.25× | 1.40× (1.40 to 1.40; 210 ms vs. 150 ms) | missed |"
+    assert once == "kafkalite, at least once | ≤ 1.25× | 1.40× the time (1.40 to 1.40; 210 ms vs. 150 ms) | missed |"
     trigger = measured("complete trigger, asynchronous progress tracking, 2 tasks")
     assert trigger == f"{spark}, asynchronous progress tracking | ≤ 1.5× | {text.format('✓')}"
     again = measured("`df.write` of 1,000 rows, 2 tasks, repeated")
-    assert again == f"{spark} | ≤ 1.3× | 1.40× (1.30 to 1.50; 140 ms vs. 100 ms) | missed |"
+    assert again == f"{spark} | ≤ 1.3× | 1.40× the time (1.30 to 1.50; 140 ms vs. 100 ms) | missed |"
     first_write = measured("the first `df.write` of a session")
     more = "+0.25 s (+0.10 to +0.30 s; 4.2 s vs. 4.0 s; Spark's own sink 0.9 s)"
     assert first_write.endswith(f"≤ + 0.3 s | {more} | ✓ |")
