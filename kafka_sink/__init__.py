@@ -18,6 +18,8 @@ if sys.version_info < (3, 11):  # noqa: UP036
         f"{sys.version.split()[0]} ({sys.executable}): set PYSPARK_PYTHON to an interpreter that is new enough"
     )
 
+from kafka_sink.common.version import VERSION
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,6 +39,7 @@ __all__ = [
     "ProducerRecord",
     "SinkProgress",
     "WriteReport",
+    "__version__",
     "check",
     "foreach_batch",
     "peek",
@@ -45,6 +48,8 @@ __all__ = [
     "run_until_stopped",
     "write",
 ]
+
+__version__ = VERSION
 
 _HOMES = {
     "CheckReport": "kafka_sink.preflight.findings",

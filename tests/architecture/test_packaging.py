@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import kafka_sink
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kafka_sink", "pyspark_kafkalite")
 
@@ -35,6 +37,10 @@ def test_pyspark_is_an_extra_but_its_arrow_needs_are_not() -> None:
     assert {"pyarrow", "pandas"} <= required
     assert "pyspark" not in required
     assert setup_cfg()["options.extras_require"]["spark"].split() == ["pyspark>=3.5,<5"]
+
+
+def test_version_is_told_by_the_package() -> None:
+    assert kafka_sink.__version__ == setup_cfg()["metadata"]["version"]
 
 
 def test_only_the_tested_system_is_named() -> None:
