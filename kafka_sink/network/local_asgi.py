@@ -25,10 +25,7 @@ class AsgiServer(LocalServer):
 
 class _Handler(LocalHandler):
     def _answer(self) -> None:
-        server = self.server
-        if not isinstance(server, AsgiServer):
-            raise RuntimeError("the handler belongs to another server")
-        asyncio.run(server.app(self._scope(), self._receive, self._send))
+        asyncio.run(self.server_as(AsgiServer).app(self._scope(), self._receive, self._send))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
 

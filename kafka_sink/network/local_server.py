@@ -187,7 +187,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         """Called when the first line was read; reads the headers."""
         is_valid = super().parse_request()
         if is_valid and self.headers.get("Content-Length", "0") == "0":
-            self._local_server.is_complete(self.connection)
+            self.server_as(LocalServer).is_complete(self.connection)
         return is_valid
 
     def read_body(self, most_bytes: int) -> bytes | None:
@@ -197,13 +197,13 @@ class LocalHandler(BaseHTTPRequestHandler):
             self.send_error(413)
             return None
         body = self.rfile.read(int(size))
-        self._local_server.is_complete(self.connection)
+        self.server_as(LocalServer).is_complete(self.connection)
         return body
 
-    @property
-    def _local_server(self) -> LocalServer:
+    def server_as(self, kind: type[T]) -> T:
+        """The server of this handler, which is of *kind*."""
         server = self.server
-        if not isinstance(server, LocalServer):
+        if not isinstance(server, kind):
             raise RuntimeError("the handler belongs to another server")
         return server
 
@@ -212,7 +212,7 @@ class LocalHandler(BaseHTTPRequestHandler):
         refusal = refusal_of(
             self.headers.get("Host", ""),
             self.headers.get("Origin"),
-            self._local_server.host,
+            self.server_as(LocalServer).host,
             has_any_name=self.has_any_name,
         )
         if refusal is not None:

@@ -23,14 +23,11 @@ class _Handler(LocalHandler):
     def do_GET(self) -> None:  # noqa: N802
         if self.is_refused():
             return
-        server = self.server
-        if not isinstance(server, MetricsServer):
-            raise RuntimeError("the handler belongs to another server")
         if self.path.partition("?")[0] != PATH:
             self.send_error(404, f"the metrics are at {PATH}")
             return
         try:
-            text = server.render()
+            text = self.server_as(MetricsServer).render()
         except (OSError, ValueError) as error:
             self.send_body(503, "text/plain; charset=utf-8", f"{error}\n".encode())
         else:

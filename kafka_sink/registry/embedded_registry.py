@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.network.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.errors import UnusableSchemaError
-from kafka_sink.registry.references import AVRO, places_of
-from kafka_sink.registry.schema_store import TYPES, RefusalError, Schema, SchemaStore
+from kafka_sink.registry.references import AVRO, KINDS, places_of
+from kafka_sink.registry.schema_store import RefusalError, Schema, SchemaStore
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
@@ -29,8 +29,8 @@ _Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
 
 def _schema_of(body: Body) -> Schema:
     text, kind = body.get("schema"), body.get("schemaType") or AVRO
-    if kind not in TYPES or not isinstance(text, str):
-        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(TYPES)} are kept here")
+    if kind not in KINDS or not isinstance(text, str):
+        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(KINDS)} are kept here")
     try:
         return Schema(kind, text, tuple(places_of(body.get("references") or (), "the schema")))
     except UnusableSchemaError as error:
@@ -58,7 +58,7 @@ _ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
     for method, path, action in (
         ("GET", r"/", lambda store, found, body: {}),
         ("GET", r"/subjects", lambda store, found, body: store.subjects()),
-        ("GET", r"/schemas/types", lambda store, found, body: list(TYPES)),
+        ("GET", r"/schemas/types", lambda store, found, body: list(KINDS)),
         ("GET", r"/schemas/ids/([0-9]{1,10})", lambda store, found, body: store.schema(found[1]).shown()),
         ("GET", r"/subjects/([^/]+)/versions", lambda store, found, body: store.versions(unquote(found[1]))),
         (
@@ -123,9 +123,7 @@ class _Handler(LocalHandler):
     def _answer(self) -> None:
         if self.is_refused():
             return
-        registry = self.server
-        if not isinstance(registry, EmbeddedRegistry):
-            raise RuntimeError("the handler belongs to another server")
+        registry = self.server_as(EmbeddedRegistry)
         body = self.read_body(_MAX_BODY_BYTES)
         if body is None:
             return

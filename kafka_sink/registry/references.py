@@ -17,8 +17,10 @@ from kafka_sink.registry.errors import UnusableSchemaError
 
 #: The type of a schema that a registry assumes.
 AVRO: Final = "AVRO"
-#: All types of schemas.
-KINDS: Final = (AVRO, "JSON", "PROTOBUF")
+JSON: Final = "JSON"
+PROTOBUF: Final = "PROTOBUF"
+#: The types of schemas, as registries name them.
+KINDS: Final = (AVRO, JSON, PROTOBUF)
 
 
 #: The number that stands for the latest version, as registries have it.

@@ -24,13 +24,7 @@ from kafka_sink.formats.protobuf.descriptors import linked
 from kafka_sink.formats.protobuf.parsing import file_descriptor, parse_file
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import UnusableSchemaError
-from kafka_sink.registry.references import AVRO, Place, places_of, resolved
-
-JSON: Final = "JSON"
-PROTOBUF: Final = "PROTOBUF"
-
-#: The types of schemas, as registries name them.
-TYPES: Final = (AVRO, JSON, PROTOBUF)
+from kafka_sink.registry.references import AVRO, JSON, PROTOBUF, Place, places_of, resolved
 
 LEVELS: Final = (
     "BACKWARD",
@@ -54,7 +48,7 @@ class RefusalError(Exception):
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema of one of :data:`TYPES`, and the names and places of those that it refers to."""
+    """A schema of one of :data:`KINDS`, and the names and places of those that it refers to."""
 
     kind: str
     text: str

@@ -75,7 +75,6 @@ _log = logging.getLogger(__name__)
 
 #: The maximum number of attempts of an atomic write.
 _ATTEMPTS: Final = 4
-#: So much of an error goes into the report, characters.
 
 _OUTCOME_SCHEMA: Final = "outcome string"
 

@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, ResourceType
-from kafka_sink.common.config import parse
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import BatchNumbering, ProgressError, UndecidedError
 from tests.exactly_once.conftest import LaterClock
 from tests.exactly_once.world import PARTITIONS, World
-from tests.support.secure_cluster import users
+from tests.support.secure_cluster import guarded_cluster
 
 PROTOCOLS = ("atomic", "parallel")
 MOMENTS = ("half written", "written", "decided")
@@ -61,14 +58,7 @@ def written_again(world: World, protocol: str, *versions: int) -> None:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedCluster]:
-    properties = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.jaas.config": users(job="job-s3cret"),
-        "authorizer.class.name": AUTHORIZER,
-        "super.users": "User:ANONYMOUS",
-    }
-    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as running:
+    with guarded_cluster(job="job-s3cret") as running:
         yield running
 
 

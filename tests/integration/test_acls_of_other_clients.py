@@ -19,10 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
-from kafka_sink.common.config import parse
-from tests.support.secure_cluster import users
+from tests.support.secure_cluster import guarded_cluster
 
 WAIT_S: Final = 20
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
@@ -30,14 +27,7 @@ LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedCluster]:
-    properties = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.jaas.config": users(alice="alice-s3cret"),
-        "authorizer.class.name": AUTHORIZER,
-        "super.users": "User:ANONYMOUS",
-    }
-    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as running:
+    with guarded_cluster(alice="alice-s3cret") as running:
         yield running
 
 

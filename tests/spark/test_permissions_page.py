@@ -15,17 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli.main import run
 from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, ResourceType
-from kafka_sink.common.config import parse
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
-from tests.support.secure_cluster import users
+from tests.support.secure_cluster import guarded_cluster
 from tests.support.spark_version import requires_data_sources
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "permissions.md"
@@ -65,14 +62,7 @@ WAYS: Final = list(dict.fromkeys(row.way for row in rows()))
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedCluster]:
-    properties = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.jaas.config": users(job="job-s3cret"),
-        "authorizer.class.name": AUTHORIZER,
-        "super.users": "User:ANONYMOUS",
-    }
-    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as running:
+    with guarded_cluster(job="job-s3cret") as running:
         yield running
 
 

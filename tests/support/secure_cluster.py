@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.config import parse
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
@@ -30,6 +31,20 @@ def users(**passwords: str) -> str:
     """The broker's ``sasl.jaas.config``; a name with other characters than letters is given as ``USER`` is."""
     entries = " ".join(f"user_{name}={quoted(password)}" for name, password in passwords.items())
     return f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
+
+
+@contextlib.contextmanager
+def guarded_cluster(**passwords: str) -> Iterator[EmbeddedCluster]:
+    """A cluster with ACLs: who logs in by PLAIN needs them, and who does not may do everything."""
+    properties = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.jaas.config": users(**passwords),
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedCluster(config=parse(BrokerConfig, properties)) as running:
+        yield running
 
 
 @contextlib.contextmanager
