@@ -18,8 +18,6 @@ if sys.version_info < (3, 11):  # noqa: UP036
         f"{sys.version.split()[0]} ({sys.executable}): set PYSPARK_PYTHON to an interpreter that is new enough"
     )
 
-from kafka_sink.common.version import VERSION
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from kafka_sink.spark.peek import peek
     from kafka_sink.spark.streaming.progress import SinkProgress, progress_listener
     from kafka_sink.spark.streaming.stopping import run_until_stopped
+
+    __version__: str
 
 __all__ = [
     "CheckReport",
@@ -48,8 +48,6 @@ __all__ = [
     "run_until_stopped",
     "write",
 ]
-
-__version__ = VERSION
 
 _HOMES = {
     "CheckReport": "kafka_sink.preflight.findings",
@@ -84,6 +82,8 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> Any:
     # A Spark worker imports this package for every task, so unneeded modules are not loaded.
+    if name == "__version__":
+        return importlib.import_module("kafka_sink.common.version").VERSION
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
