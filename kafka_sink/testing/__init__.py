@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafka_sink.registry.embedded_registry import EmbeddedRegistry
+    from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 
 __all__ = ["EmbeddedRegistry"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "EmbeddedRegistry":
-        from kafka_sink.registry.embedded_registry import EmbeddedRegistry
+        from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 
         return EmbeddedRegistry
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

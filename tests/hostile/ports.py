@@ -14,7 +14,7 @@ from typing import Final
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.network.local_server import LocalServer
 from kafka_sink.network.metrics_server import MetricsServer
-from kafka_sink.registry.embedded_registry import EmbeddedRegistry
+from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer
 from tests.fakes.broker_node import BrokerNode
 from tests.hostile.records import damaged

@@ -17,7 +17,7 @@ import pytest
 from kafka_sink.network import local_server
 from kafka_sink.network.local_server import LocalServer
 from kafka_sink.network.metrics_server import MetricsServer
-from kafka_sink.registry.embedded_registry import EmbeddedRegistry
+from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer
 
 MOST = 4

@@ -32,7 +32,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.version import VERSION
 from kafka_sink.registry.config import URL
-from kafka_sink.registry.embedded_registry import EmbeddedRegistry
+from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092

@@ -18,7 +18,7 @@ from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.network.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, KINDS, places_of
-from kafka_sink.registry.schema_store import RefusalError, Schema, SchemaStore
+from kafka_sink.testing.registry.schema_store import RefusalError, Schema, SchemaStore
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20

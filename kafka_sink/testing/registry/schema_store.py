@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kafka_sink.formats.avro.compatibility import problems
 from kafka_sink.formats.avro.linking import linked as linked_avro
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import AvroType
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
 from kafka_sink.formats.json.compatibility import problems as json_problems
-from kafka_sink.formats.protobuf.compatibility import problems as protobuf_problems
 from kafka_sink.formats.protobuf.descriptors import linked
 from kafka_sink.formats.protobuf.parsing import file_descriptor, parse_file
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, JSON, PROTOBUF, Place, places_of, resolved
+from kafka_sink.testing.registry.avro_judge import problems
+from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
 
 LEVELS: Final = (
     "BACKWARD",

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_sink.formats.avro.compatibility import problems
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.protobuf.compatibility import problems as protobuf_problems
 from kafka_sink.formats.protobuf.parsing import parse_file
-from kafka_sink.registry.embedded_registry import answer
-from kafka_sink.registry.schema_store import LEVELS, Schema, SchemaStore
+from kafka_sink.testing.registry.avro_judge import problems
+from kafka_sink.testing.registry.embedded_registry import answer
+from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
+from kafka_sink.testing.registry.schema_store import LEVELS, Schema, SchemaStore
 
 
 def record(*fields: Any, name: str = "R") -> str:
