@@ -22,7 +22,7 @@ from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
 from kafka_sink.records.compression import CompressionType, decompressed
 from kafka_sink.records.layout import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT
-from kafka_sink.records.spans import LEAST_BYTES, record_spans
+from kafka_sink.records.spans import LEAST_BYTES, record_runs
 from kafka_sink.records.varint import read_varint, read_varlong
 
 #: The first Produce version that supports zstd (KIP-110).
@@ -143,15 +143,53 @@ def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, w
             raise CorruptRecordError(f"{count} records do not fit into {len(packed)} bytes")
         return
     limit = rules.max_decompressed_bytes if is_packed else len(packed)
-    first = last = 0
-    for index, (data, start, _) in enumerate(record_spans(decompressed(codec, packed, limit), count)):
-        timestamp, at = read_varlong(data, start + 1)
-        offset, _ = read_varint(data, at)
-        if is_packed and offset != index:
-            raise CorruptRecordError(f"record {index} of a compressed batch has the offset {offset}")
-        first, last = min(first, timestamp), max(last, timestamp)
+    index = low = high = 0
+    for data, starts, _ in record_runs(decompressed(codec, packed, limit), count):
+        oldest, newest = _check_deltas(data, starts, index if is_packed else None)
+        index, low, high = index + len(starts), min(low, oldest), max(high, newest)
     if not rules.log_append_time:
-        _check_times((header.base_timestamp + first, header.base_timestamp + last), rules, wall_ms)
+        _check_times((header.base_timestamp + low, header.base_timestamp + high), rules, wall_ms)
+
+
+def _check_deltas(data: bytes, starts: list[int], first: int | None) -> tuple[int, int]:
+    """The least and the largest delta of a timestamp of the records that begin at *starts*, or 0. Their offsets must be
+    the numbers from *first* on, if it is given.
+
+    Each delta is read as twice its value (zig-zag). A batch has thousands, of which nearly all timestamps have at most
+    two bytes and offsets three: those need no call, and a record has so many.
+
+    :raises CorruptRecordError: if an offset is another one, or a delta has more bytes than its type allows.
+    """
+    low = high = 0
+    for number, start in enumerate(starts, first or 0):
+        twice, at = data[start + 1], start + 2
+        if twice > 0x7F:
+            if (second := data[at]) < 0x80:
+                twice, at = twice & 0x7F | second << 7, at + 1
+            else:
+                delta, at = read_varlong(data, start + 1)
+                twice = delta << 1
+        delta = (twice >> 1) ^ -(twice & 1)
+        if delta > high:
+            high = delta
+        elif delta < low:
+            low = delta
+        try:
+            twice = data[at]
+            if twice > 0x7F:
+                if (second := data[at + 1]) < 0x80:
+                    twice = twice & 0x7F | second << 7
+                elif (third := data[at + 2]) < 0x80:
+                    twice = twice & 0x7F | (second & 0x7F) << 7 | third << 14
+                else:
+                    twice = read_varint(data, at)[0] << 1
+        except IndexError:
+            raise CorruptRecordError(f"data ends within the offset of record {number}") from None
+        if first is not None and twice != number << 1:
+            raise CorruptRecordError(
+                f"record {number} of a compressed batch has the offset {twice >> 1 ^ -(twice & 1)}"
+            )
+    return low, high
 
 
 def _refused(reason: str, code: ErrorCode) -> ApiError:

@@ -165,6 +165,32 @@ def test_offsets_within_a_compressed_batch(codec: CompressionType) -> None:
     assert validated(batch_of([record_of(2**31 - 1)])).record_count == 1
 
 
+def test_deltas_of_every_width() -> None:
+    """Offsets of one to four bytes beside timestamps of one to ten; the one that is wrong is named, and both bounds of
+    the time count.
+    """
+    widths = [encode_varint(delta) for delta in (0, -1, 63, -64, 64, -8192, 8191, 8192, -(2**40), 2**45)]
+    for first in (0, 60, 8190, 16_000):
+        numbers = range(first, first + 40)
+        records = [record_of(number, b"", timestamp=widths[number % len(widths)]) for number in range(first + 40)]
+        assert validated(batch_of(records, CompressionType.LZ4)).record_count == len(records)
+        for number in (first, numbers[-1]):
+            for wrong in (number - 1, number + 1, -number - 1, number | 1 << 20, number + (1 << 30)):
+                damaged = [*records[:number], record_of(wrong, b""), *records[number + 1 :]]
+                with pytest.raises(ApiError, match=f"record {number} of a compressed batch has the offset {wrong}$"):
+                    validated(batch_of(damaged, CompressionType.LZ4))
+    batch = batch_of(records, CompressionType.LZ4)
+    assert refusal(batch, wall_ms=2**45, timestamp_after_max_ms=999) is ErrorCode.INVALID_TIMESTAMP
+    assert validated(batch, wall_ms=2**45, timestamp_after_max_ms=1000)
+    assert refusal(batch, timestamp_before_max_ms=2**40 - 1001) is ErrorCode.INVALID_TIMESTAMP
+    # Beyond the bytes of their types, and beyond the data.
+    for timestamp, offset in ((b"\x80" * 10 + b"\0", b"\0"), (b"\0", b"\x80" * 5 + b"\0"), (b"\x80" * 5, b"\x80" * 5)):
+        body = b"\0" + timestamp + offset + b"\1\1\0"
+        for codec in (CompressionType.NONE, CompressionType.LZ4):
+            record = encode_varint(len(body)) + body
+            assert refusal(batch_of([record], codec)) is ErrorCode.INVALID_RECORD
+
+
 @pytest.mark.parametrize("codec", CompressionType)
 def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionType) -> None:
     batch = batch_of([record_of(0), record_of(1, timestamp=encode_varint(5_000))], codec)
