@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -57,22 +58,26 @@ def test_exactly_once_survives_kills_and_freezes_on_kafka(
 
 
 class _Decided:
-    """A batch of two transactions that is decided and then left alone until the brokers have aborted one or both."""
+    """A batch of two transactions that is decided and then left alone until the brokers have aborted the *lost* ones.
 
-    def __init__(self, kafka: RealKafka, client: CoordinatorClient) -> None:
+    Only these have little time, so that nothing else depends on how fast the machine is.
+    """
+
+    def __init__(self, kafka: RealKafka, client: CoordinatorClient, *lost: int) -> None:
         self.topic = f"torn-{os.urandom(4).hex()}"
         self._properties = {"bootstrap.servers": kafka.bootstrap_servers}
         self._client = client
         with AdminClient(kafka.bootstrap_servers) as admin:
             admin.create_topic(self.topic, 2)
-        self._steps = DriverSteps(client, self.topic, self.topic, timeout_ms=2000)
+        self._steps = DriverSteps(client, self.topic, self.topic, timeout_ms=300_000)
         self.sink = ParallelSink(self._steps)
         self.plan = self.sink.plan()
-        ids = WriterTransactions()
-        self.written = [self._write(ids, partition) for partition in (0, 1)]
+        ids, brief = WriterTransactions(), replace(self.plan, timeout_ms=2000)
+        plans = [brief if partition in lost else self.plan for partition in (0, 1)]
+        self.written = [self._write(ids, plan, partition) for partition, plan in enumerate(plans)]
 
-    def _write(self, ids: WriterTransactions, partition: int) -> OpenTransaction:
-        transaction = ids.begin(self._client, self.plan, 0)
+    def _write(self, ids: WriterTransactions, plan: Plan, partition: int) -> OpenTransaction:
+        transaction = ids.begin(self._client, plan, 0)
         with open_producer(self._properties, transaction, self.plan.transaction_version) as producer:
             producer.send(ProducerRecord(self.topic, b"row", partition=partition))
             producer.flush()
@@ -104,7 +109,7 @@ def test_partly_timed_out_decided_batch_reports_what_is_lost(
     real_kafka: RealKafka,
 ) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
-        decided = _Decided(real_kafka, client)
+        decided = _Decided(real_kafka, client, 1)
         plan = decided.decide()
         kept, lost = (each.transaction for each in decided.written)
         client.run(client.end([kept], plan.transaction_version, commit=True))
@@ -124,7 +129,7 @@ def test_partly_timed_out_decided_batch_reports_what_is_lost(
 )
 def test_wholly_timed_out_decided_batch_counts_as_undecided(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
-        decided = _Decided(real_kafka, client)
+        decided = _Decided(real_kafka, client, 0, 1)
         decided.decide()
         decided.await_abort(2)
         plan = decided.sink.plan()
@@ -139,7 +144,7 @@ def test_wholly_timed_out_decided_batch_counts_as_undecided(real_kafka: RealKafk
 )
 def test_transactions_timed_out_before_decision_stay_uncommitted(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
-        decided = _Decided(real_kafka, client)
+        decided = _Decided(real_kafka, client, 0, 1)
         decided.await_abort(2)
         with pytest.raises(UndecidedError, match="batch 0 was not committed"):
             decided.sink.commit(decided.plan, 0, "query", decided.written)

@@ -16,7 +16,7 @@ from tests.support.group_script import SECTIONS, Script
 from tests.support.real_kafka import RealKafka
 
 PARTITIONS = 3
-SETTLE_S = 20
+SETTLE_S = 60
 
 
 def play(bootstrap_servers: str, section: str) -> dict[str, Any]:

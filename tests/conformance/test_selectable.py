@@ -337,6 +337,7 @@ def _completes(world: World, send: NetworkSend) -> bool:
 
 
 @pytest.mark.behaviour("KSelector", "A poll hands out one frame of a connection, in order")
+@pytest.mark.behaviour("KSelector", "A poll hands out one frame of a connection")
 def test_frames_arrive_in_order_and_one_per_poll(world: World) -> None:
     world.connect()
     for payload in (b"a", b"b", b"c"):

@@ -21,16 +21,23 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import is_writer_id
 from kafka_sink.spark.options import parse_options
+from tests.exactly_once.conftest import LaterClock
 from tests.exactly_once.world import QUERY, World
 from tests.support.waiting import until
 
 NEEDED = r"transaction.two.phase.commit.enable=true and unstable.api.versions.enable=true .* TWO_PHASE_COMMIT"
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "orders"}
 OPTION = "kafka.transaction.two.phase.commit.enable"
+_TIMEOUT_MS = 600_000
+
+
+@pytest.fixture(scope="module")
+def brokers_clock() -> LaterClock:
+    return LaterClock()
 
 
 @pytest.fixture(scope="module", params=TransactionVersion, ids=lambda version: f"version {version}")
-def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+def cluster(request: pytest.FixtureRequest, brokers_clock: LaterClock) -> Iterator[EmbeddedCluster]:
     config = replace(
         BrokerConfig(),
         transaction_version=request.param,
@@ -38,39 +45,35 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         unstable_api_versions_enable=True,
         transaction_abort_timed_out_transaction_cleanup_interval_ms=50,
     )
-    with EmbeddedCluster(nodes=1, config=config) as running:
+    with EmbeddedCluster(nodes=1, config=config, clock=brokers_clock) as running:
         yield running
 
 
 def patient(world: World, *, two_phase: bool = True) -> World:
-    """The sink in a process of its own, with transactions that time out soon or never."""
+    """The sink in a process of its own, with transactions that time out within the hour or never."""
     made = World(world.bootstrap, world.topic)
-    made.use(DriverSteps(made.client, made.topic, made.topic, timeout_ms=1000, two_phase=two_phase))
+    made.use(DriverSteps(made.client, made.topic, made.topic, timeout_ms=_TIMEOUT_MS, two_phase=two_phase))
     return made
 
 
-def await_time_out(world: World) -> None:
-    """Wait until the brokers have aborted a transaction that times out as those of the sink would."""
-    ordinary = patient(world, two_phase=False)
-    ordinary.topic = f"{world.topic}-other"
-    steps = DriverSteps(ordinary.client, ordinary.topic, world.topic, timeout_ms=1000)
-    ordinary.use(steps)
-    ordinary.topic = world.topic
-    name = ordinary.write_task(ordinary.parallel.plan(), 0, b"void").transaction.transactional_id
-    until("the time-out", lambda: ordinary.client.run(ordinary.client.describe([name]))[name].state == "CompleteAbort")
+def await_time_out(world: World, brokers_clock: LaterClock) -> None:
+    """Return when the brokers have aborted what times out."""
+    is_aborted = world.begin_elsewhere(_TIMEOUT_MS)
+    brokers_clock.later_by_ms += _TIMEOUT_MS
+    until("the time-out", is_aborted)
 
 
 @pytest.mark.behaviour(
     "Exactly once: too late", "With two-phase commit, a decided batch is complete after an outage of any length"
 )
 @pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "without"])
-def test_decided_batch_waits_for_its_driver(world: World, two_phase: bool) -> None:
+def test_decided_batch_waits_for_its_driver(world: World, brokers_clock: LaterClock, two_phase: bool) -> None:
     # Several times over, and through ids that are used again.
     for version in range(0, 8, 2):
         sink = patient(world, two_phase=two_phase)
         sink.write_batch("parallel", version, b"%d-a" % version, b"%d-b" % version)
         sink.decide_and_die(version + 1, b"%d-a" % (version + 1), b"%d-b" % (version + 1))
-        await_time_out(world)
+        await_time_out(world, brokers_clock)
         successor = patient(world, two_phase=two_phase)
         if not two_phase:
             with pytest.raises(TornBatchError):

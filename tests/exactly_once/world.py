@@ -64,12 +64,26 @@ class World:
             for future in futures:
                 future.get(0)
 
-    def decide_and_die(self, version: int, *values: bytes) -> None:
-        """Write a parallel batch with a transaction for each of *values*, decide it, and commit only the first."""
+    def decide_and_die(self, version: int, *values: bytes, timeout_ms: int | None = None) -> None:
+        """Write a parallel batch with a transaction for each of *values*, decide it, and commit only the first; the
+        others time out after *timeout_ms*, if it is given and not of two-phase commit."""
         plan = self.parallel.plan()
-        transactions = tuple(sorted(self.write_task(plan, version, value).transaction for value in values))
+        late = plan if timeout_ms is None else replace(plan, timeout_ms=timeout_ms)
+        first, *others = (
+            self.write_task(late if number else plan, version, value).transaction for number, value in enumerate(values)
+        )
+        transactions = tuple(sorted([first, *others]))
         self.steps.decide(plan, Progress(version + 1, QUERY, plan.transaction_version, 0, transactions))
-        self.client.run(self.client.end(transactions[:1], plan.transaction_version, commit=True))
+        self.client.run(self.client.end([first], plan.transaction_version, commit=True))
+
+    def begin_elsewhere(self, timeout_ms: int) -> Callable[[], bool]:
+        """Begin a transaction of another sink; whether the brokers have aborted it, as they do after *timeout_ms*."""
+        steps = DriverSteps(self.client, f"{self.topic}-other", self.topic)
+        plan = replace(ParallelSink(steps).plan(), timeout_ms=timeout_ms)
+        transaction = WriterTransactions().begin(self.client, plan, 0)
+        self.send(transaction, plan.transaction_version, b"void")
+        name = transaction.transactional_id
+        return lambda: self.client.run(self.client.describe([name]))[name].state == "CompleteAbort"
 
     def ids_known(self) -> dict[str, TransactionDescription]:
         """The transactional ids of the sink that the brokers know."""

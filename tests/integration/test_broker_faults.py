@@ -143,13 +143,13 @@ def test_lasting_fault_is_reported_by_its_error_name(cluster: EmbeddedCluster) -
     cluster.create_topic("never", partitions=1)
     properties = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "request.timeout.ms": 600,
-        "delivery.timeout.ms": 2_000,
+        "request.timeout.ms": 1_000,
+        "delivery.timeout.ms": 4_000,
         "linger.ms": 0,
     }
     for text, words in (
         ("produce:error=not_leader_or_follower", "NOT_LEADER_OR_FOLLOWER"),
-        ("produce:drop=request", "not answered within 600 ms"),
+        ("produce:drop=request", "not answered within 1000 ms"),
         ("disk.write:topic=never", "KAFKA_STORAGE_ERROR"),
     ):
         with set_fault(cluster.faults, text), KafkaProducer(properties) as producer:

@@ -423,7 +423,7 @@ def test_an_attack_while_a_producer_works(cluster: EmbeddedCluster) -> None:
             with connect(cluster) as sock:
                 attacks[number // 25 % len(attacks)](sock)
             producer.poll(0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     found = read_topic(cluster.bootstrap_servers, "busy")
     assert sorted(int(record.value or b"") for record in found) == list(range(2000))
 

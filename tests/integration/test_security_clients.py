@@ -70,7 +70,7 @@ def test_librdkafka(cluster: EmbeddedCluster, topic: str, protocol: str, mechani
     producer = Producer(librdkafka_options(cluster, protocol, mechanism))
     for _ in range(COUNT):
         producer.produce(topic, b"x")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     check(cluster, topic)
 
 

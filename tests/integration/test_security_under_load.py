@@ -131,14 +131,14 @@ FROM_THE_START: dict[str, tuple[str, str, dict[str, Any], str]] = {
 def test_a_wrong_setting_fails_every_send_with_its_cause(case: str) -> None:
     keystore, listener, believed, cause = FROM_THE_START[case]
     with secure_cluster(keystore) as cluster:
-        properties = client_properties(cluster, listener, **{"max_block_ms": 700, **believed})
+        properties = client_properties(cluster, listener, **{"max_block_ms": 3000, **believed})
         producer = KafkaProducer(properties)
         load = Load(producer)
         load.await_errors(3)
         load.stop()
         producer.close(0)
         assert load.acknowledged == 0
-        assert load.longest_call_s < 0.7 + SLACK_S
+        assert load.longest_call_s < 3 + SLACK_S
         check_causes(load, cause)
 
 
@@ -171,7 +171,7 @@ def test_a_certificate_that_goes_wrong_under_load_says_so(identity: Any, cause: 
             load.await_errors(20)
         load.stop()
         producer.close(0)
-        assert load.longest_call_s < 4 + SLACK_S
+        assert load.longest_call_s < 8 + SLACK_S
         check_causes(load, cause)
         assert stored(cluster) >= load.acknowledged
 
@@ -202,12 +202,12 @@ def test_a_password_withdrawn_under_load_says_so(
         load.await_errors(20)
         load.stop()
         producer.close(0)
-        assert load.longest_call_s < 4 + SLACK_S
+        assert load.longest_call_s < 8 + SLACK_S
         check_causes(load, f"the broker refused the authentication ({mechanism})")
         assert stored(cluster) >= load.acknowledged
 
 
 def short_lived(cluster: EmbeddedCluster, listener: str, **properties: Any) -> dict[str, Any]:
     """Of a producer whose records do not get long."""
-    times = {"max_block_ms": 4000, "delivery_timeout_ms": 4000, "request_timeout_ms": 3000, "linger_ms": 5}
+    times = {"max_block_ms": 8000, "delivery_timeout_ms": 8000, "request_timeout_ms": 7000, "linger_ms": 5}
     return client_properties(cluster, listener, **{**times, "metadata_max_age_ms": 500, **properties})

@@ -17,7 +17,9 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
 
-ROWS = 400_000
+ROWS = 100_000
+#: The write takes several seconds, and the kill falls into it also on a busy machine.
+SLOWLY = {"maxRecordsPerSecond": "25000"}
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_write_recovers_when_the_broker_comes_back(spark: SparkSession, broker: 
     killer = threading.Thread(target=crash)
     killer.start()
     try:
-        write(df, broker, {"topic": "crash", "kafka.batch.size": "16384"})
+        write(df, broker, {"topic": "crash", "kafka.batch.size": "16384", **SLOWLY})
         assert broker.kills == 1, "the write was over before the broker was killed"
     finally:
         stop.set()

@@ -24,11 +24,11 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([("k", "v")], "key string, value string")
 
 
-def message_of(df: DataFrame, mode: str = "append", **options: str) -> str:
-    """The text of the error that writing *df* raises."""
+def message_of(df: DataFrame, mode: str | None = "append" if HAS_DATA_SOURCES else None, **options: str) -> str:
+    """The text of the error that writing *df* by the format raises; without a *mode*, that of ``write``."""
     given = {name.replace("__", "."): value for name, value in options.items()}
     with pytest.raises(Exception) as caught:
-        if HAS_DATA_SOURCES:
+        if mode is not None:
             df.write.format("kafkalite").mode(mode).options(**given).save()
         else:
             write(df, options=given)
@@ -64,7 +64,7 @@ BOOTSTRAP = {"kafka__bootstrap__servers": "127.0.0.1:9092", "topic": "t"}
     ],
 )
 def test_wrong_options_fail_before_any_task(rows: DataFrame, options: dict[str, str], expected: list[str]) -> None:
-    text = message_of(rows, **options)
+    text = message_of(rows, None, **options)
     for part in expected:
         assert part in text
     assert "ConfigError" in text or "SchemaError" in text
@@ -85,13 +85,16 @@ def test_wrong_options_fail_before_any_task(rows: DataFrame, options: dict[str, 
     ],
 )
 def test_wrong_columns_fail_before_any_task(spark: SparkSession, columns: str, expected: list[str]) -> None:
-    text = message_of(spark.sql(f"select {columns}"), **BOOTSTRAP)
+    text = message_of(spark.sql(f"select {columns}"), None, **BOOTSTRAP)
     for part in expected:
         assert part in text
 
 
 @requires_data_sources
-def test_overwrite_is_refused(rows: DataFrame) -> None:
+def test_the_format_refuses_options_columns_and_overwrite(spark: SparkSession, rows: DataFrame) -> None:
+    unknown = message_of(rows, **BOOTSTRAP, kafka__lingr__ms="5")
+    assert "ConfigError" in unknown and "did you mean kafka.linger.ms" in unknown
+    assert "'value' is int" in message_of(spark.sql("select 1 as value"), **BOOTSTRAP)
     assert 'mode("overwrite") is not supported' in message_of(rows, "overwrite", **BOOTSTRAP)
 
 

@@ -56,10 +56,10 @@ LOST_ENDS = _amount(
     "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "KAFKALITE_EXPLORED_STATES", 2_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "KAFKALITE_EXPLORED_STATES", 1_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
 )
 RANDOM_WALKS = _amount(
-    "KAFKALITE_RANDOM_WALKS", 2, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
+    "KAFKALITE_RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
 )
 MANY_SINKS = _amount(
     "KAFKALITE_MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"

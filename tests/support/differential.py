@@ -29,7 +29,7 @@ Table = Mapping[int, Sequence[int]]
 
 #: The coordinator's topic is being made or read: ask again, as every client does.
 _NOT_YET: Final = frozenset({14, 15, 16})
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 60.0
 _SILENCE_S: Final = 4.0
 _NO_ID: Final = uuid.UUID(int=0)
 _CORRELATION_ID: Final = 7

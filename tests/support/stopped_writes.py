@@ -13,8 +13,8 @@ from tests.support.readback import read_topic
 from tests.support.waiting import until
 
 ROWS: Final = 2000
-#: A write of the rows takes several seconds, and has acknowledged some of them soon.
-SLOWLY: Final = {"maxRecordsPerSecond": "150", "kafka.linger.ms": "5"}
+#: A write of the rows takes half a minute, and has acknowledged some of them soon.
+SLOWLY: Final = {"maxRecordsPerSecond": "60", "kafka.linger.ms": "5"}
 #: The part of a slow write within which it is interrupted; each of two tasks has 1,000 rows, and takes longer.
 LASTS_S: Final = 5.0
 #: The arguments of kafka_sink.write, without the version.

@@ -17,7 +17,7 @@ from tests.fakes.clock import FakeClock
 def test_thread_has_its_name_and_is_a_daemon() -> None:
     seen: list[threading.Thread] = []
     thread = start_thread("sender-p1", lambda: seen.append(threading.current_thread()))
-    thread.join(5)
+    thread.join(60)
     assert seen == [thread]
     assert thread.name == "sender-p1"
     assert thread.daemon
@@ -27,7 +27,7 @@ def test_an_escaping_exception_is_logged_with_the_threads_name(caplog: pytest.Lo
     def fail() -> None:
         raise RuntimeError("boom")
 
-    start_thread("sender-p1", fail).join(5)
+    start_thread("sender-p1", fail).join(60)
     (record,) = caplog.records
     assert "sender-p1" in record.getMessage()
     assert record.exc_info is not None
@@ -63,7 +63,7 @@ def test_a_thread_that_runs_is_told_of_the_exit_and_waited_for() -> None:
         seen.append("ended by itself")
 
     threads = ProcessThreads(SYSTEM_CLOCK)
-    threads.start("over by then", lambda: None, at_exit=lambda: seen.append("told too late")).join(5)
+    threads.start("over by then", lambda: None, at_exit=lambda: seen.append("told too late")).join(60)
     thread = threads.start("sender-p1", run, at_exit=told.set)
     threads.end()
     assert not thread.is_alive()
@@ -80,7 +80,7 @@ def test_stubborn_thread_delays_exit_only_up_to_the_limit(
     threads.end()
     assert "thread stubborn did not end" in caplog.text
     over.set()
-    thread.join(5)
+    thread.join(60)
 
 
 def test_exit_waits_for_one_limit_however_many_threads_are_stuck(monkeypatch: pytest.MonkeyPatch) -> None:

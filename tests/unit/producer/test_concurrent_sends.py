@@ -10,6 +10,7 @@ from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.producer.futures import Delivery, FailedFuture, FutureRecordMetadata
+from tests.support.waiting import until
 
 TOPIC = "orders"
 SENDERS = 4
@@ -53,8 +54,7 @@ def test_concurrent_sends_store_acknowledged_records_once(timeout_ms: int) -> No
         threads = [threading.Thread(target=sender.run, daemon=True) for sender in senders]
         for thread in threads:
             thread.start()
-        enough = threading.Event()
-        enough.wait(0.3)
+        until("records of every thread", lambda: all(len(sender.sent) >= 100 for sender in senders))
         producer.flush()
         producer.close(timeout_ms)
         for thread in threads:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -24,12 +21,11 @@ from kafka_sink.common.errors import (
     KafkaTimeoutError,
     RecordTooLargeError,
     RowPartitionError,
-    SerializationError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.common.model import Header
-from kafka_sink.common.threads import Loop, ProcessThreads
+from kafka_sink.common.threads import Loop
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
 from kafka_sink.producer.kafka_producer import ANY_PARTITION, KafkaProducer, PartlyStagedError, ProducerRecord
@@ -99,16 +95,6 @@ def test_keys_choose_the_partition() -> None:
     assert driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc")).get().partition == 479470107 % 3
 
 
-def test_records_without_a_key_fill_a_batch_and_move_on() -> None:
-    driven = DrivenProducer((1, 1, 1), batch_size=1000, linger_ms=1000)
-    futures = [driven.producer.send(ProducerRecord(TOPIC, b"x" * 200)) for _ in range(80)]
-    driven.producer.flush()
-    partitions = [future.get().partition for future in futures]
-    for start in range(0, 80, 4):
-        assert len(set(partitions[start : start + 4])) == 1
-    assert len(set(partitions)) > 1
-
-
 def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
     driven = DrivenProducer(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
@@ -157,20 +143,6 @@ def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
     driven.brokers.network.woken = False
     send(ProducerRecord(TOPIC, b"y" * 100))
     assert driven.brokers.network.woken
-
-
-@pytest.mark.parametrize("field", ["key", "value"])
-def test_keys_and_values_must_be_bytes(field: str) -> None:
-    record = ProducerRecord(TOPIC, **{"value": b"", field: "text"})  # type: ignore[arg-type]
-    with pytest.raises(SerializationError, match=rf"the record's {field} \(str\) .* expected bytes"):
-        DrivenProducer().producer.send(record)
-
-
-@pytest.mark.parametrize("field", ["partition", "timestamp"])
-def test_partitions_and_timestamps_must_not_be_negative(field: str) -> None:
-    with pytest.raises(ValueError, match=f"the record's {field} must not be negative, got -1"):
-        record = ProducerRecord(TOPIC, b"", **{field: -1})  # type: ignore[arg-type]
-        DrivenProducer().producer.send(record)
 
 
 @pytest.mark.parametrize(
@@ -506,20 +478,6 @@ def test_late_partitioner_failure_says_which_rows_are_left(monkeypatch: pytest.M
     assert sum(delivery.count for delivery in caught.value.staged.get()) == staged
 
 
-def test_a_row_that_is_too_large_is_named_and_nothing_is_staged() -> None:
-    driven = DrivenProducer(max_request_size=500)
-    with pytest.raises(RecordTooLargeError, match="row 1 for topic orders needs up to"):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(b""), Row(b"x" * 500)]))
-    assert driven.memory_in_use == 0
-
-
-def test_row_for_a_missing_partition_is_named_and_none_staged() -> None:
-    driven = DrivenProducer((1, 1))
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"row 1 names partition 2 .* has only 2 \(0 to 1\)"):
-        driven.producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, 2))
-    assert driven.memory_in_use == 0
-
-
 def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent() -> None:
     driven = DrivenProducer((1, 1))
     driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
@@ -560,20 +518,10 @@ def test_known_illegal_topic_name_is_refused_without_asking() -> None:
         assert (driven.network.metadata.update_version == version) is (number > 0)
 
 
-def test_a_row_with_a_negative_partition_is_named() -> None:
-    with pytest.raises(ValueError, match="row 1 names partition -2"):
-        DrivenProducer().producer.send_columns(TOPIC, make_chunk([Row(), Row()]), int32s(0, -2))
-
-
-def test_a_row_from_before_1970_is_named() -> None:
-    rows = [Row(timestamp=0), Row(timestamp=-1)]
-    with pytest.raises(ValueError, match="row 1 has the timestamp -1"):
-        DrivenProducer().producer.send_columns(TOPIC, make_chunk(rows, has_timestamps=True))
-
-
 # --- flush and close -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("KafkaProducer", "flush() waits for all records; beyond its time-out, it raises an error")
 def test_flush_sends_what_lingers_and_waits_for_the_outcome() -> None:
     driven = DrivenProducer(linger_ms=60_000)
     started = driven.clock.now_ms
@@ -583,22 +531,13 @@ def test_flush_sends_what_lingers_and_waits_for_the_outcome() -> None:
     assert driven.clock.now_ms < started + 5000
 
 
+@pytest.mark.behaviour("KafkaProducer", "flush() waits for all records; beyond its time-out, it raises an error")
 def test_flush_gives_up_after_its_time() -> None:
     driven = DrivenProducer()
     driven.brokers.on_produce = lambda node, request: None
     driven.producer.send(ProducerRecord(TOPIC, b"v"))
     with pytest.raises(KafkaTimeoutError, match="flush did not complete within 500 ms"):
         driven.producer.flush(500)
-
-
-def test_close_sends_what_is_staged_and_ends_the_thread() -> None:
-    driven = DrivenProducer(linger_ms=60_000)
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close()
-    assert future.get().offset == 100
-    assert not driven.thread.is_alive()
-    assert driven.brokers.network.is_closed
-    driven.producer.close()
 
 
 def test_close_without_time_fails_what_is_not_acknowledged() -> None:
@@ -618,34 +557,6 @@ def test_close_fails_the_rest_when_its_time_is_up() -> None:
     assert driven.thread.joined_ms == [700, 3000]
     with pytest.raises(KafkaError, match="closed before"):
         future.get()
-
-
-def test_close_in_a_callback_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    driven = DrivenProducer()
-    monkeypatch.setattr(threading, "current_thread", lambda: driven.thread)
-    driven.producer.close()
-    assert driven.thread.joined_ms == []
-
-
-def test_a_negative_time_to_close_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be negative, got -1"):
-        DrivenProducer().producer.close(-1)
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda producer: producer.send(ProducerRecord(TOPIC, b"v")),
-        lambda producer: producer.send_columns(TOPIC, make_chunk([Row()])),
-        lambda producer: producer.flush(),
-        lambda producer: producer.partitions_for(TOPIC),
-    ],
-)
-def test_closed_producer_refuses_every_call(use: Callable[[KafkaProducer], object]) -> None:
-    driven = DrivenProducer()
-    driven.producer.close()
-    with pytest.raises(KafkaError, match="after the producer has been closed"):
-        use(driven.producer)
 
 
 def test_with_block_closes_and_does_not_wait_after_an_error() -> None:
@@ -674,22 +585,6 @@ def test_a_callback_sees_its_records_outcome() -> None:
 
 
 # --- processes and construction --------------------------------------------------------------------------------------
-
-
-def test_it_cannot_be_pickled() -> None:
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(DrivenProducer().producer)
-
-
-def test_it_cannot_be_used_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_forks = ProcessThreads(SYSTEM_CLOCK)
-    monkeypatch.setattr(kafka_producer, "at_fork", at_forks.at_fork)
-    driven = DrivenProducer()
-    at_forks.forked()
-    with pytest.raises(KafkaError, match="created before a fork"):
-        driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close()
-    assert driven.thread.is_alive(), "the parent's thread is the parent's to close"
 
 
 def test_producers_without_a_name_are_told_apart() -> None:

@@ -398,6 +398,7 @@ def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
     assert recorder.closed == 1
     for use in (
         lambda: producer.send(ProducerRecord(TOPIC, b"")),
+        lambda: producer.send_columns(TOPIC, pa.table({"value": [b"v"]})),
         lambda: producer.partitions_for(TOPIC),
         producer.flush,
     ):
@@ -503,17 +504,6 @@ def test_close_does_not_wait_for_a_callback(
     assert any("a delivery callback or a plugin that does not return" in each for each in caplog.messages)
     leave.set()
     producer.close()
-
-
-@pytest.mark.behaviour("KafkaProducer", "flush() waits for all records; beyond its time-out, it raises an error")
-def test_flush_beyond_timeout_raises(cluster: EmbeddedCluster) -> None:
-    with make(cluster) as producer:
-        producer.send(ProducerRecord(TOPIC, b"v")).get(30_000)
-        cluster.stop()
-        producer.send(ProducerRecord(TOPIC, b"v"))
-        with pytest.raises(KafkaTimeoutError, match="flush did not complete within 50 ms"):
-            producer.flush(50)
-        producer.close(0)
 
 
 @pytest.mark.behaviour("Faults: interrupts and signals", "A producer can be neither pickled nor taken across a fork")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import Node
 from kafka_sink.common.threads import start_thread
-from kafka_sink.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 from tests.fakes.brokers import SILENCE, FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, queue_of, queued, tp
@@ -161,42 +161,6 @@ def test_throttling_one_broker_does_not_hold_up_the_others() -> None:
     assert world.clock.now_ms - began < 200
 
 
-@pytest.mark.behaviour(
-    "Delivery time-out", "The error of an expired record says how many records, where and for how long"
-)
-def test_an_expired_record_says_how_many_where_and_how_long() -> None:
-    world = SenderWorld(delivery_timeout_ms=40_000, request_timeout_ms=30_000)
-    world.connect()
-    began = world.clock.now_ms
-    world.brokers.verdicts[0].extend([SILENCE] * 10)
-    futures = world.send(b"a", b"b")
-    world.settle()
-    with pytest.raises(KafkaTimeoutError, match=r"expiring 2 record\(s\) for orders-0: 40000 ms"):
-        futures[0].get(0)
-    assert world.told_at == [began + 40_000] * 2
-
-
-@pytest.mark.behaviour("Delivery time-out", "The memory of a batch under way stays taken until its request ends")
-def test_answer_after_expiry_only_gives_the_memory_back() -> None:
-    world = SenderWorld(delivery_timeout_ms=20_000, request_timeout_ms=20_000)
-    world.connect()
-    world.brokers.verdicts[0].append(SILENCE)
-    (future,) = world.send(b"late")
-    (batch,) = queued(world.accumulator)
-    while not world.brokers.produced:
-        world.step()
-    world.clock.advance(20_000)
-    world.in_flight.expire(world.clock.now_ms)
-    assert future.done()
-    assert world.pool.available_memory < world.pool.total_memory, "a request still points into its memory"
-    world.network.reply("1", _stored(0))
-    world.step(3)
-    assert batch.final_state is not None
-    assert batch.final_state.value == "failed"
-    assert (world.acknowledged, world.failed) == (0, 1)
-    world.assert_memory_is_back()
-
-
 @pytest.mark.behaviour("Metadata", "Partitions that a topic gains are found while records are sent")
 def test_partitions_that_a_topic_gains_are_found() -> None:
     world = SenderWorld(FakeBrokers(leaders=[1]))
@@ -269,16 +233,6 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
         looks.append(count)
         assert len(queued(world.accumulator)) == waiting
     assert looks == [1, 1]
-
-
-def _stored(partition: int) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=TOPIC, partition_responses=[PartitionProduceResponse(index=partition, base_offset=0)]
-            )
-        ]
-    )
 
 
 @pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])

@@ -480,6 +480,9 @@ def test_acks_0_memory_is_kept_until_the_last_byte_is_written() -> None:
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(
+    "Delivery time-out", "The error of an expired record says how many records, where and for how long"
+)
 def test_expired_record_error_says_count_partition_age_and_cause() -> None:
     world = PlayedWorld(delivery_timeout_ms=4000, request_timeout_ms=1000)
     world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
@@ -534,6 +537,7 @@ def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
     assert len(told) == 1
 
 
+@pytest.mark.behaviour("Delivery time-out", "The memory of a batch under way stays taken until its request ends")
 def test_late_answer_to_expired_record_frees_memory_silently() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2900)
     told: list[Delivery] = []
