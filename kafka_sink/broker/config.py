@@ -335,6 +335,12 @@ class NodeConfig:
         "offsets.retention.check.interval.ms", 600000, "interval between checks for expired offsets, ms", at_least(1)
     )
     fetch_max_bytes: int = INT("fetch.max.bytes", 57671680, "maximum size of a fetch response, bytes", at_least(1024))
+    fetch_session_slots: int = INT(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "fetch sessions (KIP-227) of a node; 0 = clients name all their partitions in every fetch",
+        at_least(0),
+    )
     quota_producer_default: int = INT(
         "quota.producer.default",
         _NEVER,

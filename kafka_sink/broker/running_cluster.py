@@ -21,6 +21,7 @@ from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoo
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.fetch_sessions import FetchSessions
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import served_versions
@@ -154,6 +155,7 @@ class RunningCluster:
             producer_quota=self.producer_quota,
             consumer_quota=self.consumer_quota,
             response_budget=self._response_budget,
+            fetch_sessions=FetchSessions(self._config.fetch_session_slots, self._clock),
             groups=self._groups,
             transactions=self._transactions,
             markers=self._markers,

@@ -46,9 +46,6 @@ KNOWN: Final = (
     ),
     Known("Fetch: an epoch of no record", ".*", "only followers say what they have; here is none"),
     Known("(Fetch|ListOffsets): an isolation of 2", ".*", _NOT_SHOWN),
-    Known(
-        "Fetch: a session", r"\.session_id", "there are no sessions of fetches: clients name all partitions each time"
-    ),
     Known("Fetch: a partition twice", ".*", "answered twice"),
     Known("Metadata: (by no id|an id where only names are taken)", ".*", _NOT_SHOWN),
     Known("Metadata: full", ".*", _NOT_SHOWN),

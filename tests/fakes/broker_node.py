@@ -15,6 +15,7 @@ from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoo
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.fetch_sessions import FetchSessions
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
@@ -81,6 +82,7 @@ class BrokerNode:
             ClientQuota(config.quota_producer_default),
             ClientQuota(config.quota_consumer_default),
             ResponseBudget(config.queued_max_response_bytes),
+            FetchSessions(config.fetch_session_slots, clock),
             self.groups,
             self.transactions,
             self.markers,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.differential import Ask, Json, topic_id
+from tests.support.differential import SESSION_ID, Ask, Json, topic_id
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
 #: Topics that are there at the beginning, and what CreateTopics is told of them.
@@ -77,6 +78,20 @@ def _fetch(label: str, topic: Json, partition: int = 0, **changes: Any) -> Ask:
     return Ask("Fetch", label, {**_FETCH, "topics": [{**topic, "partitions": [wanted]}], **of_request})
 
 
+def _in_session(label: str, epoch: int, offsets: dict[int, int], forget: Sequence[int] = (), **changes: Any) -> Ask:
+    """Partitions of A, from their offsets, and those that the session forgets."""
+    wanted = [{"partition": each, "fetch_offset": at, "partition_max_bytes": 90_000} for each, at in offsets.items()]
+    values = {
+        **_FETCH,
+        "session_id": SESSION_ID,
+        "session_epoch": epoch,
+        "topics": [{**A, "partitions": wanted}] if wanted else [],
+        "forgotten_topics_data": [{**A, "partitions": [*forget]}] if forget else [],
+        **changes,
+    }
+    return Ask("Fetch", f"in a session: {label}", values, range(7, 100))
+
+
 FETCH: Final = (
     _fetch("from the beginning", B),
     _fetch("everything, committed", A, isolation_level=1),
@@ -112,6 +127,22 @@ FETCH: Final = (
         "forgotten topics",
         {**_FETCH, "topics": [], "forgotten_topics_data": [{**B, "partitions": [0]}]},
     ),
+    _in_session("one of three partitions, and one that is not there", 0, {0: 0, 1: 0, 99: 0}, session_id=0),
+    _in_session("the same again, without a word", 1, {}),
+    _in_session("from another offset", 2, {0: 1}),
+    _in_session("without the one that is not there", 3, {}, forget=[99]),
+    _in_session("nothing new", 4, {}),
+    _produce("for those in a session", [_part(A, 0, batch())]),
+    _in_session("something new", 5, {}),
+    _in_session("the same epoch again", 5, {}),
+    _in_session("a later epoch", 9, {}),
+    _in_session("one more", 6, {2: 0}),
+    _in_session("without any", 7, {}, forget=[0, 1, 2]),
+    _in_session("that has ended", 8, {}),
+    _in_session("another one", 0, {0: 5}, session_id=0),
+    _in_session("by somebody without words", 1, {}),
+    _in_session("its end", -1, {1: 0}),
+    _in_session("after its end", 2, {}),
 )
 
 

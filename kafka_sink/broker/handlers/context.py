@@ -19,6 +19,7 @@ from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.fetch_sessions import FetchSessions
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
@@ -68,6 +69,7 @@ class BrokerContext:
     producer_quota: ClientQuota
     consumer_quota: ClientQuota
     response_budget: ResponseBudget
+    fetch_sessions: FetchSessions
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: TransactionMarkers

@@ -1,8 +1,7 @@
 """Fetch (key 1): reads batches from logs.
 
-There are no fetch sessions: every answer has session id 0, so that a client sends all its partitions each time
-(KIP-227). A fetch that needs more data than there is waits in the purgatory, not on a thread. Versions 13 and up
-identify topics by id; answers of versions 16 and up include a new leader.
+Clients may fetch in sessions (KIP-227). A fetch that needs more data than there is waits in the purgatory, not on a
+thread. Versions 13 and up identify topics by id; answers of versions 16 and up include a new leader.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.fetch_sessions import FetchContext
 from kafka_sink.broker.handlers.authorization import is_allowed, require_topic
 from kafka_sink.broker.handlers.context import (
+    FIRST_WITH_TOPIC_IDS,
     ApiHandler,
     ApiRequest,
     BrokerContext,
@@ -40,9 +41,6 @@ from kafka_sink.protocol.messages.fetch import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(4, 18)
-#: Session epochs of full fetch requests, which name all partitions (KIP-227).
-_FIRST_OF_A_SESSION: Final = 0
-_NO_SESSION: Final = -1
 _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -72,16 +70,17 @@ class _Reading:
 def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
-    if body.session_epoch not in (_FIRST_OF_A_SESSION, _NO_SESSION):
-        # The client continues a fetch session, which does not exist.
-        request.respond(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    try:
+        fetch = context.fetch_sessions.begin(body, by_id=request.version >= FIRST_WITH_TOPIC_IDS)
+    except ApiError as error:
+        request.respond(FetchResponse(error_code=error.code))
         return
-    reading = _read(context, request)
+    reading = _read(context, request, fetch)
     min_bytes = min(body.min_bytes, _most_bytes(context, request))
     if reading.failed or reading.size >= min_bytes or body.max_wait_ms <= 0 or not reading.appended:
-        _respond(context, request, reading)
+        _respond(context, request, fetch, reading)
         return
-    _delay(context, request, min_bytes - reading.size, reading)
+    _delay(context, request, fetch, min_bytes - reading.size, reading)
 
 
 def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> int:
@@ -90,16 +89,18 @@ def _most_bytes(context: BrokerContext, request: ApiRequest[FetchRequest]) -> in
     return min(request.body.max_bytes, context.config.fetch_max_bytes, quota)
 
 
-def _delay(context: BrokerContext, request: ApiRequest[FetchRequest], missing: int, reading: _Reading) -> None:
+def _delay(
+    context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext, missing: int, reading: _Reading
+) -> None:
     seen, committed = reading.appended, reading.committed
 
     # The bytes read so far are not kept; they are read again for the answer.
     def satisfied() -> bool:
-        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request)
+        return _more_than(context, seen, missing, committed=committed) or not _still_led(context, request, fetch)
 
     def finish() -> None:
         try:
-            _respond(context, request, _read(context, request))
+            _respond(context, request, fetch, _read(context, request, fetch))
         except Exception:
             # This runs on the appending thread, which must not be affected by an error here.
             _log.exception("a delayed fetch of %s failed, closing its connection", request.client_id)
@@ -122,8 +123,8 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
     return more >= missing
 
 
-def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> bool:
-    for data in request.body.topics:
+def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> bool:
+    for data in fetch.topics:
         topic = asked_topic(context, request, data.topic, data.topic_id)
         if topic is None:
             return False
@@ -133,11 +134,11 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest]) -> boo
     return True
 
 
-def _read(context: BrokerContext, request: ApiRequest[FetchRequest]) -> _Reading:
-    body = request.body
-    reading = _Reading([], 0, failed=False, appended={}, committed=body.isolation_level == _READ_COMMITTED)
+def _read(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> _Reading:
+    committed = request.body.isolation_level == _READ_COMMITTED
+    reading = _Reading([], 0, failed=False, appended={}, committed=committed)
     budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
-    for data in body.topics:
+    for data in fetch.topics:
         topic = asked_topic(context, request, data.topic, data.topic_id)
         parts = []
         for asked in data.partitions:
@@ -216,7 +217,7 @@ def _name_leader(request: ApiRequest[FetchRequest], topic: TopicState, part: Par
         part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
 
 
-def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading: _Reading) -> None:
+def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext, reading: _Reading) -> None:
     now_ms = context.clock.monotonic_ms()
     throttle_ms = context.consumer_quota.record(request.client_id, reading.size, now_ms, user=request.user)
     request.throttle(throttle_ms, context.timer, now_ms)
@@ -224,16 +225,21 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], reading:
         # KIP-219: the client fetches again after the throttle time. A batch larger than any quota is sent now;
         # otherwise it would never be sent.
         context.consumer_quota.unrecord(request.client_id, reading.size, user=request.user)
-        request.respond(FetchResponse(throttle_time_ms=throttle_ms))
+        request.respond(FetchResponse(throttle_time_ms=throttle_ms, session_id=fetch.session_id))
+        return
+    try:
+        session_id, responses = fetch.answer(reading.responses)
+    except ApiError as error:
+        request.respond(FetchResponse(throttle_ms, error.code, fetch.session_id))
         return
     named = reading.failed and request.version >= _FIRST_WITH_ENDPOINTS
-    parts = [part for topic in reading.responses for part in topic.partitions] if named else []
+    parts = [part for topic in responses for part in topic.partitions] if named else []
     leaders = leaders_named(context, (part.current_leader.leader_id for part in parts), request.listener_name)
     response = FetchResponse(
         throttle_time_ms=throttle_ms,
         error_code=ErrorCode.NONE,
-        session_id=0,
-        responses=reading.responses,
+        session_id=session_id,
+        responses=responses,
         node_endpoints=[NodeEndpoint(*leader) for leader in leaders],
     )
     context.response_budget.reserve(reading.size)

@@ -520,13 +520,6 @@ def listed(
     return of(ListOffsetsResponse, answer).topics[0].partitions[0]
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 70), (-7, 70)])
-def test_fetch_gets_no_session_and_unknown_ones_are_refused(node: BrokerNode, epoch: int, code: int) -> None:
-    request = fetch(node, session_id=77, session_epoch=epoch)
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, request))
-    assert (answer.error_code, answer.session_id, len(answer.responses)) == (code, 0, 0 if code else 1)
-
-
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
 def test_list_offsets(node: BrokerNode, version: int) -> None:
     # Not every version knows the newest record's time and the earliest record that is not in remote storage.
