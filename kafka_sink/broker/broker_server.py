@@ -39,7 +39,7 @@ class BrokerServer:
         self._number = number
         config, clock = context.config, context.clock
         name = f"broker-{context.node_id}"
-        selectors = kselector_factory(config, endpoints, clock, partial(api_versions.answer, context))
+        selectors = kselector_factory(config, endpoints, context.users, clock, partial(api_versions.answer, context))
         self._server = SocketServer(name, config, endpoints, clock, selectors)
         self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
         if self._server.control_plane_request_channel is not None:

@@ -32,7 +32,7 @@ _LAST_EPOCH: Final = 2**31 - 1
 #: Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 _EVICTION_MS: Final = 120_000
 #: Limit on the partitions of all sessions of a node, which Kafka does not have: about 50 MB.
-_MOST_PARTITIONS: Final = 100_000
+MOST_PARTITIONS: Final = 100_000
 
 #: Topic by name or by id, and partition.
 _Key: TypeAlias = tuple[str, UUID, int]
@@ -122,7 +122,7 @@ class FetchSessions:
             if not session.partitions:
                 del self._sessions[session.session_id]
                 return FetchContext(self, body.topics, by_id)
-            if self._partitions() > _MOST_PARTITIONS:
+            if self._partitions() > MOST_PARTITIONS:
                 del self._sessions[session.session_id]
                 raise ApiError("sessions of this node have too many partitions", ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             session.used_ms = self._clock.monotonic_ms()
@@ -148,7 +148,7 @@ class FetchSessions:
         """The id of a new session, or NO_SESSION if there is no room for it."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if not partitions or self._partitions() + len(partitions) > _MOST_PARTITIONS:
+            if not partitions or self._partitions() + len(partitions) > MOST_PARTITIONS:
                 return NO_SESSION
             if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
                 return NO_SESSION

@@ -28,6 +28,7 @@ from kafka_sink.broker.network.request_channel import (
     Response,
     SendResponse,
 )
+from kafka_sink.broker.network.users import Users
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
@@ -88,6 +89,7 @@ class BrokerNode:
             self.markers,
             self.faults,
             Authorizer(config, lambda: self.cluster.image.acls),
+            Users.of(config, lambda: self.cluster.image.scram_users),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

@@ -12,13 +12,22 @@ import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient as ForeignAdmin
+from confluent_kafka.admin import (
+    AdminClient as ForeignAdmin,
+)
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.model import TopicPartition
 from tests.support.certificates import Authority
-from tests.support.secure_cluster import PASSWORD, address, secure_cluster
+from tests.support.secure_cluster import PASSWORD, address, client_properties, secure_cluster
 
 AUTHORITY = Authority()
 SASL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -85,6 +94,29 @@ def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechan
         if any("Authentication failed" in error for error in errors):
             return
     pytest.fail(f"nothing but {errors}")
+
+
+@pytest.mark.behaviour("SASL", "A user that librdkafka makes logs in with it, and not when it has deleted it")
+def test_librdkafka_makes_users(cluster: EmbeddedCluster, topic: str) -> None:
+    admin = ForeignAdmin({"bootstrap.servers": cluster.bootstrap_servers})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    made = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("carol", info, b"c")])
+    assert made["carol"].result() is None
+    options = {**librdkafka_options(cluster, "SASL_SSL", "SCRAM-SHA-512", password="c"), "sasl.username": "carol"}
+    producer = Producer(options)
+    for _ in range(COUNT):
+        producer.produce(topic, b"x")
+    assert producer.flush(20) == 0
+    check(cluster, topic)
+    [told] = admin.describe_user_scram_credentials(["carol"])["carol"].result().scram_credential_infos
+    assert (told.mechanism, told.iterations) == (info.mechanism, info.iterations)
+    deletion = UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_512)
+    assert admin.alter_user_scram_credentials([deletion])["carol"].result() is None
+    properties = client_properties(cluster, "SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512")
+    properties["sasl.jaas.config"] = 'ScramLoginModule required username="carol" password="c";'
+    where = properties["bootstrap.servers"]
+    with pytest.raises(AuthenticationError), AdminClient(where, properties) as refused:
+        refused.list_topics()
 
 
 @pytest.mark.behaviour("SASL", "Other clients authenticate with SASL")

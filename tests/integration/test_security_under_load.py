@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.network.listener_security import Users
+from kafka_sink.broker.network.users import Users
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.sasl.scram import ScramCredential
@@ -186,8 +186,8 @@ def test_a_password_withdrawn_under_load_says_so(
     users: list[Users] = []
     of = Users.of
 
-    def noted(config: Any) -> Users:
-        users.append(of(config))
+    def noted(*given: Any) -> Users:
+        users.append(of(*given))
         return users[-1]
 
     monkeypatch.setattr(Users, "of", noted)
@@ -198,7 +198,7 @@ def test_a_password_withdrawn_under_load_says_so(
         load.await_acknowledged(2000)
         for each in users:
             each.passwords["alice"] = "another"  # type: ignore[index]
-            each.scram["SCRAM-SHA-512"]["alice"] = ScramCredential.of("SCRAM-SHA-512", "another")  # type: ignore[index]
+            each.configured["SCRAM-SHA-512", "alice"] = ScramCredential.of("SCRAM-SHA-512", "another")  # type: ignore[index]
         load.await_errors(20)
         load.stop()
         producer.close(0)

@@ -88,7 +88,7 @@ def scram_client(data: bytes) -> None:
 
 
 def scram_server(data: bytes) -> None:
-    server = ScramServer(SCRAM, {"user": CREDENTIAL}, nonce=lambda: "srv")
+    server = ScramServer(SCRAM, {"user": CREDENTIAL}.get, nonce=lambda: "srv")
     first, _, final = data.partition(b"|")
     server.evaluate(first)
     server.evaluate(final)

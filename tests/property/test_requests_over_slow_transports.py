@@ -100,7 +100,7 @@ class Broker:
         self, connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str
     ) -> Authenticator:
         return SaslServerAuthenticator(
-            {MECHANISM: lambda: ScramServer(MECHANISM, KEYS)},
+            {MECHANISM: lambda: ScramServer(MECHANISM, KEYS.get)},
             transport,
             reader,
             clock=self._clock,

@@ -71,6 +71,7 @@ PARTS: Final = (
     "Lineage",
     "Log",
     "Log reader",
+    "Fetch sessions",
     "Retention and DeleteRecords",
     "Exactly once: plan",
     "Exactly once: refused instead of guessed",

@@ -761,6 +761,37 @@ def _alter(label: str, entity: list[tuple[str, str | None]], *ops: tuple[str, fl
     return Ask("AlterClientQuotas", label, {"entries": [{"entity": parts, "ops": values}], **changes})
 
 
+def _upsert(name: str, mechanism: int = 1, iterations: int = 4096) -> Json:
+    password = {"salt": b"salt" * 4, "salted_password": b"p" * 32}
+    return {"name": name, "mechanism": mechanism, "iterations": iterations, **password}
+
+
+def _users(label: str, *upsertions: Json, without: Sequence[tuple[str, int]] = ()) -> Ask:
+    deletions = [{"name": name, "mechanism": mechanism} for name, mechanism in without]
+    return Ask("AlterUserScramCredentials", label, {"deletions": deletions, "upsertions": [*upsertions]})
+
+
+def _described(label: str, *names: str) -> Ask:
+    return Ask("DescribeUserScramCredentials", label, {"users": [{"name": name} for name in names]})
+
+
+SCRAM_USERS: Final = (
+    _users("two new ones", _upsert("diff-one"), _upsert("diff-two", 2, 16_384)),
+    _users("another mechanism and other iterations", _upsert("diff-one", 2), _upsert("diff-two", 2, 4096)),
+    _described("both, and nobody", "diff-one", "diff-two", "diff-nobody"),
+    _described("twice", "diff-one", "diff-one"),
+    _users("without a name", _upsert("")),
+    _users("mechanisms that are not there", _upsert("diff-a", 0), _upsert("diff-b", 3), _upsert("diff-c", -1)),
+    _users("few and many iterations", _upsert("diff-a", 1, 4095), _upsert("diff-b", 1, 16_385)),
+    _users("one twice", _upsert("diff-a"), _upsert("diff-a", 2)),
+    _users("one made and deleted", _upsert("diff-two"), without=[("diff-two", 2)]),
+    _users("deletions", without=[("diff-one", 1), ("diff-two", 1), ("diff-none", 1), ("", 1), ("diff-c", 9)]),
+    _users("a deletion twice", without=[("diff-two", 2), ("diff-two", 2)]),
+    _users("nothing"),
+    _described("what is left", "diff-one", "diff-two"),
+)
+
+
 def _feature(label: str, *features: tuple[str, int], **changes: Any) -> Ask:
     values = [{"feature": name, "max_version_level": level, "allow_downgrade": True} for name, level in features]
     return Ask("UpdateFeatures", label, {"feature_updates": values, "timeout_ms": 9000, **changes})
@@ -868,6 +899,7 @@ SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {
     "groups": GROUPS,
     "transactions": TRANSACTIONS,
     "ACLs": ACLS,
+    "users": SCRAM_USERS,
     "handshakes": HANDSHAKES,
     "all fields": golden("full"),
     "no fields": golden("sparse"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kafka_sink.broker.cluster.acl_cache import AclCache
@@ -21,11 +21,14 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
+from kafka_sink.network.sasl.scram import ScramCredential, credential_text, parse_credential
 
 _FORMAT: Final = 1
 
 #: Listener name → advertised address.
 Endpoints = Mapping[str, EndPoint]
+#: Mechanism and name of a user → credential.
+ScramUsers: TypeAlias = Mapping[tuple[str, str], ScramCredential]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class ClusterImage:
     acls: AclCache = field(default_factory=AclCache)
     #: The quotas of each entity, by Kafka's names.
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    #: Users that clients made; those of the configuration are not here.
+    scram_users: ScramUsers = field(default_factory=dict)
     names: Mapping[UUID, str] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +66,7 @@ class Draft:
         self.next_producer_id = image.next_producer_id
         self.acls = image.acls
         self.quotas = dict(image.quotas)
+        self.scram_users = dict(image.scram_users)
         # Names without the difference of '.' and '_' → topics; made when it is needed.
         self._merged: dict[str, str] | None = None
 
@@ -74,6 +80,7 @@ class Draft:
             next_producer_id=self.next_producer_id,
             acls=self.acls,
             quotas=dict(self.quotas),
+            scram_users=dict(self.scram_users),
         )
 
     def defaults(self, config: BrokerConfig) -> BrokerConfig:
@@ -137,6 +144,8 @@ def encode(image: ClusterImage) -> bytes:
         content["acls"] = image.acls.encoded()
     if image.quotas:
         content["quotas"] = [[dict(entity), dict(values)] for entity, values in image.quotas.items()]
+    if image.scram_users:
+        content["scram_users"] = [credential_text(*key, value) for key, value in image.scram_users.items()]
     return json.dumps(content, separators=(",", ":")).encode()
 
 
@@ -173,6 +182,10 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
             {
                 frozenset(entity.items()): {str(key): float(value) for key, value in values.items()}
                 for entity, values in content.get("quotas", ())
+            },
+            {
+                (mechanism, name): credential
+                for mechanism, name, credential in map(parse_credential, content.get("scram_users", ()))
             },
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

@@ -38,6 +38,7 @@ from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity, TopicPartition
+from kafka_sink.network.sasl.scram import ScramCredential
 
 #: Number of producer ids that are reserved on disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000
@@ -328,6 +329,12 @@ class ClusterState:
             kept = {name: value for name, value in values.items() if value is not None}
             if kept:
                 draft.quotas[entity] = kept
+
+    def alter_scram_users(self, changes: Mapping[tuple[str, str], ScramCredential | None]) -> None:
+        """Set the credentials of users, by mechanism and name; None deletes one."""
+        with self.changing() as draft:
+            users = {**draft.scram_users, **changes}
+            draft.scram_users = {key: value for key, value in users.items() if value is not None}
 
     # --- ACLs --------------------------------------------------------------------------------------------------------
 

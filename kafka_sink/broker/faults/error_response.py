@@ -28,6 +28,11 @@ from kafka_sink.broker.faults.pairing import (
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest
+from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import INT32, INT64, RECORDS, Struct
@@ -69,6 +74,12 @@ def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, mes
     if isinstance(body, AlterReplicaLogDirsRequest):
         # Its response has no level of directories.
         body = AlterReplicaLogDir(topics=[topic for directory in body.dirs for topic in directory.topics])
+    if isinstance(body, AlterUserScramCredentialsRequest):
+        # Two lists of the request are answered in one.
+        users = dict.fromkeys(change.name for change in (*body.deletions, *body.upsertions))
+        return AlterUserScramCredentialsResponse(
+            results=[AlterUserScramCredentialsResult(name, code, message) for name in users]
+        )
     answer = _Refusal(version, code, message, whole=key in _WHOLE).answer(api(key).response, body)
     if key in _BOTH:
         for field in fields_of(type(answer), version):

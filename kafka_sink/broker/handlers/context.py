@@ -33,6 +33,7 @@ from kafka_sink.broker.network.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
+from kafka_sink.broker.network.users import Users
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
@@ -75,6 +76,7 @@ class BrokerContext:
     markers: TransactionMarkers
     faults: Faults
     authorizer: Authorizer
+    users: Users
     #: The versions that this node advertises.
     versions: Mapping[ApiKey, VersionRange]
 

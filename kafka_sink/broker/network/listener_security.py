@@ -1,18 +1,17 @@
 """The security protocol of each listener (``listener.security.protocol.map``), and the channel builder that it needs.
 
-Called once per node when its network layer is created. Invalid settings raise an error then. Passwords of SCRAM users
-must not be kept.
+Called once per node when its network layer is created. Invalid settings raise an error then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
+from kafka_sink.broker.network.users import Users
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
@@ -25,11 +24,10 @@ from kafka_sink.network.channel.channel_builder import (
 )
 from kafka_sink.network.frames.memory_pool import LoginMemoryPool, MemoryPool
 from kafka_sink.network.frames.receive import FrameReader
-from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import ServerExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
-from kafka_sink.network.sasl.scram import ScramCredential, ScramServer, parse_credential
+from kafka_sink.network.sasl.scram import ScramServer
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.network.trust.tls_context import TlsContexts
 
@@ -37,42 +35,6 @@ _PLAINTEXT: Final = "PLAINTEXT"
 _TLS: Final = frozenset({"SSL", "SASL_SSL"})
 _SASL: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 _PROTOCOLS: Final = frozenset({_PLAINTEXT}) | _TLS | _SASL
-_USER_PREFIX: Final = "user_"
-
-
-@dataclass(frozen=True)
-class Users:
-    """Users that may authenticate with a password: passwords for PLAIN, salted keys for each SCRAM mechanism."""
-
-    passwords: Mapping[str, str] = field(repr=False)
-    scram: Mapping[str, Mapping[str, ScramCredential]] = field(repr=False)
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> Users:
-        """The users in *config*.
-
-        :raises ConfigError: if an option is malformed; the error does not contain its value.
-        """
-        passwords: dict[str, str] = {}
-        if config.sasl_jaas_config:
-            options = parse_jaas("sasl.jaas.config", config.sasl_jaas_config).options
-            passwords = {
-                name.removeprefix(_USER_PREFIX): value
-                for name, value in options.items()
-                if name.startswith(_USER_PREFIX)
-            }
-        mechanisms = [name for name in config.sasl_enabled_mechanisms if name not in (PLAIN, OAUTHBEARER)]
-        scram = {
-            mechanism: {name: ScramCredential.of(mechanism, password) for name, password in passwords.items()}
-            for mechanism in mechanisms
-        }
-        for number, text in enumerate(filter(None, map(str.strip, config.sasl_scram_credentials.split(";"))), 1):
-            try:
-                mechanism, name, credential = parse_credential(text)
-            except ConfigError as error:
-                raise ConfigError(f"option sasl.scram.credentials, entry {number}: {error}") from None
-            scram.setdefault(mechanism, {})[name] = credential
-        return cls(passwords if PLAIN in config.sasl_enabled_mechanisms else {}, scram)
 
 
 def security_protocols(config: BrokerConfig, listener_names: Collection[str]) -> dict[str, str]:
@@ -118,14 +80,19 @@ class ListenerSecurity:
     """Creates the channel builders of a node's listeners; *answer_versions* answers ApiVersions before SASL."""
 
     def __init__(
-        self, config: BrokerConfig, listener_names: Collection[str], clock: Clock, answer_versions: AnswerVersions
+        self,
+        config: BrokerConfig,
+        listener_names: Collection[str],
+        users: Users,
+        clock: Clock,
+        answer_versions: AnswerVersions,
     ) -> None:
-        """:raises ConfigError: if a listener has no security protocol, or users or mechanisms are malformed."""
+        """:raises ConfigError: if a listener has no security protocol, or mechanisms are malformed."""
         self._config = config
         self._clock = clock
         self._answer_versions = answer_versions
         self._protocols = security_protocols(config, listener_names)
-        self._exchanges = _exchanges(config, clock)
+        self._exchanges = _exchanges(config, users, clock)
         self._contexts: TlsContexts | None = None
         self._login_pool = LoginMemoryPool(LOGIN_BYTES, LOGIN_FREE_BYTES)
 
@@ -166,8 +133,7 @@ class ListenerSecurity:
         return create
 
 
-def _exchanges(config: BrokerConfig, clock: Clock) -> Mapping[str, ServerExchange]:
-    users = Users.of(config)
+def _exchanges(config: BrokerConfig, users: Users, clock: Clock) -> Mapping[str, ServerExchange]:
     found: dict[str, ServerExchange] = {}
     for mechanism in config.sasl_enabled_mechanisms:
         make: Callable[[], PlainServer | ScramServer | OAuthBearerServer]
@@ -176,6 +142,6 @@ def _exchanges(config: BrokerConfig, clock: Clock) -> Mapping[str, ServerExchang
         elif mechanism == OAUTHBEARER:
             make = partial(OAuthBearerServer, clock)
         else:
-            make = partial(ScramServer, mechanism, users.scram[mechanism])
+            make = partial(ScramServer, mechanism, partial(users.scram, mechanism))
         found[mechanism] = make
     return found

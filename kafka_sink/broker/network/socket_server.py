@@ -21,6 +21,7 @@ from kafka_sink.broker.network.processor import Processor, ServerSelectable
 from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.request_metrics import request_figures
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
+from kafka_sink.broker.network.users import Users
 from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Metric
@@ -35,15 +36,15 @@ SelectorFactory = Callable[[EndPoint, MemoryPool], ServerSelectable]
 
 
 def kselector_factory(
-    config: BrokerConfig, endpoints: Sequence[EndPoint], clock: Clock, answer_versions: AnswerVersions
+    config: BrokerConfig, endpoints: Sequence[EndPoint], users: Users, clock: Clock, answer_versions: AnswerVersions
 ) -> SelectorFactory:
     """Returns a factory of the processors' selectors, with the limits and the security of *config*.
 
-    :raises ConfigError: if a listener has no security protocol, or users or mechanisms are malformed; the certificates
-        of a listener are loaded later.
+    :raises ConfigError: if a listener has no security protocol, or mechanisms are malformed; the certificates of a
+        listener are loaded later.
     """
     names = [endpoint.listener_name for endpoint in endpoints]
-    security = ListenerSecurity(config, names, clock, answer_versions)
+    security = ListenerSecurity(config, names, users, clock, answer_versions)
 
     def create(endpoint: EndPoint, memory_pool: MemoryPool) -> ServerSelectable:
         limits = SelectorLimits(

@@ -91,9 +91,14 @@ class ScramCredential:
         cls, mechanism: str, password: str, iterations: int = MIN_ITERATIONS, salt: bytes | None = None
     ) -> ScramCredential:
         """Derive the credential of *password*, with a new salt unless one is given."""
-        digest = _digest(mechanism)
         salt = secrets.token_bytes(_NONCE_BYTES) if salt is None else salt
-        salted = _salted_password(digest, password, salt, iterations)
+        salted = _salted_password(_digest(mechanism), password, salt, iterations)
+        return cls.of_salted(mechanism, salted, iterations, salt)
+
+    @classmethod
+    def of_salted(cls, mechanism: str, salted: bytes, iterations: int, salt: bytes) -> ScramCredential:
+        """Derive the credential of a password to which *salt* was applied by whoever knows it."""
+        digest = _digest(mechanism)
         stored_key = hashlib.new(digest, _hmac(digest, salted, b"Client Key")).digest()
         return cls(salt, stored_key, _hmac(digest, salted, b"Server Key"), iterations)
 
@@ -157,15 +162,15 @@ class ScramClient:
 
 
 class ScramServer:
-    """Verifies a client's proof against *credentials*, by user."""
+    """Verifies a client's proof against the credential that *find* returns for a user."""
 
     expires_ms = NO_EXPIRY
 
     def __init__(
-        self, mechanism: str, credentials: Mapping[str, ScramCredential], nonce: Callable[[], str] = new_nonce
+        self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: Callable[[], str] = new_nonce
     ) -> None:
         self._digest = _digest(mechanism)
-        self._credentials = credentials
+        self._find = find
         self._new_nonce = nonce
         self._credential: ScramCredential | None = None
         self._nonce = ""
@@ -190,7 +195,7 @@ class ScramServer:
         self._name = _unescape_name(found["name"])
         if found["authzid"] and _unescape_name(found["authzid"]) != self._name:
             raise AuthenticationError("Authentication failed: Client requested an authorization id that is different")
-        self._credential = self._credentials.get(self._name)
+        self._credential = self._find(self._name)
         if self._credential is None:
             raise AuthenticationError(_REFUSED)
         self._gs2_header = found["gs2"]
@@ -243,6 +248,14 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
             f"a credential of {mechanism} needs name, iterations, salt, stored_key and server_key, the last three "
             "in base64"
         ) from None
+
+
+def credential_text(mechanism: str, name: str, credential: ScramCredential) -> str:
+    """What :func:`parse_credential` reads."""
+    keys = {"salt": credential.salt, "stored_key": credential.stored_key, "server_key": credential.server_key}
+    fields = {"name": escape_name(name), "iterations": credential.iterations}
+    fields |= {key: _encode(value) for key, value in keys.items()}
+    return f"{mechanism}=[{','.join(f'{key}={value}' for key, value in fields.items())}]"
 
 
 def _text(message: bytes) -> str:

@@ -30,6 +30,7 @@ from kafka_sink.protocol.messages import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     create_acls,
     create_partitions,
     create_topics,
@@ -47,6 +48,7 @@ from kafka_sink.protocol.messages import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -494,6 +496,20 @@ ROWS: Final = [
             ]
         ),
         (cluster(AclOperation.ALTER_CONFIGS),),
+    ),
+    Row(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        (cluster(AclOperation.DESCRIBE),),
+    ),
+    Row(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            upsertions=[alter_user_scram_credentials.ScramCredentialUpsertion("new", 1, 4096, b"salt", b"salted")]
+        ),
+        (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.UPDATE_FEATURES,

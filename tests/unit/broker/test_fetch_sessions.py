@@ -84,7 +84,9 @@ def append(node: BrokerNode, index: int) -> None:
     node.call(ApiKey.PRODUCE, 13, ProduceRequest(None, 1, 1000, [data]))
 
 
-@pytest.mark.behaviour("Fetch", "A session tells a client what fetches without one tell, and no partition without news")
+@pytest.mark.behaviour(
+    "Fetch sessions", "A session tells a client what fetches without one tell, and no partition without news"
+)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_session_tells_what_full_fetches_tell(seed: int) -> None:
     chosen = random.Random(seed)
@@ -112,7 +114,7 @@ def test_a_session_tells_what_full_fetches_tell(seed: int) -> None:
         assert len(news) == len({part.partition_index for part in news})
 
 
-@pytest.mark.behaviour("Fetch", "In a session each partition has its turn: those that gave records are read last")
+@pytest.mark.behaviour("Fetch sessions", "Each partition has its turn: those that gave records are read last")
 def test_partitions_with_records_are_read_last() -> None:
     node = BrokerNode()
     node.cluster.create_topic("t", 3)
@@ -156,7 +158,7 @@ class Cache:
         return True
 
 
-@pytest.mark.behaviour("Fetch", "A session makes room if nobody has used it for two minutes, or if it is old and small")
+@pytest.mark.behaviour("Fetch sessions", "One that is unused for two minutes, or old and small, makes room")
 def test_who_makes_room_for_whom() -> None:
     cache = Cache(slots=2)
     small, large = cache.start(2), cache.start(5)
@@ -173,9 +175,9 @@ def test_who_makes_room_for_whom() -> None:
     assert Cache(slots=0).start(1) == 0
 
 
-@pytest.mark.behaviour("Fetch", "Sessions take a bounded number of partitions, and a client beyond it begins again")
+@pytest.mark.behaviour("Fetch sessions", "They take a bounded number of partitions; a client beyond it begins again")
 def test_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "_MOST_PARTITIONS", 10)
+    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 10)
     cache = Cache(slots=9)
     first = cache.start(6)
     assert first and cache.start(5) == 0

@@ -14,6 +14,10 @@ from kafka_sink.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -53,6 +57,13 @@ REQUESTS: list[tuple[ApiKey, int, Struct]] = [
         ),
     ),
     (ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry(name, 5.0) for name in OLD])),
+    (
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        AlterUserScramCredentialsRequest(
+            upsertions=[ScramCredentialUpsertion(name, 1, 4096, b"salt", b"salted") for name in OLD]
+        ),
+    ),
     (ApiKey.ELECT_LEADERS, 2, ElectLeadersRequest(0, [TopicPartitions(name, [0]) for name in OLD])),
     (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,

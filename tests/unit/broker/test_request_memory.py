@@ -22,7 +22,7 @@ from tests.support.request_items import arrays, frame_of
 #: Items of an array.
 MANY = 250
 #: What the first request of its kind takes besides: compiled readers, caches.
-BESIDES = 60_000
+BESIDES = 64_000
 
 
 def frames() -> Iterator[Any]:

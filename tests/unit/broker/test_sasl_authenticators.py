@@ -83,7 +83,7 @@ class World:
             clock=self.clock, client_id="me",
         )  # fmt: skip
         self.server = SaslServerAuthenticator(
-            {"PLAIN": lambda: PlainServer(PASSWORDS), "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", KEYS)},
+            {"PLAIN": lambda: PlainServer(PASSWORDS), "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", KEYS.get)},
             self.theirs, self.reader, clock=self.clock, config=BrokerConfig(**config),
             memory_pool=UNLIMITED_MEMORY_POOL,
             answer_versions=lambda body, version: (ApiVersionsResponse(api_keys=VERSIONS), version),

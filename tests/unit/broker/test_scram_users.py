@@ -1,0 +1,87 @@
+"""Users of SCRAM that clients make, change and delete (KIP-554)."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.network.users import Users
+from kafka_sink.common.errors import AuthenticationError, ErrorCode
+from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer, credential_text
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kafka_sink.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from tests.fakes.broker_node import DIRECTORY, BrokerNode
+
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SALT = b"a salt of clients"
+CONFIGURED = {"sasl_scram_credentials": credential_text(SHA_512, "fixed", ScramCredential.of(SHA_512, "f"))}
+
+
+def upsert(name: str, password: str, mechanism: str = SHA_256) -> ScramCredentialUpsertion:
+    digest = {SHA_256: "sha256", SHA_512: "sha512"}[mechanism]
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), SALT, 4096)
+    return ScramCredentialUpsertion(name, 1 + (mechanism == SHA_512), 4096, SALT, salted)
+
+
+def alter(
+    node: BrokerNode, *upsertions: ScramCredentialUpsertion, without: tuple[tuple[str, int], ...] = ()
+) -> dict[str, int]:
+    deletions = [ScramCredentialDeletion(*each) for each in without]
+    request = AlterUserScramCredentialsRequest(deletions, [*upsertions])
+    answer = node.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request)
+    assert isinstance(answer, AlterUserScramCredentialsResponse)
+    return {result.user: result.error_code for result in answer.results}
+
+
+def logs_in(users: Users, name: str, password: str, mechanism: str = SHA_256) -> bool:
+    client = ScramClient(mechanism, name, password)
+    server = ScramServer(mechanism, lambda user: users.scram(mechanism, user))
+    try:
+        final = client.respond(server.evaluate(client.initial_response()))
+        assert final is not None
+        client.respond(server.evaluate(final))
+    except AuthenticationError:
+        return False
+    return server.user_name == name
+
+
+@pytest.mark.behaviour("SASL", "Clients make, change and delete users of SCRAM, who log in at once and after a restart")
+def test_users_are_made_changed_and_deleted() -> None:
+    node = BrokerNode(**CONFIGURED)
+    users = node.context.users
+    assert alter(node, upsert("alice, =", "first"), upsert("bob", "b", SHA_512)) == {"alice, =": 0, "bob": 0}
+    assert logs_in(users, "alice, =", "first") and logs_in(users, "bob", "b", SHA_512)
+    assert not logs_in(users, "bob", "b") and not logs_in(users, "alice, =", "wrong")
+    alter(node, upsert("alice, =", "second"))
+    reopened = ClusterState(DIRECTORY, node.disk, node.context.config, [1])
+    for each in (users, Users.of(node.context.config, lambda: reopened.image.scram_users)):
+        assert logs_in(each, "alice, =", "second") and not logs_in(each, "alice, =", "first")
+    assert b"second" not in (stored := node.disk.read_file(DIRECTORY / "cluster.json") or b"") and b"bob" in stored
+    assert alter(node, without=(("alice, =", 1), ("bob", 1))) == {"alice, =": 0, "bob": ErrorCode.RESOURCE_NOT_FOUND}
+    assert not logs_in(users, "alice, =", "second") and logs_in(users, "bob", "b", SHA_512)
+
+
+@pytest.mark.behaviour("SASL", "A SCRAM user of the configuration can be overruled, and not deleted, by a client")
+def test_a_user_of_the_configuration_stays() -> None:
+    node = BrokerNode(**CONFIGURED)
+    users = node.context.users
+    assert logs_in(users, "fixed", "f", SHA_512)
+    alter(node, upsert("fixed", "other", SHA_512))
+    assert logs_in(users, "fixed", "other", SHA_512) and not logs_in(users, "fixed", "f", SHA_512)
+    assert alter(node, without=(("fixed", 2),)) == {"fixed": ErrorCode.UNACCEPTABLE_CREDENTIAL}
+    answer = node.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest(None))
+    assert isinstance(answer, DescribeUserScramCredentialsResponse)
+    [result] = answer.results
+    assert (result.user, result.credential_infos) == ("fixed", [CredentialInfo(2, 4096)])
