@@ -98,7 +98,7 @@ def test_librdkafka_is_told_of_a_wrong_password(cluster: EmbeddedCluster, mechan
 
 @pytest.mark.behaviour("SASL", "A user that librdkafka makes logs in with it, and not when it has deleted it")
 def test_librdkafka_makes_users(cluster: EmbeddedCluster, topic: str) -> None:
-    admin = ForeignAdmin({"bootstrap.servers": cluster.bootstrap_servers})
+    admin: Any = ForeignAdmin({"bootstrap.servers": cluster.bootstrap_servers})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
     made = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("carol", info, b"c")])
     assert made["carol"].result() is None

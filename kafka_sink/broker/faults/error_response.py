@@ -76,7 +76,7 @@ def error_response(key: ApiKey, version: int, body: Struct, code: ErrorCode, mes
         body = AlterReplicaLogDir(topics=[topic for directory in body.dirs for topic in directory.topics])
     if isinstance(body, AlterUserScramCredentialsRequest):
         # Two lists of the request are answered in one.
-        users = dict.fromkeys(change.name for change in (*body.deletions, *body.upsertions))
+        users = dict.fromkeys([*(each.name for each in body.deletions), *(each.name for each in body.upsertions)])
         return AlterUserScramCredentialsResponse(
             results=[AlterUserScramCredentialsResult(name, code, message) for name in users]
         )

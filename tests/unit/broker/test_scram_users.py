@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,9 @@ from tests.fakes.broker_node import DIRECTORY, BrokerNode
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = b"a salt of clients"
-CONFIGURED = {"sasl_scram_credentials": credential_text(SHA_512, "fixed", ScramCredential.of(SHA_512, "f"))}
+CONFIGURED: dict[str, Any] = {
+    "sasl_scram_credentials": credential_text(SHA_512, "fixed", ScramCredential.of(SHA_512, "f"))
+}
 
 
 def upsert(name: str, password: str, mechanism: str = SHA_256) -> ScramCredentialUpsertion:
