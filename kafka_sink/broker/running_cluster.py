@@ -31,7 +31,7 @@ from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.broker.network.client_quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.network.users import Users
+from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
@@ -90,7 +90,7 @@ class RunningCluster:
         undo.callback(self._directory_lock.release)
         self.state = ClusterState(directory, filesystem, config, self._node_ids)
         self.logs = LogManager(directory / "logs", filesystem, clock)
-        self._users = Users.of(config, lambda: self.state.image.scram_users)
+        self._users = users_of(config, lambda: self.state.image.scram_users)
         self._authorizer = Authorizer(config, lambda: self.state.image.acls)
         undo.callback(self.logs.abandon)
         self.logs.open_existing(self._log_config)

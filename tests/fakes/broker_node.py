@@ -21,6 +21,7 @@ from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.broker.network.request_channel import (
     Request,
     RequestChannel,
@@ -28,7 +29,6 @@ from kafka_sink.broker.network.request_channel import (
     Response,
     SendResponse,
 )
-from kafka_sink.broker.network.users import Users
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
@@ -89,7 +89,7 @@ class BrokerNode:
             self.markers,
             self.faults,
             Authorizer(config, lambda: self.cluster.image.acls),
-            Users.of(config, lambda: self.cluster.image.scram_users),
+            users_of(config, lambda: self.cluster.image.scram_users),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
         self._channel = RequestChannel(10, "test")

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafka_sink.broker import running_cluster
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.network.users import Users
+from kafka_sink.broker.network.listener_security import users_of
+from kafka_sink.broker.users import Users
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.scram_credential import ScramCredential
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.sasl.scram import ScramCredential
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.support.certificates import Authority
@@ -184,13 +186,12 @@ def test_a_password_withdrawn_under_load_says_so(
 ) -> None:
     renew_early(monkeypatch)
     users: list[Users] = []
-    of = Users.of
 
     def noted(*given: Any) -> Users:
-        users.append(of(*given))
+        users.append(users_of(*given))
         return users[-1]
 
-    monkeypatch.setattr(Users, "of", noted)
+    monkeypatch.setattr(running_cluster, "users_of", noted)
     with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as cluster:
         properties = short_lived(cluster, listener, **TRUSTED, **ALICE, sasl_mechanism=mechanism)
         producer = KafkaProducer(properties)

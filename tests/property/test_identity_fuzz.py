@@ -23,6 +23,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
+from kafka_sink.common.scram_credential import ScramCredential, parse_credential
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.http_exchange import Exchange, HttpAnswer
 from kafka_sink.network.oauth.bearer_token import token_of, unsecured_tokens
@@ -32,7 +33,7 @@ from kafka_sink.network.oauth.token_login import LOGINS
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
-from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer, parse_credential
+from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.network.trust.jks import KeyStoreError
 from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
 from kafka_sink.network.trust.tls_context import TlsContexts

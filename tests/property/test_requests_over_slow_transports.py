@@ -36,11 +36,12 @@ from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.model import Node
+from kafka_sink.common.scram_credential import ScramCredential
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
 from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
 from kafka_sink.network.polling.selector import KSelector
-from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer
+from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.protocol.api_key import ApiKey

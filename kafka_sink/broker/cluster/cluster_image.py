@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.cluster.acl_cache import AclCache
@@ -21,14 +21,12 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
-from kafka_sink.network.sasl.scram import ScramCredential, credential_text, parse_credential
+from kafka_sink.common.scram_credential import ScramUsers, credential_text, parse_credential
 
 _FORMAT: Final = 1
 
 #: Listener name → advertised address.
 Endpoints = Mapping[str, EndPoint]
-#: Mechanism and name of a user → credential.
-ScramUsers: TypeAlias = Mapping[tuple[str, str], ScramCredential]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerCon
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.sasl_mechanisms import SCRAM_MECHANISMS
-from kafka_sink.network.sasl.scram import MIN_ITERATIONS, ScramCredential
+from kafka_sink.common.scram_credential import MIN_ITERATIONS, ScramCredential
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -33,9 +33,9 @@ from kafka_sink.broker.network.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
-from kafka_sink.broker.network.users import Users
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition

@@ -11,10 +11,11 @@ from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
-from kafka_sink.broker.network.users import Users
+from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN
+from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS
+from kafka_sink.common.scram_credential import ScramCredential, ScramUsers, parse_credential
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel_builder import (
     AuthenticatorFactory,
@@ -24,6 +25,7 @@ from kafka_sink.network.channel.channel_builder import (
 )
 from kafka_sink.network.frames.memory_pool import LoginMemoryPool, MemoryPool
 from kafka_sink.network.frames.receive import FrameReader
+from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import ServerExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
@@ -35,6 +37,34 @@ _PLAINTEXT: Final = "PLAINTEXT"
 _TLS: Final = frozenset({"SSL", "SASL_SSL"})
 _SASL: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 _PROTOCOLS: Final = frozenset({_PLAINTEXT}) | _TLS | _SASL
+_USER_PREFIX: Final = "user_"
+
+
+def users_of(config: BrokerConfig, stored: Callable[[], ScramUsers]) -> Users:
+    """The users in *config*, and those that are *stored* in the cluster.
+
+    :raises ConfigError: if an option is malformed; the error does not contain its value.
+    """
+    passwords: dict[str, str] = {}
+    if config.sasl_jaas_config:
+        options = parse_jaas("sasl.jaas.config", config.sasl_jaas_config).options
+        passwords = {
+            name.removeprefix(_USER_PREFIX): value for name, value in options.items() if name.startswith(_USER_PREFIX)
+        }
+    enabled = config.sasl_enabled_mechanisms
+    configured: dict[tuple[str, str], ScramCredential] = {
+        (mechanism, name): ScramCredential.of(mechanism, password)
+        for mechanism in SCRAM_MECHANISMS
+        if mechanism in enabled
+        for name, password in passwords.items()
+    }
+    for number, text in enumerate(filter(None, map(str.strip, config.sasl_scram_credentials.split(";"))), 1):
+        try:
+            mechanism, name, credential = parse_credential(text)
+        except ConfigError as error:
+            raise ConfigError(f"option sasl.scram.credentials, entry {number}: {error}") from None
+        configured[mechanism, name] = credential
+    return Users(passwords if PLAIN in enabled else {}, configured, stored)
 
 
 def security_protocols(config: BrokerConfig, listener_names: Collection[str]) -> dict[str, str]:

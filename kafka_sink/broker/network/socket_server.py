@@ -21,7 +21,7 @@ from kafka_sink.broker.network.processor import Processor, ServerSelectable
 from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.request_metrics import request_figures
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
-from kafka_sink.broker.network.users import Users
+from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Metric

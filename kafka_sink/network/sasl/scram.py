@@ -15,19 +15,24 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
-from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.common.sasl_mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.common.scram_credential import (
+    MIN_ITERATIONS,
+    ScramCredential,
+    digest_of,
+    escape_name,
+    keyed,
+    salted_password,
+    unescape_name,
+)
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
-MIN_ITERATIONS: Final = 4096
 #: About a second of computation; a server that requests more may want to exhaust the client (Kafka stores 16,384).
 MAX_ITERATIONS: Final = 1_000_000
 
-_DIGESTS: Final[Mapping[str, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 _NONCE_BYTES: Final = 24
 #: No channel binding, which brokers do not support: "n,,".
 _GS2_HEADER: Final = "n,,"
@@ -47,67 +52,20 @@ _CLIENT_FINAL: Final = re.compile(
 _SERVER_FINAL: Final = re.compile(f"(?:e=(?P<error>[^,\0]+)|v=(?P<signature>{_BASE64})){_EXTENSIONS}")
 
 
-def escape_name(name: str) -> str:
-    """*name* with the characters escaped that are special in a message."""
-    return name.replace("=", "=3D").replace(",", "=2C")
-
-
-def _unescape_name(name: str) -> str:
-    return name.replace("=2C", ",").replace("=3D", "=")
-
-
 def new_nonce() -> str:
     """A nonce that cannot be guessed and contains no comma."""
     return secrets.token_urlsafe(_NONCE_BYTES)
-
-
-def _digest(mechanism: str) -> str:
-    return _DIGESTS[mechanism]
-
-
-def _salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
-
-
-def _hmac(digest: str, key: bytes, text: bytes) -> bytes:
-    return hmac.digest(key, text, digest)
 
 
 def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
 
 
-@dataclass(frozen=True)
-class ScramCredential:
-    """The values that a broker stores for a password; they cannot be used to authenticate."""
-
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
-    iterations: int
-
-    @classmethod
-    def of(
-        cls, mechanism: str, password: str, iterations: int = MIN_ITERATIONS, salt: bytes | None = None
-    ) -> ScramCredential:
-        """Derive the credential of *password*, with a new salt unless one is given."""
-        salt = secrets.token_bytes(_NONCE_BYTES) if salt is None else salt
-        salted = _salted_password(_digest(mechanism), password, salt, iterations)
-        return cls.of_salted(mechanism, salted, iterations, salt)
-
-    @classmethod
-    def of_salted(cls, mechanism: str, salted: bytes, iterations: int, salt: bytes) -> ScramCredential:
-        """Derive the credential of a password to which *salt* was applied by whoever knows it."""
-        digest = _digest(mechanism)
-        stored_key = hashlib.new(digest, _hmac(digest, salted, b"Client Key")).digest()
-        return cls(salt, stored_key, _hmac(digest, salted, b"Server Key"), iterations)
-
-
 class ScramClient:
     """Proves knowledge of the password, and verifies the server's proof."""
 
     def __init__(self, mechanism: str, user_name: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
-        self._digest = _digest(mechanism)
+        self._digest = digest_of(mechanism)
         self._password = password
         self._nonce = nonce()
         self._first_bare = f"n={escape_name(user_name)},r={self._nonce}"
@@ -139,13 +97,13 @@ class ScramClient:
                 "fewer do not protect the password, more keep the client's CPU busy"
             )
         digest = self._digest
-        salted = _salted_password(digest, self._password, _decode(found["salt"]), iterations)
+        salted = salted_password(digest, self._password, _decode(found["salt"]), iterations)
         final_bare = f"c={_encode(_GS2_HEADER.encode())},r={found['nonce']}"
         auth_message = f"{self._first_bare},{server_first},{final_bare}".encode()
-        client_key = _hmac(digest, salted, b"Client Key")
+        client_key = keyed(digest, salted, b"Client Key")
         stored_key = hashlib.new(digest, client_key).digest()
-        proof = _xor(client_key, _hmac(digest, stored_key, auth_message))
-        self._server_signature = _hmac(digest, _hmac(digest, salted, b"Server Key"), auth_message)
+        proof = _xor(client_key, keyed(digest, stored_key, auth_message))
+        self._server_signature = keyed(digest, keyed(digest, salted, b"Server Key"), auth_message)
         return f"{final_bare},p={_encode(proof)}".encode()
 
     def _check_server(self, server_final: str) -> None:
@@ -169,7 +127,7 @@ class ScramServer:
     def __init__(
         self, mechanism: str, find: Callable[[str], ScramCredential | None], nonce: Callable[[], str] = new_nonce
     ) -> None:
-        self._digest = _digest(mechanism)
+        self._digest = digest_of(mechanism)
         self._find = find
         self._new_nonce = nonce
         self._credential: ScramCredential | None = None
@@ -192,8 +150,8 @@ class ScramServer:
         found = _CLIENT_FIRST.fullmatch(client_first)
         if found is None:
             raise AuthenticationError("Invalid SCRAM client first message format")
-        self._name = _unescape_name(found["name"])
-        if found["authzid"] and _unescape_name(found["authzid"]) != self._name:
+        self._name = unescape_name(found["name"])
+        if found["authzid"] and unescape_name(found["authzid"]) != self._name:
             raise AuthenticationError("Authentication failed: Client requested an authorization id that is different")
         self._credential = self._find(self._name)
         if self._credential is None:
@@ -215,47 +173,17 @@ class ScramServer:
             raise AuthenticationError("Invalid client nonce in the final client message")
         digest = self._digest
         auth_message = f"{self._messages},{found['bare']}".encode()
-        signature = _hmac(digest, credential.stored_key, auth_message)
+        signature = keyed(digest, credential.stored_key, auth_message)
         proof = _decode(found["proof"])
         if len(proof) != len(signature):
             raise AuthenticationError(_REFUSED)
         if not hmac.compare_digest(hashlib.new(digest, _xor(proof, signature)).digest(), credential.stored_key):
             raise AuthenticationError(_REFUSED)
         self.complete = True
-        return f"v={_encode(_hmac(digest, credential.server_key, auth_message))}".encode()
+        return f"v={_encode(keyed(digest, credential.server_key, auth_message))}".encode()
 
 
 _REFUSED: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM"
-
-
-def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
-    """Parse ``SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…]``: mechanism, user, credential.
-
-    :raises ConfigError: if the text has another form; the error does not contain the text.
-    """
-    mechanism, _, rest = text.partition("=")
-    if mechanism not in _DIGESTS or not (rest.startswith("[") and rest.endswith("]")):
-        raise ConfigError("expected SCRAM-SHA-256=[…] or SCRAM-SHA-512=[…]")
-    fields = dict(entry.partition("=")[::2] for entry in rest[1:-1].split(","))
-    try:
-        salt, stored_key, server_key = (
-            base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
-        )
-        credential = ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
-        return mechanism, _unescape_name(fields["name"]), credential
-    except (KeyError, ValueError):
-        raise ConfigError(
-            f"a credential of {mechanism} needs name, iterations, salt, stored_key and server_key, the last three "
-            "in base64"
-        ) from None
-
-
-def credential_text(mechanism: str, name: str, credential: ScramCredential) -> str:
-    """What :func:`parse_credential` reads."""
-    keys = {"salt": credential.salt, "stored_key": credential.stored_key, "server_key": credential.server_key}
-    fields = {"name": escape_name(name), "iterations": credential.iterations}
-    fields |= {key: _encode(value) for key, value in keys.items()}
-    return f"{mechanism}=[{','.join(f'{key}={value}' for key, value in fields.items())}]"
 
 
 def _text(message: bytes) -> str:

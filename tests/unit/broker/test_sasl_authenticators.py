@@ -11,11 +11,12 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
 from kafka_sink.client.login.sasl_authenticator import MIN_RESERVED_CORRELATION_ID, SaslClientAuthenticator
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
+from kafka_sink.common.scram_credential import ScramCredential
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
 from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.sasl.mechanism import ClientExchange
 from kafka_sink.network.sasl.plain import PlainClient, PlainServer
-from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer
+from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.network.transport.transport import READ, WRITE
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request, encode_response

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.network.users import Users
+from kafka_sink.broker.network.listener_security import users_of
+from kafka_sink.broker.users import Users
 from kafka_sink.common.errors import AuthenticationError, ErrorCode
-from kafka_sink.network.sasl.scram import ScramClient, ScramCredential, ScramServer, credential_text
+from kafka_sink.common.scram_credential import ScramCredential, credential_text
+from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -69,7 +71,7 @@ def test_users_are_made_changed_and_deleted() -> None:
     assert not logs_in(users, "bob", "b") and not logs_in(users, "alice, =", "wrong")
     alter(node, upsert("alice, =", "second"))
     reopened = ClusterState(DIRECTORY, node.disk, node.context.config, [1])
-    for each in (users, Users.of(node.context.config, lambda: reopened.image.scram_users)):
+    for each in (users, users_of(node.context.config, lambda: reopened.image.scram_users)):
         assert logs_in(each, "alice, =", "second") and not logs_in(each, "alice, =", "first")
     assert b"second" not in (stored := node.disk.read_file(DIRECTORY / "cluster.json") or b"") and b"bob" in stored
     assert alter(node, without=(("alice, =", 1), ("bob", 1))) == {"alice, =": 0, "bob": ErrorCode.RESOURCE_NOT_FOUND}
