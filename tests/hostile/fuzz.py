@@ -23,8 +23,21 @@ import hypothesis
 
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
-from tests.hostile import batches, json_columns, ports, records, references, secrets, servers, weights
+from tests.hostile import (
+    batches,
+    guarded,
+    json_columns,
+    kerberos,
+    ports,
+    records,
+    references,
+    secrets,
+    servers,
+    slow_tls,
+    weights,
+)
 from tests.property import test_avro_properties, test_protobuf_properties
+from tests.support.kdc import HAS_KERBEROS
 from tests.support.real_kafka import HAS_KAFKA
 
 Attack = Callable[[random.Random], None]
@@ -66,6 +79,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "command lines": servers.command_lines,
     "HTTP requests": ports.http_requests,
     "broker requests": ports.broker_requests,
+    "guarded listeners": guarded.guarded_listeners,
+    "slow TLS": slow_tls.slow_tls,
+    "Kerberos answers": kerberos.kerberos_answers,
     "addresses": secrets.addresses,
     "echoing registries": secrets.echoing_registries,
     "values of rows": secrets.values_of_rows,
@@ -82,6 +98,8 @@ def _judged(judged: Judged) -> Attack:
 ALL: Final[dict[str, Attack]] = ATTACKS | (
     {name: _judged(judged) for name, judged in JUDGED.items()} if HAS_KAFKA else {}
 )
+if not HAS_KERBEROS:
+    del ALL["Kerberos answers"]
 
 
 def attacked(name: str, seed: int, case: int) -> Exception | None:
@@ -112,6 +130,9 @@ def main() -> None:
         cases, findings = _run(names, asked.seed, time.monotonic() + asked.minutes * 60)
     for name in names:
         print(f"{name:28}{cases[name]:>10,} cases{findings[name]:>8,} findings")
+    if waits := sorted(guarded.WAITS_MS):
+        print(f"under attack, a client waited {waits[-1 - len(waits) // 1000]:.0f} ms for 999 of 1,000 answers", end="")
+        print(f", and {waits[-1]:.0f} ms at most", flush=True)
     print(f"{sum(cases.values()):,} cases, {sum(findings.values()):,} findings, seed {asked.seed}", flush=True)
     sys.exit(1 if sum(findings.values()) else 0)
 

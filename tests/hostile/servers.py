@@ -74,30 +74,35 @@ class EvilHttp:
             self.answer(connection, head)
 
 
-def registry_at(port: int, timeout_ms: int = 2_000) -> RegistryClient:
-    """A client with a secret of the registry on *port*."""
+def registry_at(port: int, timeout_ms: int = 2_000, trusted: str = "") -> RegistryClient:
+    """A client with a secret of the registry on *port*; with the certificates *trusted*, over TLS."""
     options = {
-        "schema.registry.url": f"http://127.0.0.1:{port}",
+        "schema.registry.url": f"{'https' if trusted else 'http'}://127.0.0.1:{port}",
         "basic.auth.credentials.source": "USER_INFO",
         "basic.auth.user.info": f"alice:{SECRET}",
     }
+    if trusted:
+        options["schema.registry.ssl.truststore.certificates"] = trusted
     return RegistryClient(*registry_configs(options), timeout_ms=timeout_ms, rounds=1)
 
 
-def endpoint_at(port: int, timeout_ms: int = 2_000) -> TokenEndpoint:
-    limits = replace(EndpointLimits(), read_timeout_ms=timeout_ms, retry_backoff_ms=1, retry_backoff_max_ms=1)
-    return TokenEndpoint("opt", f"http://127.0.0.1:{port}/token", parse(SslConfig, {}), limits, SYSTEM_CLOCK)
+def endpoint_at(port: int, timeout_ms: int = 2_000, trusted: str = "") -> TokenEndpoint:
+    times = {"connect_timeout_ms": timeout_ms, "read_timeout_ms": timeout_ms}
+    limits = replace(EndpointLimits(), **times, retry_backoff_ms=1, retry_backoff_max_ms=1)
+    url = f"{'https' if trusted else 'http'}://127.0.0.1:{port}/token"
+    tls = parse(SslConfig, {"ssl.truststore.certificates": trusted} if trusted else {})
+    return TokenEndpoint("opt", url, tls, limits, SYSTEM_CLOCK)
 
 
-def asked(port: int, timeout_ms: int = 2_000) -> list[str]:
+def asked(port: int, timeout_ms: int = 2_000, trusted: str = "") -> list[str]:
     """What the registry on *port* and the token endpoint there say to those who ask: "ok", or the error's text.
 
     Other errors than those that users are promised get out.
     """
     said = []
     for ask in (
-        lambda: registry_at(port, timeout_ms).latest("s"),
-        lambda: endpoint_at(port, timeout_ms).fetch(ClientCredentials("cid", SECRET)),
+        lambda: registry_at(port, timeout_ms, trusted).latest("s"),
+        lambda: endpoint_at(port, timeout_ms, trusted).fetch(ClientCredentials("cid", SECRET)),
     ):
         try:
             ask()
@@ -193,8 +198,22 @@ class LyingProxy(AsyncioProxy):
         writer.close()
 
 
-#: Of a command with a time-out of 0.8 s for each exchange.
+#: What has a time-out of 0.8 s for each exchange has ended by then, on however slow a machine.
 MOST_S: Final = 20.0
+
+
+@contextlib.contextmanager
+def interrupted_late() -> Iterator[None]:
+    """What does not end is a finding too: the main thread is interrupted."""
+    limit = threading.Timer(MOST_S, _thread.interrupt_main)
+    limit.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise AssertionError(f"no end within {MOST_S:g} s") from None
+    finally:
+        limit.cancel()
+
 
 COMMANDS: Final = (
     ("topics", "list"),
@@ -235,14 +254,9 @@ def command_lines(rng: random.Random) -> None:
     proxy.rng, proxy.lies = rng, rng.choice([0.05, 0.3])
     command = rng.choice(COMMANDS)
     errors, output = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    # A command that does not end is a finding too: it is interrupted, and its exit code says so.
-    limit = threading.Timer(MOST_S, _thread.interrupt_main)
-    limit.start()
-    try:
-        with redirect_stderr(errors), redirect_stdout(output):
-            code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "0.8"])
-    finally:
-        limit.cancel()
+    # A command that is interrupted says so by its exit code.
+    with interrupted_late(), redirect_stderr(errors), redirect_stdout(output):
+        code = run([*command, "--bootstrap-server", proxy.address, "--timeout", "0.8"])
     said = errors.getvalue()
     assert code in (0, 1, 2, 3), (command, code)
     assert "unexpected" not in said.replace("unexpected API", ""), (command, said)

@@ -20,6 +20,7 @@ _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sb
 _missing = [name for name in ("krb5kdc", "kdb5_util", "kadmin.local", "kinit") if not shutil.which(name, path=_PATH)]
 if importlib.util.find_spec("gssapi") is None:
     _missing.append("the package gssapi (kafkalite[kerberos])")
+HAS_KERBEROS = not _missing
 #: Debian: krb5-kdc, krb5-admin-server, krb5-user, libkrb5-dev.
 requires_kerberos = pytest.mark.skipif(bool(_missing), reason=f"Kerberos: there is no {', '.join(_missing)}")
 
