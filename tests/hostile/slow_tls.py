@@ -21,8 +21,10 @@ from tests.support.certificates import Authority
 
 #: For each exchange: many cases take as long.
 _TIMEOUT_MS: Final = 100
-_BODY: Final = b'{"id": 1, "schema": "\\"int\\"", "version": 1, "access_token": "a.b.c", "expires_in": 60}'
-_ECHO: Final = json.dumps(dict.fromkeys(("message", "error", "error_description"), f"no {SECRET}")).encode()
+#: A byte at a time they take longer than anybody waits, although each comes in time.
+_SPACES: Final = b" " * 5_000
+_BODY: Final = _SPACES + b'{"id": 1, "schema": "\\"int\\"", "version": 1, "access_token": "a.b.c", "expires_in": 60}'
+_ECHO: Final = json.dumps(dict.fromkeys(("message", "error", "error_description"), f"no {SECRET}")).encode() + _SPACES
 _GOOD: Final = HEAD + b"Content-Length: %d\r\n\r\n" % len(_BODY) + _BODY
 _REFUSAL: Final = b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n" % len(_ECHO) + _ECHO
 
@@ -33,7 +35,8 @@ Result = TypeVar("Result")
 class _Way:
     """What is answered, how many bytes of it and of the handshake at a time, with which pause, and up to which one.
 
-    Then nothing more is said, or the connection is closed. With *damage*, some of it is damaged.
+    Then nothing more is said, or the connection is closed. With *damage*, some of it is damaged. Where *greets_well*,
+    the handshake is as it should be.
     """
 
     answer: bytes = _GOOD
@@ -42,6 +45,7 @@ class _Way:
     most: int = 1 << 30
     is_closed: bool = False
     damage: random.Random | None = None
+    greets_well: bool = False
 
 
 class _SlowTls(EvilHttp):
@@ -59,11 +63,12 @@ class _SlowTls(EvilHttp):
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError, EOFError), connection:
-            speaker = _Speaker(connection, self.way, self.tls)
+            speaker = _Speaker(connection, _Way() if self.way.greets_well else self.way, self.tls)
             speaker.until(speaker.tls.do_handshake)
             head = b""
             while b"\r\n\r\n" not in head:
                 head += speaker.until(lambda: speaker.tls.read(65_536))
+            speaker.way = self.way
             speaker.until(lambda: speaker.tls.write(self.way.answer))
 
 
@@ -72,7 +77,7 @@ class _Speaker:
 
     def __init__(self, connection: socket.socket, way: _Way, tls: ssl.SSLContext) -> None:
         self._connection = connection
-        self._way = way
+        self.way = way
         self._received, self._sent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = tls.wrap_bio(self._received, self._sent, server_side=True)
         self._said = 0
@@ -94,7 +99,7 @@ class _Speaker:
         return data
 
     def _say(self, data: bytes) -> None:
-        way = self._way
+        way = self.way
         if way.damage is not None and data and way.damage.random() < 0.5:
             data = damaged(way.damage, data)
         for at in range(0, len(data), way.piece):
@@ -119,11 +124,12 @@ def slow_tls(rng: random.Random) -> None:
     server = _server()
     server.way = _Way(
         answer=rng.choice((_GOOD, _REFUSAL, HEAD + b"\r\n")),
-        piece=rng.choice((1, 40, 400, 1 << 16)),
-        pause_s=rng.choice((0.0, 0.001, 0.02)),
+        piece=rng.choice((1, 1, 40, 1 << 16)),
+        pause_s=rng.choice((0.0, 0.005, 0.02)),
         most=rng.choice((1 << 30, rng.randrange(3_000))),
         is_closed=rng.random() < 0.5,
         damage=rng if rng.random() < 0.3 else None,
+        greets_well=rng.random() < 0.5,
     )
     with interrupted_late():
         said = asked(server.port, _TIMEOUT_MS, server.authority.pem)
