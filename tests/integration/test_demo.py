@@ -162,8 +162,10 @@ def test_a_job_that_fails_says_why_in_few_lines() -> None:
 @pytest.mark.behaviour("Demo", "A signal ends the demo at once with everything it started, also its pages")
 @pytest.mark.parametrize(
     ("number", "whole_group", "code", "arguments"),
-    [(signal.SIGTERM, False, 143, ()), (signal.SIGINT, True, 130, ("--ui",))],
-    ids=["SIGTERM", "Ctrl-C"],
+    [
+        pytest.param(signal.SIGTERM, False, 143, (), id="SIGTERM", marks=only_long),
+        pytest.param(signal.SIGINT, True, 130, ("--ui",), id="Ctrl-C"),
+    ],
 )
 def test_a_signal_ends_it_at_once_with_all_that_it_started(
     number: signal.Signals, whole_group: bool, code: int, arguments: tuple[str, ...]

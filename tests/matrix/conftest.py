@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_sink import register
 from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
 from tests.support import amounts
@@ -35,6 +32,7 @@ from tests.support.securities import (
     kafka_server,
     make_keys,
 )
+from tests.support.shared_session import start_session
 
 IS_FULL = amounts.MATRIX == "full"
 MEGABYTES = amounts.MATRIX_MB
@@ -85,18 +83,7 @@ def payload(tmp_path_factory: pytest.TempPathFactory) -> Payload:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalite-matrix")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
+    session = start_session("kafkalite-matrix")
     yield session
     session.stop()
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_sink import EmbeddedCluster, register
-from tests.support.spark_version import HAS_DATA_SOURCES
+from kafka_sink import EmbeddedCluster
+from tests.support.shared_session import start_session
 
 if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster as Cluster
@@ -20,20 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalite-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    if HAS_DATA_SOURCES:
-        register(session)
+    session = start_session("kafkalite-tests", spark_sql_session_timeZone="UTC")
     yield session
     session.stop()
 

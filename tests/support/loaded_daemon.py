@@ -1,0 +1,22 @@
+"""Spark's daemon with what tasks import, so that each of the many workers it forks need not.
+
+For the sessions that tests share (``spark.python.daemon.module``); a program of its own has Spark's daemon as it is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from pyspark import daemon
+
+for module in (
+    "pandas",
+    "pyarrow",
+    "kafka_sink.spark.data_source",
+    "kafka_sink.spark.task.task_writer",
+    "kafka_sink.spark.task.transactional_task",
+):
+    import_module(module)
+
+if __name__ == "__main__":
+    daemon.manager()
