@@ -12,6 +12,7 @@ from kafka_sink.common.config import (
     INT,
     LIST,
     STRING,
+    all_of,
     at_least,
     between,
     one_of,
@@ -23,8 +24,9 @@ from kafka_sink.common.model import host_and_port
 UNLIMITED: Final = 2**31 - 1
 _NEVER: Final = 2**63 - 1
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
-#: The only clean-up policy.
+#: The policies of ``cleanup.policy``.
 DELETE: Final = "delete"
+COMPACT: Final = "compact"
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
@@ -257,11 +259,43 @@ class NodeConfig:
     log_retention_ms: int = INT(
         "log.retention.ms", _WEEK_MS, "age at which a closed segment is deleted, ms; -1 = never", at_least(-1)
     )
-    log_cleanup_policy: str = STRING(
+    log_cleanup_policy: tuple[str, ...] = LIST(
         "log.cleanup.policy",
-        DELETE,
-        "what happens to old segments: they are deleted; logs are not compacted",
-        one_of(DELETE),
+        (DELETE,),
+        "what happens to closed segments: delete = they are deleted by age and size, compact = of each key the last "
+        "record stays; both, or neither, are possible",
+        all_of(COMPACT, DELETE),
+    )
+    log_cleaner_backoff_ms: int = INT(
+        "log.cleaner.backoff.ms", 15000, "interval between checks for logs that are to be compacted, ms", at_least(0)
+    )
+    log_cleaner_dedupe_buffer_size: int = INT(
+        "log.cleaner.dedupe.buffer.size",
+        134217728,
+        "memory for the keys of a compaction, bytes; a key takes 200, and keys beyond that are left to the next "
+        "compaction (Kafka: 24)",
+        at_least(1 << 20),
+    )
+    log_cleaner_delete_retention_ms: int = INT(
+        "log.cleaner.delete.retention.ms",
+        86_400_000,
+        "how long a compaction keeps tombstones, and the markers of transactions without records, ms",
+        at_least(0),
+    )
+    log_cleaner_min_cleanable_ratio: float = DOUBLE(
+        "log.cleaner.min.cleanable.ratio",
+        0.5,
+        "a log is compacted when more than this part of its bytes is new since the last compaction",
+        between(0, 1),
+    )
+    log_cleaner_min_compaction_lag_ms: int = INT(
+        "log.cleaner.min.compaction.lag.ms", 0, "age that records reach before they are compacted, ms", at_least(0)
+    )
+    log_cleaner_max_compaction_lag_ms: int = INT(
+        "log.cleaner.max.compaction.lag.ms",
+        _NEVER,
+        "age at which records are compacted, however few they are, ms",
+        at_least(1),
     )
     log_retention_bytes: int = INT(
         "log.retention.bytes",

@@ -120,6 +120,7 @@ class RunningCluster:
         self._timer.start("broker-timer")
         check_ms, flush_ms = self._config.log_retention_check_interval_ms, self._config.log_flush_scheduler_interval_ms
         self.logs.start_housekeeping("broker-housekeeping", check_ms, flush_ms)
+        self.logs.start_compaction("broker-compaction", lambda: self.state.defaults.log_cleaner_backoff_ms)
 
     def _follow_quotas(self) -> None:
         """Apply the quotas of the cluster's image."""

@@ -179,6 +179,11 @@ def one_of(*allowed: str) -> Validator:
     return Validator("one of " + ", ".join(allowed), lambda value: value in allowed)
 
 
+def all_of(*allowed: str) -> Validator:
+    """Of a list: nothing else than *allowed*."""
+    return Validator("a list of " + ", ".join(allowed), lambda values: set(values) <= set(allowed))
+
+
 def only(allowed: int) -> Validator:
     """One value; also False, as Kafka writes it."""
     return Validator(str(allowed).lower(), lambda value: bool(value == allowed))

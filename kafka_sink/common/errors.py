@@ -277,9 +277,13 @@ class UnsupportedVersionError(ApiError):
 
 
 class InvalidRecordError(ApiError):
-    """The brokers refuse a record by the settings of its topic."""
+    """The brokers refuse records by the settings of their topic; *numbers* are those in their batch, if known."""
 
     code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, message: str, code: ErrorCode | None = None, numbers: Sequence[int] = ()) -> None:
+        super().__init__(message, code)
+        self.numbers = numbers
 
 
 class InvalidTimestampError(ApiError):

@@ -9,7 +9,7 @@ Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from crc32c import crc32c
 
@@ -70,6 +70,12 @@ class BatchHeader:
     def is_control(self) -> bool:
         """Whether the batch holds control records, such as a transaction marker, instead of data."""
         return bool(self.attributes & layout.CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on a compaction may remove the tombstones or the marker here, ms since 1970; None if none has said
+        so yet (KIP-534)."""
+        return self.base_timestamp if self.attributes & layout.DELETE_HORIZON_BIT else None
 
     @property
     def has_producer_id(self) -> bool:
@@ -133,6 +139,16 @@ def write_header(
     for piece in pieces:
         crc = crc32c(piece, crc)
     layout.UINT32.pack_into(target, layout.CRC_AT, crc)
+
+
+def with_records(header: BatchHeader, records: Buffer) -> bytearray:
+    """A batch with the fields of *header* and with *records*, whose length and CRC it has."""
+    target = bytearray(layout.HEADER_BYTES)
+    length = layout.HEADER_BYTES - layout.LOG_OVERHEAD_BYTES + len(records)
+    layout.HEADER.pack_into(target, 0, *astuple(replace(header, batch_length=length)))
+    target += records
+    layout.UINT32.pack_into(target, layout.CRC_AT, crc32c(memoryview(target)[layout.ATTRIBUTES_AT :]))
+    return target
 
 
 def parse_header(data: Buffer, offset: int = 0) -> BatchHeader:

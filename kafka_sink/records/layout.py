@@ -37,6 +37,8 @@ CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+#: The base timestamp is the time from which a compaction may remove tombstones and the marker (KIP-534).
+DELETE_HORIZON_BIT: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

@@ -4,8 +4,9 @@ Pure functions over bytes, which the broker's handlers call on their threads. Th
 checksum covers the whole batch. Compressed records are decompressed within a limit, piece by piece, and followed by
 their lengths; their offsets must be those from 0 on, as Kafka demands of them alone. Small uncompressed batches are
 followed as well. For a large one, only the number of records is compared with its size. What else a record contains
-(the length of its key, its headers) is not checked; its readers check it. This module never decompresses more than the
-rules allow, whatever the compressed data claims, and never keeps decompressed data.
+(the length of its key, its headers) is not checked; its readers check it. In a compacted topic every record must have a
+key, so that all records are followed, up to their values. This module never decompresses more than the rules allow,
+whatever the compressed data claims, and never keeps decompressed data.
 
 Source: apache/kafka ``LogValidator`` and ``ProduceRequest.validateRecords``; KIP-110; apache/kafka pull request 23429.
 """
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from kafka_sink.common.buffers import Buffer
-from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
+from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode, InvalidRecordError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
+from kafka_sink.records.compacted import read_keyed
 from kafka_sink.records.compression import CompressionType, decompressed
 from kafka_sink.records.layout import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT
 from kafka_sink.records.spans import LEAST_BYTES, record_runs
@@ -30,6 +33,8 @@ _FIRST_WITH_ZSTD: Final = 7
 #: The limit up to which the records of an uncompressed batch are counted: counting so few costs less than a request,
 #: and counting the tens of thousands that fit into a batch would cost more.
 _WALKED_UNCOMPRESSED_RECORDS: Final = 128
+#: The most records of a batch that are named in an answer, which would grow to many times the size of the batch.
+_MOST_NAMED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class BatchRules:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     log_append_time: bool
+    #: The topic is compacted.
+    needs_key: bool = False
 
 
 def validate_batch(
@@ -50,7 +57,9 @@ def validate_batch(
 ) -> tuple[memoryview, BatchHeader]:
     """Check that *records* is one valid batch, and return it.
 
-    :raises ApiError: if it is not, with the code INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
+    :raises InvalidRecordError: if a rule refuses some of its records, which it names (KIP-467).
+
+    :raises ApiError: if it is not valid, with the code INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
         UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP or TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
     data = memoryview(records or b"")
@@ -138,17 +147,24 @@ def _check_records(header: BatchHeader, packed: memoryview, rules: BatchRules, w
     """
     codec, count = header.compression, header.record_count
     is_packed = codec is not CompressionType.NONE
-    if not is_packed and count > _WALKED_UNCOMPRESSED_RECORDS:
+    if not is_packed and not rules.needs_key and count > _WALKED_UNCOMPRESSED_RECORDS:
         if count * (1 + LEAST_BYTES) > len(packed):
             raise CorruptRecordError(f"{count} records do not fit into {len(packed)} bytes")
         return
     limit = rules.max_decompressed_bytes if is_packed else len(packed)
     index = low = high = 0
-    for data, starts, _ in record_runs(decompressed(codec, packed, limit), count):
+    without_key: list[int] = []
+    for data, starts, ends in record_runs(decompressed(codec, packed, limit), count):
+        if rules.needs_key and len(without_key) < _MOST_NAMED:
+            spans = enumerate(zip(repeat(data), starts, ends), index)
+            without_key += (number for number, span in spans if read_keyed(span).key is None)
         oldest, newest = _check_deltas(data, starts, index if is_packed else None)
         index, low, high = index + len(starts), min(low, oldest), max(high, newest)
     if not rules.log_append_time:
         _check_times((header.base_timestamp + low, header.base_timestamp + high), rules, wall_ms)
+    if without_key:
+        text = "a compacted topic takes no record without a key"
+        raise InvalidRecordError(text, numbers=without_key[:_MOST_NAMED])
 
 
 def _check_deltas(data: bytes, starts: list[int], first: int | None) -> tuple[int, int]:

@@ -65,7 +65,6 @@ KNOWN: Final = (
         r".*(config_source|synonyms|configs)",
         "Kafka keeps min.insync.replicas as a dynamic setting, and num.partitions is set here",
     ),
-    Known("IncrementalAlterConfigs: (more|less) of a list", ".*", "cleanup.policy has one value, and is no list here"),
     Known("IncrementalAlterConfigs: an unknown operation", ".*", _NOT_SHOWN),
     Known("IncrementalAlterConfigs: a topic without a name", ".*", "a bad name is INVALID_TOPIC_EXCEPTION everywhere"),
     Known("ElectLeaders: (a kind of 9|full)", ".*", "said once, not for each partition"),

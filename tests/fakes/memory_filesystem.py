@@ -166,5 +166,10 @@ class MemoryLogFile:
         self._file.flushed = bytes(self._file.data)
         self._file.named = True
 
+    def move_to(self, path: Path) -> None:
+        self._use()
+        (source,) = (name for name, file in self._disk.files.items() if file is self._file)
+        self._disk.rename(source, path)
+
     def close(self) -> None:
         self.closed = True

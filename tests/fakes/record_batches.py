@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.records.batch import BatchHeader, parse_header, write_header
@@ -29,8 +30,9 @@ def validated(data: Buffer, *, wall_ms: int = 0, produce_version: int = _NEWEST_
 
 
 def make_batch(
-    values: Sequence[bytes],
+    values: Sequence[bytes | None],
     *,
+    keys: Sequence[bytes | None] = (),
     base_timestamp: int = 1000,
     compression: CompressionType = CompressionType.NONE,
     producer_id: int = -1,
@@ -39,10 +41,10 @@ def make_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch; record i has timestamp *base_timestamp* + i and no key."""
+    """One batch; record i has timestamp *base_timestamp* + i, and no key if there are no *keys*."""
     records = bytearray()
-    for index, value in enumerate(values):
-        write_record(records, index, index, None, value, ())
+    for index, (key, value) in enumerate(zip(keys or [None] * len(values), values, strict=True)):
+        write_record(records, index, index, key, value, ())
     packed = compress(compression, records, None) if compression is not CompressionType.NONE else records
     header = bytearray(HEADER_BYTES)
     write_header(
@@ -62,7 +64,7 @@ def make_batch(
     return header + bytearray(packed)
 
 
-def with_header(values: Sequence[bytes], **options: int) -> tuple[memoryview, BatchHeader]:
+def with_header(values: Sequence[bytes | None], **options: Any) -> tuple[memoryview, BatchHeader]:
     """A batch as the log takes it."""
-    batch = make_batch(values, **options)  # type: ignore[arg-type]
+    batch = make_batch(values, **options)
     return memoryview(batch), parse_header(batch)

@@ -37,6 +37,9 @@ SIMULATED_RUNS = _amount(
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
+COMPACTED_LOGS = _amount(
+    "KAFKALITE_COMPACTED_LOGS", 5, 2_000, "random logs that are compacted while a model checks their readers"
+)
 LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 20_000, 500_000, "records under restarts and kills of a real cluster")
 RESTARTS = _amount(
     "KAFKALITE_RESTARTS",

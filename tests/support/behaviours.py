@@ -99,6 +99,7 @@ PARTS: Final = (
     "kafkalite verify",
     "kafkalite check",
     "Admin APIs",
+    "Compaction",
     "Faults on demand",
     "pytest plugin",
     "Pages in the browser",

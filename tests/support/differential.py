@@ -37,7 +37,7 @@ _SILENCE_S: Final = 4.0
 _NO_ID: Final = uuid.UUID(int=0)
 _CORRELATION_ID: Final = 7
 #: Times, and words for people.
-_LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message"})
+_LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message", "batch_index_error_message"})
 #: The names of what answers list.
 _NAMES: Final = {
     "topics": "name",

@@ -22,10 +22,12 @@ TOPICS: Final[dict[str, Json]] = {
     "diff-a": {"num_partitions": 3, **_FOR_EVER},
     "diff-b": {"num_partitions": 1, **_FOR_EVER},
     "diff-cut": {"num_partitions": 2, **_FOR_EVER},
+    "diff-compacted": {"num_partitions": 1, "configs": [{"name": "cleanup.policy", "value": "compact"}]},
     "diff-settings": {"num_partitions": 1, "configs": [{"name": "retention.ms", "value": "1000000"}]},
 }
 A: Final = {"name": "diff-a", "topic": "diff-a", "topic_id": topic_id("diff-a"), "topic_name": "diff-a"}
 B: Final = {"name": "diff-b", "topic": "diff-b", "topic_id": topic_id("diff-b"), "topic_name": "diff-b"}
+COMPACTED: Final = {"name": "diff-compacted", "topic_id": topic_id("diff-compacted")}
 CUT: Final = {"name": "diff-cut"}
 UNKNOWN: Final = {"name": "diff-none", "topic": "diff-none", "topic_id": topic_id("nobody"), "topic_name": "diff-none"}
 _TOPIC: Final = 2
@@ -66,6 +68,8 @@ PRODUCE: Final = (
     _produce("an unknown magic", [_part(A, 0, batch()[:16] + b"\x07" + batch()[17:])]),
     _produce("acks of 2", [_part(A, 0, batch())], acks=2),
     _produce("one acknowledgement", [_part(B, 0, batch())], acks=1),
+    _produce("records without keys to a compacted topic", [_part(COMPACTED, 0, batch())]),
+    _produce("packed records without keys to a compacted topic", [_part(COMPACTED, 0, batch("gzip"))]),
     _produce("an id of transactions and no transaction", [_part(B, 0, batch())], transactional_id="diff-nobody"),
 )
 
@@ -403,6 +407,18 @@ ALTER_CONFIGS: Final = (
     _change("nothing of a topic", _TOPIC, "diff-settings"),
     _change("more of a list", _TOPIC, "diff-settings", ("cleanup.policy", _APPEND, "compact")),
     _change("less of a list", _TOPIC, "diff-settings", ("cleanup.policy", _SUBTRACT, "compact")),
+    _change("nothing of a list", _TOPIC, "diff-settings", ("cleanup.policy", _SET, "")),
+    _change("another policy", _TOPIC, "diff-settings", ("cleanup.policy", _SET, "shrink")),
+    _change("a policy twice", _TOPIC, "diff-settings", ("cleanup.policy", _SET, "compact,compact")),
+    _change("no list any more", _TOPIC, "diff-settings", ("cleanup.policy", _DELETE, None)),
+    _change(
+        "lags that exclude each other",
+        _TOPIC,
+        "diff-settings",
+        ("min.compaction.lag.ms", _SET, "6"),
+        ("max.compaction.lag.ms", _SET, "5"),
+    ),
+    _change("a ratio beyond 1", _TOPIC, "diff-settings", ("min.cleanable.dirty.ratio", _SET, "1.5")),
     _change("more of no list", _TOPIC, "diff-settings", ("retention.ms", _APPEND, "1")),
     _change("less of no list", _TOPIC, "diff-settings", ("retention.ms", _SUBTRACT, "1")),
     _change("a setting of nothing", _TOPIC, "diff-settings", ("retention.ms", _SET, None)),

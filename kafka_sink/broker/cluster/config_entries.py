@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kafka_sink.broker.cluster.topic_config import (
     BROKER_SYNONYMS,
+    CLEANER_OPTIONS,
     INERT_BROKER_OPTIONS,
     INERT_SYNONYMS,
     InertTopicConfig,
@@ -25,11 +26,20 @@ from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode
 
 #: Options that can be changed on running brokers.
-DYNAMIC_OPTIONS: Final = frozenset(BROKER_SYNONYMS.values())
+DYNAMIC_OPTIONS: Final = frozenset(BROKER_SYNONYMS.values()) | CLEANER_OPTIONS
 _STRING: Final = 2
+LIST_TYPE: Final = 7
 #: Kafka's codes of types; a type that a single option has is text. Integers have no width here and are reported as the
 #: larger of Kafka's two integer types.
-_TYPES: Final = {c.BOOLEAN: 1, c.STRING: _STRING, c.INT: 5, c.DOUBLE: 6, c.LIST: 7, c.PLUGIN: 8, c.PLUGINS: 7}
+_TYPES: Final = {
+    c.BOOLEAN: 1,
+    c.STRING: _STRING,
+    c.INT: 5,
+    c.DOUBLE: 6,
+    c.LIST: LIST_TYPE,
+    c.PLUGIN: 8,
+    c.PLUGINS: LIST_TYPE,
+}
 
 
 class ConfigSource(IntEnum):

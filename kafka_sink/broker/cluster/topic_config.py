@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_sink.broker.config import CREATE_TIME, DELETE, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.config import COMPACT, CREATE_TIME, DELETE, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.common.config import (
     BOOLEAN,
@@ -18,6 +19,7 @@ from kafka_sink.common.config import (
     INT,
     LIST,
     STRING,
+    all_of,
     at_least,
     between,
     keys,
@@ -25,9 +27,10 @@ from kafka_sink.common.config import (
     only,
     parse,
 )
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.records.validation import BatchRules
 
-_OF_COMPACTION: Final = "of compaction: logs are not compacted"
+_NEVER: Final = 2**63 - 1
 _OF_REPLICATION: Final = "of replication: data is stored once"
 _OF_TIERS: Final = "of remote storage, which does not exist here"
 
@@ -62,8 +65,30 @@ class TopicConfig:
     flush_ms: int | None = INT(
         "flush.ms", None, "longest time that records wait before they are flushed to disk, ms", at_least(0)
     )
-    cleanup_policy: str | None = STRING(
-        "cleanup.policy", None, "what happens to old segments: they are deleted; logs are not compacted", one_of(DELETE)
+    cleanup_policy: tuple[str, ...] | None = LIST(
+        "cleanup.policy",
+        None,
+        "what happens to closed segments: delete = they are deleted by age and size, compact = of each key the last "
+        "record stays; both, or neither, are possible",
+        all_of(COMPACT, DELETE),
+    )
+    delete_retention_ms: int | None = INT(
+        "delete.retention.ms",
+        None,
+        "how long a compaction keeps tombstones, and the markers of transactions without records, ms",
+        at_least(0),
+    )
+    min_cleanable_dirty_ratio: float | None = DOUBLE(
+        "min.cleanable.dirty.ratio",
+        None,
+        "a log is compacted when more than this part of its bytes is new since the last compaction",
+        between(0, 1),
+    )
+    min_compaction_lag_ms: int | None = INT(
+        "min.compaction.lag.ms", None, "age that records reach before they are compacted, ms", at_least(0)
+    )
+    max_compaction_lag_ms: int | None = INT(
+        "max.compaction.lag.ms", None, "age at which records are compacted, however few they are, ms", at_least(1)
     )
     retention_ms: int | None = INT(
         "retention.ms", None, "age at which a closed segment is deleted, ms; -1 = never", at_least(-1)
@@ -97,21 +122,17 @@ class TopicConfig:
 @dataclass(frozen=True)
 class InertTopicConfig:
     """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
-    something are refused: a log is neither compacted nor compressed anew, the age of its segments is exact, and there
-    is no remote storage."""
+    something are refused: a log is not compressed anew, the age of its segments is exact, and there is no remote
+    storage."""
 
     compression_type: str = STRING(
         "compression.type", "producer", "batches are stored as they came", one_of("producer")
     )
-    delete_retention_ms: int = INT("delete.retention.ms", 86_400_000, _OF_COMPACTION, at_least(0))
     file_delete_delay_ms: int = INT("file.delete.delay.ms", 60_000, "files are removed at once", at_least(0))
     follower_throttled: tuple[str, ...] = LIST("follower.replication.throttled.replicas", (), _OF_REPLICATION)
     leader_throttled: tuple[str, ...] = LIST("leader.replication.throttled.replicas", (), _OF_REPLICATION)
     local_retention_bytes: int = INT("local.retention.bytes", -2, _OF_TIERS, at_least(-2))
     local_retention_ms: int = INT("local.retention.ms", -2, _OF_TIERS, at_least(-2))
-    max_compaction_lag_ms: int = INT("max.compaction.lag.ms", 2**63 - 1, _OF_COMPACTION, at_least(1))
-    min_cleanable_dirty_ratio: float = DOUBLE("min.cleanable.dirty.ratio", 0.5, _OF_COMPACTION, between(0, 1))
-    min_compaction_lag_ms: int = INT("min.compaction.lag.ms", 0, _OF_COMPACTION, at_least(0))
     preallocate: bool = BOOLEAN("preallocate", False, "files grow as they are written")
     remote_log_copy_disable: bool = BOOLEAN("remote.log.copy.disable", False, _OF_TIERS)
     remote_log_delete_on_disable: bool = BOOLEAN("remote.log.delete.on.disable", False, _OF_TIERS)
@@ -136,6 +157,10 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
         "flush.messages": "log.flush.interval.messages",
         "flush.ms": "log.flush.interval.ms",
         "cleanup.policy": "log.cleanup.policy",
+        "delete.retention.ms": "log.cleaner.delete.retention.ms",
+        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+        "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
         "retention.ms": "log.retention.ms",
         "retention.bytes": "log.retention.bytes",
         "message.timestamp.type": "log.message.timestamp.type",
@@ -148,24 +173,24 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
 #: The same for settings that change nothing; the broker does not have these options.
 INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "delete.retention.ms": "log.cleaner.delete.retention.ms",
         "file.delete.delay.ms": "log.segment.delete.delay.ms",
         "local.retention.bytes": "log.local.retention.bytes",
         "local.retention.ms": "log.local.retention.ms",
-        "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
         "preallocate": "log.preallocate",
         "segment.index.bytes": "log.index.size.max.bytes",
     }
 )
 
 
-#: Options of Kafka's log cleaner, with Kafka's defaults: they may be set while brokers run, and nothing reads them.
+#: Options of compaction that are no topic's, and can be changed on running brokers, too. Brokers share it, so that they
+#: hold for all when one is named.
+CLEANER_OPTIONS: Final = frozenset({"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"})
+
+
+#: Other options of Kafka's log cleaner, with Kafka's defaults: they may be set while brokers run, and nothing reads
+#: them.
 INERT_BROKER_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "log.cleaner.backoff.ms": "15000",
-        "log.cleaner.dedupe.buffer.size": "134217728",
         "log.cleaner.io.buffer.load.factor": "0.9",
         "log.cleaner.io.buffer.size": "524288",
         "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
@@ -193,6 +218,9 @@ def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[s
     for name, (_, item) in keys(TopicConfig).items():
         value = getattr(own, item.name)
         values[name] = getattr(broker, options[BROKER_SYNONYMS[name]][1].name) if value is None else value
+    if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
+        lags = f"{values['min.compaction.lag.ms']} ms is larger than max.compaction.lag.ms"
+        raise ConfigError(f"min.compaction.lag.ms of {lags}, {values['max.compaction.lag.ms']} ms: exchange them")
     return values
 
 
@@ -209,10 +237,13 @@ def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSet
         timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
         timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         log_append_time=log_append_time,
+        needs_key=COMPACT in values["cleanup.policy"],
     )
+    compaction = _compaction(values, broker) if batches.needs_key else None
     log = LogConfig(
         segment_bytes=values["segment.bytes"],
-        segment_ms=values["segment.ms"],
+        # A record in the active segment is not compacted, however old it is.
+        segment_ms=min(values["segment.ms"], compaction.max_lag_ms if compaction is not None else _NEVER),
         index_interval_bytes=values["index.interval.bytes"],
         flush_interval_messages=values["flush.messages"],
         flush_interval_ms=values["flush.ms"],
@@ -220,5 +251,17 @@ def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSet
         retention_ms=values["retention.ms"],
         log_append_time=log_append_time,
         producer_expiration_ms=broker.producer_id_expiration_ms,
+        deletes=DELETE in values["cleanup.policy"],
+        compaction=compaction,
     )
     return TopicSettings(batches=batches, min_insync_replicas=values["min.insync.replicas"], log=log)
+
+
+def _compaction(values: Mapping[str, Any], broker: BrokerConfig) -> CompactionRules:
+    return CompactionRules(
+        delete_retention_ms=values["delete.retention.ms"],
+        min_lag_ms=values["min.compaction.lag.ms"],
+        max_lag_ms=values["max.compaction.lag.ms"],
+        min_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        map_bytes=broker.log_cleaner_dedupe_buffer_size,
+    )

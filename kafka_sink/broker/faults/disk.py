@@ -51,6 +51,7 @@ class _FaultyFile:
         self._partition = partition
         self.read = file.read
         self.truncate = file.truncate
+        self.move_to = file.move_to
         self.close = file.close
 
     @property

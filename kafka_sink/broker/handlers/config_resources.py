@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.broker.cluster.cluster_state import ConfigChange
 from kafka_sink.broker.cluster.config_entries import validate_dynamic
-from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS
+from kafka_sink.broker.cluster.topic_config import CLEANER_OPTIONS, INERT_BROKER_OPTIONS
 from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
 from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, stored_together
@@ -101,7 +101,7 @@ def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange,
         def checked(configs: Mapping[str, str]) -> Mapping[str, str]:
             changed = change(configs)
             names = {key for key, _ in changed.items() ^ configs.items()}
-            if name and not names <= INERT_BROKER_OPTIONS.keys():
+            if name and not names <= INERT_BROKER_OPTIONS.keys() | CLEANER_OPTIONS:
                 text = "brokers can only be configured together: leave out the broker's id"
                 raise ApiError(f"{text} (kafka-configs --entity-default)", ErrorCode.INVALID_REQUEST)
             validate_dynamic(changed)

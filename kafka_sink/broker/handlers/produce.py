@@ -25,11 +25,12 @@ from kafka_sink.broker.handlers.context import (
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.acl import AclOperation, ResourceType
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.errors import ApiError, ErrorCode, InvalidRecordError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -114,6 +115,10 @@ def _produce_topic(
             parts.append(_produce_partition(context, request, topic, partition))
         except ApiError as error:
             part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
+            if isinstance(error, InvalidRecordError) and topic is not None:
+                part.record_errors = [BatchIndexAndErrorMessage(number, str(error)) for number in error.numbers]
+                log = context.logs.get(TopicPartition(topic.name, partition.index))
+                part.log_start_offset = log.start_offset if log is not None else 0
             moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _FIRST_WITH_NEW_LEADER
             if topic is not None and moved:
                 state = topic.partitions[partition.index]

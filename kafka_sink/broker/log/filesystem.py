@@ -51,6 +51,10 @@ class LogFile(Protocol):
         """Return when all appended bytes and the file's name are on disk."""
         ...
 
+    def move_to(self, path: Path) -> None:
+        """Give the flushed file the name *path* in the same directory; a file of that name is replaced atomically."""
+        ...
+
     def close(self) -> None:
         """Close the file. A second call does nothing."""
         ...
@@ -142,6 +146,12 @@ class _OsLogFile:
             flush_directory(self._path.parent)
             flush_directory(self._path.parent.parent)
             self._name_flushed = True
+
+    def move_to(self, path: Path) -> None:
+        self._path.replace(path)
+        self._path = self._descriptor.path = path
+        if self._flushes:
+            flush_directory(path.parent)
 
     def close(self) -> None:
         self._descriptor.close()

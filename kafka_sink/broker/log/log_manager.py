@@ -1,8 +1,8 @@
 """All partition logs of a data directory.
 
-Called by handler threads (lookups, first appends, deletions) and by its housekeeping thread. Directories have Kafka's
-names, ``topic-partition``; the caller has validated topic names. The log manager must not hold its own lock while a log
-does I/O.
+Called by handler threads (lookups, first appends, deletions) and by its own threads for housekeeping and compaction.
+Directories have Kafka's names, ``topic-partition``; the caller has validated topic names. The log manager must not hold
+its own lock while a log does I/O.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from kafka_sink.broker.log.cleaner import compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
@@ -37,7 +39,7 @@ class LogManager:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._tending = threading.Condition()
         self._stopping = False
-        self._housekeeper: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         filesystem.make_directories(directory)
 
     @property
@@ -130,27 +132,38 @@ class LogManager:
 
         def run() -> None:
             next_tending_ms = self._clock.monotonic_ms() + interval_ms
-            while True:
-                with self._tending:
-                    if not self._stopping:
-                        self._clock.wait(self._tending, min(interval_ms, flush_interval_ms))
-                    if self._stopping:
-                        return
+            while self._waits(min(interval_ms, flush_interval_ms)):
                 now_ms = self._clock.monotonic_ms()
                 self.flush_due(now_ms)
                 if now_ms >= next_tending_ms:
                     next_tending_ms = now_ms + interval_ms
                     self.housekeep()
 
-        self._housekeeper = start_thread(name, run)
+        self._threads.append(start_thread(name, run))
+
+    def start_compaction(self, name: str, backoff_ms: Callable[[], int]) -> None:
+        """Call :meth:`compact` on a thread of its own, with pauses of *backoff_ms*; a run may take minutes."""
+
+        def run() -> None:
+            while self._waits(max(backoff_ms(), 1)):
+                self.compact()
+
+        self._threads.append(start_thread(name, run))
+
+    def _waits(self, timeout_ms: int) -> bool:
+        """Wait; False if the threads have to end."""
+        with self._tending:
+            if not self._stopping:
+                self._clock.wait(self._tending, timeout_ms)
+            return not self._stopping
 
     def stop_housekeeping(self) -> None:
-        """End the thread; returns when it has ended."""
+        """End the threads; returns when they have ended."""
         with self._tending:
             self._stopping = True
-            self._tending.notify()
-        if self._housekeeper is not None:
-            self._housekeeper.join()
+            self._tending.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def flush_due(self, monotonic_ms: int) -> None:
         """Flush logs whose unflushed data has reached the age of ``flush.ms``."""
@@ -179,6 +192,22 @@ class LogManager:
                 continue
             if deleted:
                 self._log.info("retention deleted %d segments of %s", deleted, partition)
+
+    def compact(self) -> None:
+        """Compact the logs that are due, one after another; a failure of one log does not affect the others."""
+        with self._lock:
+            logs = list(self._logs.items())
+        for partition, log in logs:
+            try:
+                while not self._stopping and compact(log, self._clock.wall_ms(), lambda: self._stopping):
+                    self._log.info("compacted %s", partition)
+            except OSError as error:
+                # It may also have been deleted in the meantime, or the segment by retention.
+                self._log.warning("%s was not compacted, which will be tried again: %s", partition, error)
+            except CorruptRecordError as error:
+                self._log.error("%s is not compacted any more: %s", partition, error)
+            except Exception:
+                self._log.exception("%s was not compacted", partition)
 
     def abandon(self) -> None:
         """Close all logs without flushing their data."""

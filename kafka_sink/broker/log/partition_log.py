@@ -8,12 +8,13 @@ beyond the log end offset may be visible, and to read_committed readers none at 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_sink.broker.log import recovery
+from kafka_sink.broker.log.compaction import Compaction, CompactionRules, segments_to_compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import (
     AbortedTransaction,
@@ -46,6 +47,10 @@ class LogConfig:
     retention_ms: int
     log_append_time: bool
     producer_expiration_ms: int
+    #: Whether retention deletes segments (``cleanup.policy`` has ``delete``).
+    deletes: bool = True
+    #: None if the log is not compacted.
+    compaction: CompactionRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ class PartitionLog:
         # First offset of an open transaction → bytes appended before it, for transactions since the log was opened.
         self._appended_before: dict[int, int] = {}
         self._failure: ApiError | None = None
+        self._is_compactable = True
         if recovered.damage is not None:
             advice = "other logs are not affected; restore the file from a copy, or delete the topic"
             self._log.error("the log cannot be used: %s; %s", recovered.damage, advice)
@@ -475,11 +481,67 @@ class PartitionLog:
                 return 0
             self._producers.expire(wall_ms)
             config = self._config
+            if not config.deletes:
+                return 0
             expired = self._segments.expired(config.retention_bytes, config.retention_ms, wall_ms)
             for _ in range(expired):
                 self._segments.drop_oldest()
             self._producers.forget_aborted_before(self._segments.start_offset)
             return expired
+
+    # --- compaction --------------------------------------------------------------------------------------------------
+
+    def begin_compaction(self, wall_ms: int) -> Compaction | None:
+        """What is to be compacted at *wall_ms*; None if nothing is due."""
+        with self._lock:
+            rules, segments = self._config.compaction, self._segments
+            if rules is None or self._failure is not None or not self._is_compactable:
+                return None
+            first_dirty = max(segments.compacted_offset, segments.start_offset)
+            due = segments_to_compact(tuple(segments), first_dirty, self._last_stable_offset(), rules, wall_ms)
+            if not due:
+                return None
+            last_batches = {
+                producer: (state.batches[-1].last_offset if state.batches else NO_OFFSET, state.epoch)
+                for producer, state in self._producers.states.items()
+            }
+            aborted = tuple(self._producers.aborted)
+            return Compaction(
+                tuple(due), first_dirty, rules, self._config.segment_bytes, last_batches, aborted, wall_ms
+            )
+
+    def replace(self, segments: Sequence[Segment], cleaned: Segment, ended: Collection[AbortedTransaction]) -> bool:
+        """Put *cleaned*, a flushed compaction of *segments*, in their place; False if they are not all here any more.
+
+        Of the aborted transactions *ended* no record is left. :raises OSError: if the disk fails.
+        """
+        with self._lock:
+            if self._failure is not None or not self._segments.follow_each_other(segments):
+                return False
+            segments[0].unseal()
+            try:
+                self._segments.replace(segments, cleaned)
+            except OSError as error:
+                cleaned.close()
+                self._failure = ApiError(f"a segment could not be replaced: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+                raise
+            self._producers.forget_aborted(ended)
+            for replaced in segments[1:]:
+                replaced.delete()
+            return True
+
+    def note_compacted(self, offset: int) -> None:
+        """Remember that everything before *offset* is compacted. :raises OSError: if the disk fails."""
+        with self._lock:
+            if self._failure is None and offset != self._segments.compacted_offset:
+                self._segments.note_compacted(offset)
+
+    def refuse_compaction(self) -> None:
+        """Leave the log as it is from now on, because it is damaged."""
+        with self._lock:
+            self._is_compactable = False
+
+    # --- settings, end -----------------------------------------------------------------------------------------------
 
     def reconfigure(self, config: LogConfig) -> None:
         """Replace the settings; existing segments keep their index interval."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -265,6 +265,17 @@ class ProducerStateManager:
         """Drop the aborted transactions whose records are all deleted, because they are before *start_offset*."""
         if self._aborted and self._aborted[0].last_offset < start_offset:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
+
+    @property
+    def aborted(self) -> Sequence[AbortedTransaction]:
+        """The aborted transactions of the log, in order of their markers; read only."""
+        return self._aborted
+
+    def forget_aborted(self, gone: Collection[AbortedTransaction]) -> None:
+        """Drop the aborted transactions in *gone*, of which no record is left: without its marker a reader would not
+        notice the end of one."""
+        if gone:
+            self._aborted = [aborted for aborted in self._aborted if aborted not in gone]
 
     def begin_verification(
         self,

@@ -8,17 +8,19 @@ deleted.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.log.checksum import with_checksum, without_checksum
 from kafka_sink.broker.log.filesystem import FileSystem
-from kafka_sink.broker.log.producer_state import ProducerStateManager
-from kafka_sink.broker.log.segment import LOG_SUFFIX, Segment, segment_path
-from kafka_sink.broker.log.segments import Segments, start_files
+from kafka_sink.broker.log.producer_state import AbortedTransaction, ProducerStateManager
+from kafka_sink.broker.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, segment_path
+from kafka_sink.broker.log.segments import COMPACTED_SUFFIX, START_SUFFIX, Segments, stored_offsets
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import NO_OFFSET
 from kafka_sink.records.batch import BatchHeader, verify_crc
 from kafka_sink.records.control import EndTransactionMarker, read_marker
 
@@ -42,6 +44,9 @@ def open_log(
     directory: Path, filesystem: FileSystem, index_interval_bytes: int, producer_expiration_ms: int, wall_ms: int
 ) -> RecoveredLog:
     """Open the segments in *directory* and bring indexes and producer state up to date."""
+    for name in filesystem.list_directory(directory):
+        if name.endswith(CLEANED_SUFFIX):
+            filesystem.remove_file(directory / name)
     segments, truncated = _open_segments(directory, filesystem, index_interval_bytes)
     if truncated:
         ContextLogger(__name__, f"log {directory.name}").warning(
@@ -49,7 +54,7 @@ def open_log(
             truncated,
             segments[-1].next_offset,
         )
-    start = max(start_files(directory, filesystem), default=0)
+    start = max(stored_offsets(directory, filesystem, START_SUFFIX), default=0)
     if segments and segments[-1].next_offset < start:
         # The deletion was on disk, but the later records are not: their offsets must not be assigned again.
         for segment in segments:
@@ -58,13 +63,18 @@ def open_log(
     if not segments:
         segments.append(Segment(directory, start, filesystem, index_interval_bytes))
     producers, damage = ProducerStateManager(producer_expiration_ms), None
+    compacted = max(stored_offsets(directory, filesystem, COMPACTED_SUFFIX), default=NO_OFFSET)
     try:
         _load_producers(producers, directory, filesystem, segments, wall_ms)
+        if compacted != NO_OFFSET:
+            producers.forget_aborted([each for each in producers.aborted if not _has_marker(segments, each)])
     except CorruptRecordError as error:
         damage = str(error)
     start = max(start, segments[0].base_offset)
     producers.forget_aborted_before(start)
-    found = Segments(directory, filesystem, index_interval_bytes, segments, start)
+    # Records that were lost will be others.
+    compacted = compacted if compacted <= segments[-1].next_offset else NO_OFFSET
+    found = Segments(directory, filesystem, index_interval_bytes, segments, start, compacted)
     return RecoveredLog(found, producers, truncated, damage)
 
 
@@ -72,18 +82,20 @@ def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes
     """The segments with valid batches, and the number of bytes that had to be truncated."""
     segments: list[Segment] = []
     outdated: list[Segment] = []
+    compacted: list[Segment] = []
     torn = truncated = 0
-    for base in _offsets(filesystem, directory, LOG_SUFFIX):
+    for base in stored_offsets(directory, filesystem, LOG_SUFFIX):
         segment = Segment(directory, base, filesystem, index_interval_bytes)
         if segments and (torn or segments[-1].next_offset > base):
-            # Segments that follow a truncated one, or overlap earlier segments, are not part of the recovered log.
-            outdated.append(segment)
+            # Segments that follow a truncated one are not part of the recovered log, nor are those whose records a
+            # compaction has put into an earlier one.
+            (outdated if torn else compacted).append(segment)
             continue
         torn = _load_segment(segment, segments[-1].last_epoch if segments else -1)
         segments.append(segment)
     # Truncation comes last: after a crash in between, the next start repeats the same steps.
-    for segment in outdated:
-        truncated += segment.size
+    for segment in (*compacted, *outdated):
+        truncated += segment.size if segment in outdated else 0
         segment.delete()
     if torn:
         truncated += torn
@@ -114,7 +126,7 @@ def _load_producers(
     """:raises CorruptRecordError: if a control batch is damaged, so that the ends of transactions are unknown."""
     end = segments[-1].next_offset
     covered = segments[0].base_offset
-    for offset in reversed(_offsets(filesystem, directory, SNAPSHOT_SUFFIX)):
+    for offset in reversed(stored_offsets(directory, filesystem, SNAPSHOT_SUFFIX)):
         path = segment_path(directory, offset, SNAPSHOT_SUFFIX)
         stored = filesystem.read_file(path)
         data = without_checksum(stored) if stored is not None else None
@@ -139,6 +151,18 @@ def _load_producers(
     producers.expire(wall_ms)
 
 
+def _has_marker(segments: list[Segment], aborted: AbortedTransaction) -> bool:
+    """Whether the marker is still there, which a compaction may have removed after the snapshot was stored.
+
+    :raises CorruptRecordError: if the segment is damaged before it.
+    """
+    at = bisect_right(segments, aborted.last_offset, key=lambda segment: segment.base_offset) - 1
+    if at < 0:
+        return False
+    found = next(segments[at].walk(segments[at].position_of(aborted.last_offset)), None)
+    return found is not None and found[1].is_control and found[1].producer_id == aborted.producer_id
+
+
 def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:
     batch = segment.read_batch(position, header)
     if not verify_crc(memoryview(batch)):
@@ -151,14 +175,9 @@ def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTrans
 
 def write_snapshot(directory: Path, filesystem: FileSystem, end_offset: int, producers: ProducerStateManager) -> None:
     """Store the state of the producers after all batches before *end_offset*; delete old snapshots."""
-    offsets = _offsets(filesystem, directory, SNAPSHOT_SUFFIX)
+    offsets = stored_offsets(directory, filesystem, SNAPSHOT_SUFFIX)
     content = with_checksum(producers.to_bytes())
     filesystem.replace_file(segment_path(directory, end_offset, SNAPSHOT_SUFFIX), content)
     for offset in offsets[: -(_SNAPSHOTS_KEPT - 1)]:
         if offset != end_offset:
             filesystem.remove_file(segment_path(directory, offset, SNAPSHOT_SUFFIX))
-
-
-def _offsets(filesystem: FileSystem, directory: Path, suffix: str) -> list[int]:
-    names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
-    return sorted(int(name) for name in names if name.isdigit())

@@ -21,17 +21,19 @@ from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
 from kafka_sink.records.compression import decompressed
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.reader import read_batches
+from kafka_sink.records.reader import RecordBatchView, read_batches
 from kafka_sink.records.spans import record_spans
-from kafka_sink.records.varint import read_varlong
+from kafka_sink.records.varint import read_varint, read_varlong
 
 LOG_SUFFIX: Final = ".log"
+#: Of a file that a compaction writes, until it takes the place of a segment.
+CLEANED_SUFFIX: Final = ".cleaned"
 INDEX_SUFFIX: Final = ".index"
 _CHUNK_BYTES: Final = 1 << 20
 #: Room for a few headers of small batches; a larger read would mostly fetch records that the scan skips.
 _WALK_BYTES: Final = 1 << 13
 #: Kafka stores a segment's offsets relative to its base in 32 bits.
-_MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 #: The most records of a batch that are compared with a timestamp.
 SEARCHED_RECORDS: Final = 1 << 20
 
@@ -52,9 +54,16 @@ class TimestampOffset:
 class Segment:
     """Batches with offsets from *base_offset* on, in one file."""
 
-    def __init__(self, directory: Path, base_offset: int, filesystem: FileSystem, index_interval_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        filesystem: FileSystem,
+        index_interval_bytes: int,
+        suffix: str = LOG_SUFFIX,
+    ) -> None:
         self.base_offset = base_offset
-        self.path = segment_path(directory, base_offset, LOG_SUFFIX)
+        self.path = segment_path(directory, base_offset, suffix)
         self._index_path = segment_path(directory, base_offset, INDEX_SUFFIX)
         self._filesystem = filesystem
         self._file: LogFile = filesystem.open(self.path)
@@ -139,14 +148,19 @@ class Segment:
         """Whether a batch of *size* bytes that ends at *last_offset* fits into this segment."""
         if self._file.size == 0:
             return True
-        return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= _MAX_RELATIVE_OFFSET
+        return self._file.size + size <= segment_bytes and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, :data:`NO_TIMESTAMP` if there is none."""
+        if self._first_timestamp is None:
+            self._first_timestamp = next((header.max_timestamp for _, header in self.walk(0)), None)
+        return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
 
     def age_at(self, timestamp: int) -> int:
         """The ms from the timestamp of the first batch to *timestamp*; 0 if one of them has none."""
-        if self._first_timestamp is None:
-            self._first_timestamp = next((header.max_timestamp for _, header in self.walk(0)), None)
-        first = self._first_timestamp
-        return 0 if first is None or first < 0 or timestamp < 0 else timestamp - first
+        first = self.first_timestamp
+        return 0 if first < 0 or timestamp < 0 else timestamp - first
 
     def append(self, header: BatchHeader, base_offset: int, leader_epoch: int, parts: Sequence[Buffer]) -> None:
         """Write one batch. :raises OSError: if it failed; :meth:`truncate` the part that may be in the file."""
@@ -171,6 +185,45 @@ class Segment:
         """Return when all batches are on disk."""
         self._file.flush()
 
+    # --- compaction --------------------------------------------------------------------------------------------------
+
+    def batches(self, start: int = 0) -> Iterator[RecordBatchView]:
+        """All batches from the position *start* on, as the closed segment has them.
+
+        :raises CorruptRecordError: at the first batch that is damaged.
+
+        :raises OSError: if the segment was deleted in the meantime.
+        """
+        expected = None
+        end = start
+        for position, header in self.walk(start, verify=True):
+            if expected not in (None, header.base_offset):
+                break
+            yield RecordBatchView(header, memoryview(self.read_batch(position, header)))
+            expected, end = header.last_offset + 1, position + header.size_in_bytes
+        if end != self._file.size:
+            raise CorruptRecordError(f"{self.path.name} is damaged at byte {end}")
+
+    def successor(self) -> Segment:
+        """An empty segment that may take the place of this one: see :meth:`take_over`."""
+        directory = self.path.parent
+        self._filesystem.remove_file(segment_path(directory, self.base_offset, CLEANED_SUFFIX))
+        return Segment(directory, self.base_offset, self._filesystem, self._index.interval_bytes, CLEANED_SUFFIX)
+
+    def take_over(self, old: Segment) -> None:
+        """Take the place of *old*, which is not sealed, on disk in one step; all batches here are flushed.
+
+        :raises OSError: if it is unknown which of the two is there.
+        """
+        self._file.move_to(old.path)
+        self.path = old.path
+        old.close()
+
+    def discard(self) -> None:
+        """Remove the file of a segment that takes no other's place."""
+        self._file.close()
+        self._filesystem.remove_file(self.path)
+
     @property
     def is_sealed(self) -> bool:
         """Whether the index file seals the whole segment."""
@@ -186,6 +239,11 @@ class Segment:
         self._file.flush()
         self._filesystem.replace_file(self._index_path, data)
         self._seal = seal
+
+    def unseal(self) -> None:
+        """Make the index file seal nothing, because another segment will have its name."""
+        self._filesystem.replace_file(self._index_path, b"")
+        self._seal = no_seal(self.base_offset)
 
     def close(self) -> None:
         """Close the file."""
@@ -259,7 +317,7 @@ class Segment:
         if self.max_timestamp < timestamp:
             return None
         for position, header in self.walk(self._index.position_for_timestamp(timestamp)):
-            if header.max_timestamp >= timestamp and header.last_offset >= min_offset:
+            if header.max_timestamp >= timestamp and header.last_offset >= min_offset and header.record_count:
                 found = self._first_in_batch(position, header, timestamp, min_offset, max_decompressed_bytes)
                 if found is not None:
                     return found
@@ -268,12 +326,15 @@ class Segment:
     def max_timestamp_record(self, min_offset: int, max_decompressed_bytes: int) -> TimestampOffset | None:
         """The first record from *min_offset* on with the largest timestamp of those."""
         start = max(min_offset, self.base_offset)
-        newest = self.max_timestamp
-        if self._max_timestamp_offset < start:
-            # The earlier records were deleted (DeleteRecords), so only the rest counts.
+        found = None
+        if self._max_timestamp_offset >= start:
+            found = self.offset_for_timestamp(self.max_timestamp, start, max_decompressed_bytes)
+        if found is None:
+            # The record with it was deleted (DeleteRecords, or a compaction), so only the rest counts.
             rest = self.walk(self.position_of(start))
-            newest = max((header.max_timestamp for _, header in rest), default=NO_TIMESTAMP)
-        return self.offset_for_timestamp(newest, start, max_decompressed_bytes)
+            newest = max((header.max_timestamp for _, header in rest if header.record_count), default=NO_TIMESTAMP)
+            found = self.offset_for_timestamp(newest, start, max_decompressed_bytes)
+        return found
 
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, min_offset: int, max_decompressed_bytes: int
@@ -285,13 +346,18 @@ class Segment:
         data = memoryview(self.read_batch(position, header))
         if not verify_crc(data):
             raise CorruptRecordError(f"{self.path.name} is damaged at offset {header.base_offset}")
-        first = max(min_offset - header.base_offset, 0)
-        if header.is_log_append_time:
+        first, is_stamped = max(min_offset - header.base_offset, 0), header.is_log_append_time
+        # After a compaction, the number of a record does not say its offset.
+        has_gaps = header.record_count != header.last_offset_delta + 1
+        if is_stamped and not has_gaps:
             return TimestampOffset(header.max_timestamp, header.base_offset + first)
         pieces = decompressed(header.compression, data[HEADER_BYTES:], max_decompressed_bytes)
         wanted = timestamp - header.base_timestamp
-        for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, first), first):
-            found, _ = read_varlong(plain, start + 1)
-            if found >= wanted or index - first == SEARCHED_RECORDS:
-                return TimestampOffset(header.base_timestamp + max(found, wanted), header.base_offset + index)
+        skipped = 0 if has_gaps else first
+        for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, skipped), skipped):
+            found, at = read_varlong(plain, start + 1)
+            delta = read_varint(plain, at)[0] if has_gaps else index
+            if delta >= first and (is_stamped or found >= wanted or index - skipped == SEARCHED_RECORDS):
+                shown = header.max_timestamp if is_stamped else header.base_timestamp + max(found, wanted)
+                return TimestampOffset(shown, header.base_offset + delta)
         return None if first else TimestampOffset(header.max_timestamp, header.base_offset)

@@ -2,13 +2,14 @@
 
 Owned by its log and guarded by the partition's lock. The log starts with its oldest segment, or later if records were
 deleted: then an empty file whose name is the offset (``<offset>.start``) stores the log start offset, so it has no
-content that could be damaged. The active segment must not be deleted, and the log must not start beyond its end.
+content that could be damaged. ``<offset>.compacted`` says in the same way up to where it was compacted. The active
+segment must not be deleted, and the log must not start beyond its end.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
 from kafka_sink.common.model import NO_TIMESTAMP
 
 START_SUFFIX: Final = ".start"
+COMPACTED_SUFFIX: Final = ".compacted"
 #: Limit on the decompressed size of one batch in a search for a timestamp.
 _MAX_DECOMPRESSED_BYTES: Final = 256 << 20
 
@@ -31,6 +33,7 @@ class Segments:
         index_interval_bytes: int,
         segments: list[Segment],
         start_offset: int,
+        compacted_offset: int,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -38,6 +41,8 @@ class Segments:
         self._segments = segments
         #: The offset of the oldest record that is kept.
         self.start_offset = start_offset
+        #: All records before it have been through a compaction.
+        self.compacted_offset = compacted_offset
         #: Segments that are rolled but not sealed yet.
         self.unsealed: list[Segment] = []
 
@@ -117,11 +122,15 @@ class Segments:
 
         :raises CorruptRecordError: if its batch cannot be decompressed.
         """
+        newest: TimestampOffset | None = None
         for segment in sorted(self._segments, key=lambda segment: -segment.max_timestamp):
+            # A segment may have lost the record with its largest timestamp to a compaction.
+            if newest is not None and segment.max_timestamp <= newest.timestamp:
+                break
             found = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
-            if found is not None:
-                return found
-        return None
+            if found is not None and (newest is None or found.timestamp > newest.timestamp):
+                newest = found
+        return newest
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to *epoch* that has records, and the offset after its last record.
@@ -162,17 +171,40 @@ class Segments:
         """Advance the log start offset to *offset*, at most to the end; delete the segments before it."""
         if offset <= self.start_offset:
             return
-        outdated = start_files(self._directory, self._filesystem)
-        self._filesystem.replace_file(segment_path(self._directory, offset, START_SUFFIX), b"")
+        self._store(offset, START_SUFFIX)
         self.start_offset = offset
-        for old in outdated:
-            self._filesystem.remove_file(segment_path(self._directory, old, START_SUFFIX))
         while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
             self.drop_oldest()
 
+    def _store(self, offset: int, suffix: str) -> None:
+        outdated = stored_offsets(self._directory, self._filesystem, suffix)
+        self._filesystem.replace_file(segment_path(self._directory, offset, suffix), b"")
+        for old in outdated:
+            if old != offset:
+                self._filesystem.remove_file(segment_path(self._directory, old, suffix))
 
-def start_files(directory: Path, filesystem: FileSystem) -> list[int]:
-    """The log start offsets for which *directory* has a file, in ascending order; the last one applies."""
-    names = filesystem.list_directory(directory)
-    stems = (name.removesuffix(START_SUFFIX) for name in names if name.endswith(START_SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    # --- compaction --------------------------------------------------------------------------------------------------
+
+    def follow_each_other(self, segments: Sequence[Segment]) -> bool:
+        """Whether all of *segments* are still here, in this order."""
+        first = self._index_of(segments[0].base_offset)
+        return first >= 0 and self._segments[first : first + len(segments)] == list(segments)
+
+    def replace(self, segments: Sequence[Segment], cleaned: Segment) -> None:
+        """Put *cleaned*, which has all their offsets, in the place of *segments*; the files of all but the first are
+        left to be deleted, and are no part of the log any more, also for recovery."""
+        cleaned.take_over(segments[0])
+        first = self._index_of(cleaned.base_offset)
+        self._segments[first : first + len(segments)] = [cleaned]
+        self.unsealed = [segment for segment in self.unsealed if segment not in segments] + [cleaned]
+
+    def note_compacted(self, offset: int) -> None:
+        """All records before *offset* have been through a compaction."""
+        self._store(offset, COMPACTED_SUFFIX)
+        self.compacted_offset = offset
+
+
+def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list[int]:
+    """The offsets that are the names of files with *suffix* in *directory*, in ascending order."""
+    names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
+    return sorted(int(name) for name in names if name.isdigit())

@@ -38,7 +38,7 @@ from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND = 0, 1, 2
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 def node(nodes: int = 1, **properties: Any) -> BrokerNode:
@@ -108,6 +108,27 @@ def test_a_brokers_options_are_described_by_itself_alone() -> None:
     assert described(broker, BROKER, "1", "auto.create.topics.enable").value == "true"
     assert describe(broker, BROKER, "").configs == []
     assert describe(broker, BROKER, "2").error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.behaviour("Admin APIs", "Entries are appended to lists and subtracted from them, as Kafka does")
+def test_entries_of_lists_are_appended_and_subtracted() -> None:
+    broker = node()
+
+    def policy(kind: int, name: str, setting: str, *changes: tuple[str, int, str]) -> str | None:
+        assert alter(broker, kind, name, *changes) == 0
+        shown = described(broker, kind, name or "1", setting)
+        assert shown.config_type == 7
+        return shown.value
+
+    for kind, name, setting in ((TOPIC, "t", "cleanup.policy"), (BROKER, "", "log.cleanup.policy")):
+        assert policy(kind, name, setting, (setting, APPEND, "compact")) == "delete,compact"
+        assert policy(kind, name, setting, (setting, APPEND, "compact,delete")) == "delete,compact"
+        assert policy(kind, name, setting, (setting, SUBTRACT, "delete")) == "compact"
+        assert policy(kind, name, setting, (setting, DELETE, "")) == "delete"
+    assert alter(broker, TOPIC, "t", ("cleanup.policy", APPEND, "shrink")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, TOPIC, "t", ("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
+    assert alter(broker, BROKER, "1", ("log.cleaner.backoff.ms", SET, "7")) == 0
+    assert described(broker, BROKER, "1", "log.cleaner.backoff.ms").value == "7"
 
 
 @pytest.mark.parametrize(

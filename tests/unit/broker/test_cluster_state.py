@@ -261,13 +261,49 @@ def test_cluster_file_has_only_the_needed_fields() -> None:
     assert content["topics"][0]["partitions"] == [[1, 0], [1, 0]]
 
 
-@pytest.mark.behaviour("Admin APIs", "cleanup.policy may be set to what the broker does, and to nothing else")
-def test_only_deletion_is_a_cleanup_policy() -> None:
+@pytest.mark.behaviour("Admin APIs", "A topic is deleted from, compacted, both or neither")
+@pytest.mark.parametrize(
+    ("policy", "deletes", "compacts"),
+    [
+        ("delete", True, False),
+        ("compact", False, True),
+        ("compact,delete", True, True),
+        ("delete, compact", True, True),
+        ("", False, False),
+    ],
+)
+def test_every_cleanup_policy_is_that_of_the_log(policy: str, deletes: bool, compacts: bool) -> None:
+    settings = state().create_topic("t", configs={"cleanup.policy": policy}).settings
+    found = settings.log.deletes, settings.log.compaction is not None, settings.batches.needs_key
+    assert found == (deletes, compacts, compacts)
     cluster = state()
-    assert cluster.create_topic("t", configs={"cleanup.policy": "delete"}).configs == {"cleanup.policy": "delete"}
-    with pytest.raises(ApiError, match=r"cleanup\.policy.*'compact'.*delete") as refused:
-        cluster.create_topic("u", configs={"cleanup.policy": "compact"})
+    cluster.alter_broker_configs(lambda _: {"log.cleanup.policy": policy})
+    assert cluster.create_topic("t").settings == settings
+
+
+@pytest.mark.behaviour("Admin APIs", "Settings of compaction are checked as Kafka does")
+@pytest.mark.parametrize(
+    ("configs", "said"),
+    [
+        ({"cleanup.policy": "shrink"}, r"cleanup\.policy.*'shrink'.*compact, delete"),
+        ({"min.cleanable.dirty.ratio": "1.1"}, "expected from 0 to 1"),
+        ({"delete.retention.ms": "-1"}, "expected at least 0"),
+        ({"min.compaction.lag.ms": "-1"}, "expected at least 0"),
+        ({"max.compaction.lag.ms": "0"}, "expected at least 1"),
+        ({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}, "6 ms is larger than max.compaction.lag.ms, 5"),
+    ],
+)
+def test_settings_of_compaction_are_checked(configs: dict[str, str], said: str) -> None:
+    with pytest.raises(ApiError, match=said) as refused:
+        state().create_topic("u", configs=configs)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_the_largest_lag_of_a_compacted_log_rolls_its_segments() -> None:
+    configs = {"max.compaction.lag.ms": "5000", "segment.ms": "9000", "delete.retention.ms": "7"}
+    assert state().create_topic("t", configs=configs).settings.log.segment_ms == 9000
+    log = state().create_topic("t", configs={**configs, "cleanup.policy": "compact"}).settings.log
+    assert log.segment_ms == 5000 and log.compaction is not None and log.compaction.delete_retention_ms == 7
 
 
 def test_leaders_are_moved_to_running_replicas_only() -> None:

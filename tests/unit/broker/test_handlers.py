@@ -49,6 +49,7 @@ from kafka_sink.protocol.messages.produce import (
 )
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import ZERO_UUID, Struct
+from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import read_batches
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
@@ -341,6 +342,28 @@ def test_a_producer_without_acks_is_throttled_too() -> None:
 
 
 # --- Fetch -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("Compaction", "A record without a key is refused by its number in its batch")
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
+@pytest.mark.parametrize("codec", [CompressionType.NONE, CompressionType.GZIP])
+def test_compacted_topics_refuse_records_without_a_key(node: BrokerNode, version: int, codec: CompressionType) -> None:
+    node.cluster.create_topic("c", assignment=[[1, 2]], configs={"cleanup.policy": "compact"})
+
+    def answer(*keys: bytes | None) -> PartitionProduceResponse:
+        batch = make_batch([b"v"] * len(keys), keys=keys, compression=codec)
+        parts = [PartitionProduceData(0, batch)]
+        return produced(
+            node, version, ProduceRequest(None, -1, 1000, [TopicProduceData("c", topic_id(node, "c"), parts)])
+        )
+
+    refused = answer(b"", None, *[b"k"] * 150, None)
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert refused.log_start_offset == (0 if version >= 5 else -1)
+    if version >= 8:
+        assert [each.batch_index for each in refused.record_errors] == [1, 152]
+        assert "takes no record without a key" in (refused.record_errors[0].batch_index_error_message or "")
+    assert answer(b"", *[b"k"] * 200).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FETCH))

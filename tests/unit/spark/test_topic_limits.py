@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.producer.topic_limits import CLEANUP_POLICY, TimeLimit, TopicLimits
+from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import topic_settings
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.driver.topic_settings import limits_of
@@ -40,17 +39,14 @@ def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: st
     """The options of a task of a write to new topics, once the brokers were asked for their settings."""
     number = next(NUMBERS)
     rows, dead = f"rows-{number}", more.pop("dead", f"rejected-{number}")
-    # The embedded broker has no compacted topics.
-    cluster.create_topic(rows, 1, configs={name: value for name, value in settings.items() if name != CLEANUP_POLICY})
+    cluster.create_topic(rows, 1, configs=settings)
     if dead == f"rejected-{number}":
         cluster.create_topic(dead, 1)
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": rows}
     given |= {"deadLetterTopic": dead} if dead else {}
     options = parse_options({**given, **{name.replace("_", "."): value for name, value in more.items()}})
     topics = [rows, *filter(None, [dead])]
-    limits = dict(limits_of(options.producer_properties, topics, valid_ms=0))
-    limits[rows] = replace(limits[rows], needs_key=CLEANUP_POLICY in settings)
-    return task_options(options, (), limits)
+    return task_options(options, (), limits_of(options.producer_properties, topics, valid_ms=0))
 
 
 def at(**changes: int) -> datetime:

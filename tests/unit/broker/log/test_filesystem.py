@@ -98,6 +98,24 @@ def test_no_more_files_are_open_than_may_be(tmp_path: Path) -> None:
     assert open_descriptors() == before
 
 
+@pytest.mark.behaviour("Compaction", "A file takes the place of another one, and is found under its name")
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_file_takes_the_place_of_another(tmp_path: Path, flushes: bool) -> None:
+    filesystem = OsFileSystem(open_files=1, flushes=flushes)
+    old, new = filesystem.open(tmp_path / "old"), filesystem.open(tmp_path / "new")
+    old.append([b"old"])
+    new.append([b"new"])
+    new.move_to(tmp_path / "old")
+    old.close()
+    # It is closed for the sake of another one, and opened again by its new name.
+    other = filesystem.open(tmp_path / "other")
+    other.append([b"other"])
+    assert new.read(0, 10) == b"new"
+    assert filesystem.list_directory(tmp_path) == ["old", "other"]
+    new.close()
+    other.close()
+
+
 def open_descriptors() -> int:
     return sum(1 for _ in Path("/dev/fd").iterdir())
 

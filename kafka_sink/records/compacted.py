@@ -1,0 +1,130 @@
+"""Record batches without some of their records, as a compaction leaves them.
+
+The broker's compaction calls it on its own thread; pure functions over bytes. Offsets, sequences and the codec of a
+batch stay as they are, so that readers and the state of producers see no difference but the missing records. The bytes
+of a record are copied; only a new base timestamp changes the delta in front of them.
+
+Source: apache/kafka ``MemoryRecords.filterTo``, ``DefaultRecordBatch``; KIP-534 (delete horizon).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kafka_sink.common.buffers import Buffer
+from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.records import layout
+from kafka_sink.records.batch import BatchHeader, with_records
+from kafka_sink.records.compression import compress, decompressed
+from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordBatchView
+from kafka_sink.records.rebase import write_content
+from kafka_sink.records.spans import Span, record_spans
+from kafka_sink.records.varint import encode_varint, read_varint, read_varlong
+
+#: Attributes that a batch keeps when all its records are gone.
+_ATTRIBUTES_OF_EMPTY: Final = layout.TIMESTAMP_TYPE_BIT | layout.TRANSACTIONAL_BIT | layout.CONTROL_BIT
+
+
+class KeyedRecord(NamedTuple):
+    """What a compaction needs of a record. *content_at* is where its key begins, behind the deltas."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+    content_at: int
+
+
+def read_keyed(span: Span) -> KeyedRecord:
+    """The key of the record at *span*, and whether it has a value.
+
+    :raises CorruptRecordError: if one of them goes beyond the record.
+    """
+    data, start, end = span
+    timestamp_delta, at = read_varlong(data, start + 1)
+    offset_delta, content_at = read_varint(data, at)
+    size, at = read_varint(data, content_at)
+    key = data[at : at + size] if size >= 0 else None
+    value_size, at = read_varint(data, at + max(size, 0))
+    if at + max(value_size, 0) > end:
+        raise CorruptRecordError(f"a key of {size} bytes and a value of {value_size} go beyond their record")
+    return KeyedRecord(timestamp_delta, offset_delta, key, value_size >= 0, content_at)
+
+
+def keyed_records(batch: RecordBatchView) -> Iterator[tuple[Span, KeyedRecord]]:
+    """The records of *batch* with their keys, as they are taken.
+
+    :raises CorruptRecordError: where they are damaged, or beyond the offsets of the batch.
+    """
+    header = batch.header
+    pieces = decompressed(header.compression, batch.data[layout.HEADER_BYTES :], DEFAULT_MAX_DECOMPRESSED_BYTES)
+    for span in record_spans(pieces, header.record_count):
+        record = read_keyed(span)
+        if not 0 <= record.offset_delta <= header.last_offset_delta:
+            raise CorruptRecordError(f"a record has the offset delta {record.offset_delta} in {header}")
+        yield span, record
+
+
+def filtered(
+    batch: RecordBatchView, keeps: Callable[[KeyedRecord], bool], horizon_ms: int, *, dated: bool = False
+) -> Buffer | None:
+    """*batch* with the records that *keeps* accepts, None if it accepts none.
+
+    *horizon_ms* is written into the batch, if it has no such time yet, when one of them is a tombstone, or *dated*.
+
+    :raises CorruptRecordError: where its records are damaged.
+    """
+    header = batch.header
+    kept = [(span, record) for span, record in keyed_records(batch) if keeps(record)]
+    if not kept:
+        return None
+    dates = header.delete_horizon_ms is None and (dated or not all(record.has_value for _, record in kept))
+    if len(kept) == header.record_count and not dates:
+        return batch.data
+    base = horizon_ms if dates else header.base_timestamp
+    records = bytearray()
+    for (data, start, end), record in kept:
+        if dates:
+            delta = header.base_timestamp + record.timestamp_delta - base
+            write_content(records, record.offset_delta, delta, data[record.content_at : end])
+        else:
+            records += encode_varint(end - start)
+            records += data[start:end]
+    newest = header.base_timestamp + max(record.timestamp_delta for _, record in kept)
+    changed = replace(
+        header,
+        attributes=header.attributes | (layout.DELETE_HORIZON_BIT if dates else 0),
+        base_timestamp=base,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else newest,
+        record_count=len(kept),
+    )
+    return with_records(changed, compress(header.compression, records))
+
+
+def emptied(header: BatchHeader) -> Buffer:
+    """The batch of *header* without records, for the sake of its producer: epoch, sequences and offsets stay."""
+    attributes = header.attributes & _ATTRIBUTES_OF_EMPTY
+    return with_records(replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def gap(first_offset: int, last_offset: int, leader_epoch: int, max_timestamp: int) -> Buffer:
+    """A batch without records and without a producer, in place of all batches from *first_offset* to *last_offset*."""
+    header = BatchHeader(
+        base_offset=first_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=layout.MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=last_offset - first_offset,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=max_timestamp,
+        producer_id=layout.NO_PRODUCER_ID,
+        producer_epoch=layout.NO_PRODUCER_EPOCH,
+        base_sequence=layout.NO_SEQUENCE,
+        record_count=0,
+    )
+    return with_records(header, b"")
