@@ -55,7 +55,7 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
     for schema, status, text in (
         (None, Status.OK, "AVRO, the latest schema has the id 1"),
         (SCHEMA, Status.OK, "the given schema is compatible"),
-        (OTHER, Status.FAILED, "READER_FIELD_MISSING_DEFAULT_VALUE: the field 'b'"),
+        (OTHER, Status.FAILED, "READER_FIELD_MISSING_DEFAULT_VALUE: b at path '/fields/0'"),
     ):
         (_, each) = findings(own, replace(VALUE, schema=None if schema is None else SchemaText(schema)))
         assert (each.status, text in each.found) == (status, True), each
@@ -84,7 +84,7 @@ def test_schema_with_references_is_compared(registry: EmbeddedRegistry) -> None:
     assert (found.status, found.what_to_do) == (Status.FAILED, "register it, or set auto.register.schemas=true")
     client.register("x.Part", part)
     (_, found) = findings(own, schema)
-    assert (found.status, "TYPE_MISMATCH: the type at path" in found.found) == (Status.FAILED, True)
+    assert (found.status, "TYPE_MISMATCH: reader type: fixed not compatible" in found.found) == (Status.FAILED, True)
 
 
 def test_address_that_is_down_fails_only_if_no_other_works(registry: EmbeddedRegistry) -> None:

@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    ConfigCompatibilityLevel,
+    Metadata,
+    MetadataProperties,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
+    Schema,
+    SchemaRegistryClient,
+    ServerConfig,
+)
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from kafka_sink.common.backoff import ExponentialBackoff
@@ -37,6 +48,7 @@ from tests.support.token_server import CLIENT, SECRET, Issuer, token_server
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 B = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int"}]}'
+C = A.replace("]}", ',{"name":"b","type":"int","default":0}]}')
 LIMIT_MS = 400
 
 
@@ -73,7 +85,7 @@ def test_confluents_client_and_ours_see_the_same(registry: EmbeddedRegistry) -> 
 def test_refusals_are_those_of_confluents_client(registry: EmbeddedRegistry) -> None:
     ours, theirs = client(registry.url), SchemaRegistryClient({"url": registry.url})
     ours.register("s", A)
-    with pytest.raises(IncompatibleSchemaError, match="READER_FIELD_MISSING_DEFAULT_VALUE: the field 'b' at path"):
+    with pytest.raises(IncompatibleSchemaError, match="READER_FIELD_MISSING_DEFAULT_VALUE: b at path '/fields/1'"):
         ours.register("s", B)
     with pytest.raises(SchemaNotFoundError, match="Schema not found"):
         ours.id_of("s", B)
@@ -82,6 +94,50 @@ def test_refusals_are_those_of_confluents_client(registry: EmbeddedRegistry) -> 
     with pytest.raises(SchemaRegistryError) as caught:
         theirs.register_schema("s", Schema(B, "AVRO"))
     assert caught.value.http_status_code == 409
+
+
+@pytest.mark.behaviour("Schema registry", "confluent-kafka's client deletes, configures and looks up in memory")
+def test_all_that_confluents_client_asks(registry: EmbeddedRegistry) -> None:
+    client = SchemaRegistryClient({"url": registry.url})
+    first, second = (client.register_schema("s", Schema(each, "AVRO")) for each in (A, C))
+    assert [client.get_subjects_by_schema_id(each) for each in (first, second)] == [["s"], ["s"]]
+    assert [(each.subject, each.version) for each in client.get_schema_versions(second)] == [("s", 2)]
+    guid = client.register_schema_full_response("s", Schema(A, "AVRO")).guid
+    assert guid is not None and client.get_schema_by_guid(guid).schema_str == A
+    assert client.get_schema_types() == ["AVRO", "JSON", "PROTOBUF"]
+    assert client.get_contexts() == ["."]
+    with pytest.raises(SchemaRegistryError) as caught:
+        client.get_config("s")
+    assert (caught.value.http_status_code, caught.value.error_code) == (404, 40408)
+    client.set_config("s", ServerConfig(compatibility=ConfigCompatibilityLevel.FULL))
+    assert client.get_compatibility("s") == "FULL"
+    assert client.delete_config("s").compatibility_level == "FULL"
+    assert not client.test_compatibility_all_versions("s", Schema('"int"', "AVRO"))
+    assert client.update_mode("s", "READONLY") == client.get_mode("s") == client.delete_mode("s") == "READONLY"
+    assert client.get_global_mode() == "READWRITE"
+    assert client.delete_version("s", 1) == 1
+    assert (client.get_versions("s"), client.get_versions("s", deleted=True)) == ([2], [1, 2])
+    assert client.delete_subject("s", permanent=False) == [2]
+    assert client.get_subjects(deleted=True) == ["s"]
+    assert client.delete_subject("s", permanent=True) == [1, 2]
+    contract = Metadata(tags=None, properties=MetadataProperties({"owner": "x"}), sensitive=None)
+    rule = Rule("r", "", RuleKind.CONDITION, RuleMode.WRITE, "CEL", None, None, "message.a > 0", None, "ERROR", False)
+    client.register_schema("t", Schema(A, "AVRO", metadata=contract, rule_set=RuleSet(None, [rule])))
+    latest = SchemaRegistryClient({"url": registry.url}).get_latest_version("t").schema
+    assert latest.metadata is not None and latest.metadata.properties == contract.properties
+    assert latest.rule_set is not None and latest.rule_set.domain_rules == [rule]
+
+
+@pytest.mark.behaviour("Schema registry", "A registry with a data directory has its schemas and ids after a restart")
+def test_ids_go_on_after_a_restart(tmp_path: Path) -> None:
+    with EmbeddedRegistry(data_dir=tmp_path) as registry:
+        first = client(registry.url).register("s", A)
+        with pytest.raises(OSError, match="is in use by another schema registry"):
+            EmbeddedRegistry(data_dir=tmp_path)
+    with EmbeddedRegistry(data_dir=tmp_path) as registry:
+        asked = client(registry.url)
+        assert asked.register("other", C) == first + 1
+        assert asked.register("s", A) == first
 
 
 def received(peer: socket.socket) -> bytes:

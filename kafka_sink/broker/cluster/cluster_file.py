@@ -1,6 +1,6 @@
-"""The file that stores the cluster's state.
+"""The file that stores the cluster's state, and that of the schema registry beside it.
 
-The cluster state uses it under its own lock. This module must not interpret the content.
+Whoever owns the state uses it under a lock of its own. This module must not interpret the content.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from kafka_sink.common.errors import ConfigError
 
 
 class ClusterFile:
-    """``cluster.json`` in *directory*."""
+    """The file *name* in *directory*."""
 
-    def __init__(self, directory: Path, filesystem: FileSystem) -> None:
-        self.path = directory / "cluster.json"
+    def __init__(self, directory: Path, filesystem: FileSystem, name: str = "cluster.json") -> None:
+        self.path = directory / name
         self._filesystem = filesystem
         filesystem.make_directories(directory)
 

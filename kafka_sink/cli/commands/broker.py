@@ -70,7 +70,8 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--registry-port",
     type=click.IntRange(0, 65535),
-    help="Also run a schema registry in memory, on this port of 127.0.0.1; 0 selects a free one.",
+    help="Also run a schema registry, on this port of 127.0.0.1; 0 selects a free one. What it has is kept in "
+    "--data-dir.",
 )
 @click.option(
     "--ui",
@@ -136,7 +137,7 @@ def broker(
     for text in faults:
         set_fault(cluster.faults, text)
     metrics = MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK)
-    with StopSignals() as stop, cluster, metrics, _registry(registry_port) as registry:
+    with StopSignals() as stop, cluster, metrics, _registry(registry_port, data_dir) as registry:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
         _log_brokers(cluster)
@@ -162,15 +163,15 @@ def _pages(cluster: EmbeddedCluster, port: int | None, registry: EmbeddedRegistr
 
 
 @contextmanager
-def _registry(port: int | None) -> Iterator[EmbeddedRegistry | None]:
-    """A schema registry on *port*; nothing without a port."""
+def _registry(port: int | None, data_dir: Path | None) -> Iterator[EmbeddedRegistry | None]:
+    """A schema registry on *port* that keeps what it has in *data_dir*; nothing without a port."""
     if port is None:
         yield None
         return
     try:
-        registry = EmbeddedRegistry(port=port)
+        registry = EmbeddedRegistry(port=port, data_dir=data_dir)
     except OSError as error:
-        raise ConfigError(f"--registry-port {port}: {error.strerror}; choose another port, or 0") from None
+        raise ConfigError(f"--registry-port {port}: {error.strerror or error}; choose another port, or 0") from None
     with registry:
         yield registry
 

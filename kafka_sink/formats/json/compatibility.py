@@ -1,7 +1,7 @@
 """Whether JSON that fits one schema fits another too, for the keywords that derived schemas have.
 
-The registry in memory asks it when a schema is registered, and the driver when a schema is given. Other keywords, such
-as ``minimum``, are not compared; :func:`not_compared` finds them.
+The driver asks it when a schema is given. Other keywords, such as ``minimum``, are not compared; :func:`not_compared`
+finds them. The embedded registry has a judge of its own, by the rules of registries.
 
 Source: https://json-schema.org/draft-07/json-schema-validation,
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html#json-schema-compatibility-rules.
@@ -19,9 +19,10 @@ from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.json.references import resolved
 from kafka_sink.formats.schema_text import SchemaText
 
-_COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
+#: Keywords that are compared here.
+COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
 #: Keywords that may refuse values, in any draft; all others, known or not, are annotations.
-_OTHER_CONSTRAINTS: Final = frozenset(
+OTHER_CONSTRAINTS: Final = frozenset(
     [
         "multipleOf",
         "maximum",
@@ -135,8 +136,8 @@ def not_compared(schema: Any) -> set[str]:
         part = waiting.pop()
         if not isinstance(part, dict):
             continue
-        found |= part.keys() & _OTHER_CONSTRAINTS
-        for name in _COMPARED & part.keys():
+        found |= part.keys() & OTHER_CONSTRAINTS
+        for name in COMPARED & part.keys():
             value = part[name]
             if name == "items" and _is_tuple(value):
                 found.add(name)

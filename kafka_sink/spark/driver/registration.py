@@ -155,7 +155,7 @@ def _remedy(refusal: str, column: str) -> str:
         )
     elif "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL" in refusal:
         own = "keep the column, with nulls in it: lit(None).cast(…)"
-    elif "REQUIRED_ATTRIBUTE_ADDED" in refusal:
+    elif "REQUIRED_ATTRIBUTE_ADDED" in refusal or "REQUIRED_PROPERTY_ADDED_TO_UNOPEN" in refusal:
         own = "the column has to be nullable, which nullif(column, lit(None)) makes it"
     else:
         own = "change the column"

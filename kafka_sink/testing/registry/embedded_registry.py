@@ -1,6 +1,6 @@
-"""A schema registry in memory on loopback, for development and tests: the REST API that clients use.
+"""A schema registry on loopback, for development and tests: the REST API that clients use.
 
-Requests are answered one after the other. Nothing is kept after :meth:`close`.
+Requests are answered one after the other. With a data directory its content outlives it; without, nothing does.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
@@ -11,111 +11,213 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
+from kafka_sink.broker.cluster.cluster_file import ClusterFile
+from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.network.local_server import LocalHandler, LocalServer
-from kafka_sink.registry.errors import UnusableSchemaError
-from kafka_sink.registry.references import AVRO, KINDS, places_of
-from kafka_sink.testing.registry.schema_store import RefusalError, Schema, SchemaStore
+from kafka_sink.registry.references import KINDS, Place
+from kafka_sink.testing.registry.refusals import RefusalError
+from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore
+from kafka_sink.testing.registry.schemas import Schema
+from kafka_sink.testing.registry.state import Version
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
-
-Body = Mapping[str, Any]
-_Action = Callable[[SchemaStore, "re.Match[str]", Body], Any]
+_FILE: Final = "schema-registry.json"
 
 
-def _schema_of(body: Body) -> Schema:
-    text, kind = body.get("schema"), body.get("schemaType") or AVRO
-    if kind not in KINDS or not isinstance(text, str):
-        raise RefusalError(422, 42201, f"Invalid schema: only {', '.join(KINDS)} are kept here")
-    try:
-        return Schema(kind, text, tuple(places_of(body.get("references") or (), "the schema")))
-    except UnusableSchemaError as error:
-        raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
+class _Request(NamedTuple):
+    """A request without its path, and its parts that the route names."""
+
+    parts: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def subject(self) -> str:
+        return self.parts.get("subject", GLOBAL)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema.of(self.body)
+
+    @property
+    def schema_id(self) -> int:
+        return int(self.parts["id"]) if self.parts["id"].isascii() else 0
+
+    def has(self, name: str) -> bool:
+        """Whether the query sets *name*."""
+        return self.query.get(name, "").lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        """The number *name* of the body. :raises RefusalError: if it is none."""
+        found = self.body.get(name)
+        if found is None:
+            return default
+        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 31:
+            raise RefusalError(42201, f"{name} is {found!r:.60}, expected a number")
+        return found
 
 
-def _compatibility(store: SchemaStore, subject: str, schema: Schema) -> Any:
-    reasons = store.incompatibilities(subject, schema)
-    return {"is_compatible": not reasons, "messages": reasons}
+_Action = Callable[[SchemaStore, _Request], Any]
 
 
-def _level(store: SchemaStore, found: re.Match[str], body: Body) -> Any:
-    return {"compatibilityLevel": store.level(unquote(found[1] or ""))}
+def _shown(store: SchemaStore, ask: _Request, subject: str, number: int, version: Version) -> dict[str, Any]:
+    found = {"subject": subject, "version": number, "id": version.schema_id, **_text(store, ask, version.schema)}
+    return {**found, "deleted": True} if version.is_deleted else found
 
 
-def _set_level(store: SchemaStore, found: re.Match[str], body: Body) -> Any:
-    level = str(body.get("compatibility"))
-    store.set_level(level, unquote(found[1] or ""))
-    return {"compatibility": level}
+def _text(store: SchemaStore, ask: _Request, schema: Schema) -> dict[str, Any]:
+    shown = schema.shown()
+    return {**shown, "schema": schema.serialized(store.ask)} if ask.query.get("format") == "serialized" else shown
 
 
-#: Method and path, and what is answered. A subject may contain any character, as %2F.
-_ROUTES: Final[tuple[tuple[str, re.Pattern[str], _Action], ...]] = tuple(
-    (method, re.compile(path), action)
-    for method, path, action in (
-        ("GET", r"/", lambda store, found, body: {}),
-        ("GET", r"/subjects", lambda store, found, body: store.subjects()),
-        ("GET", r"/schemas/types", lambda store, found, body: list(KINDS)),
-        ("GET", r"/schemas/ids/([0-9]{1,10})", lambda store, found, body: store.schema(found[1]).shown()),
-        ("GET", r"/subjects/([^/]+)/versions", lambda store, found, body: store.versions(unquote(found[1]))),
-        (
-            "GET",
-            r"/subjects/([^/]+)/versions/([^/]{1,20})",
-            lambda store, found, body: store.version(unquote(found[1]), found[2]),
+def _version(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    found = store.version(ask.subject, ask.parts["version"], deleted=ask.has("deleted"))
+    return _shown(store, ask, ask.subject, *found)
+
+
+def _by_id(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    return _text(store, ask, store.schema(ask.schema_id))
+
+
+def _by_guid(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    found = [each.schema for _, _, each in store.all(deleted=True) if each.schema.guid == ask.parts["guid"]]
+    if not found:
+        raise RefusalError(40403, f"{ask.parts['guid']} ")
+    return _text(store, ask, found[0])
+
+
+def _register(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    given = {"schema_id": ask.number("id", -1), "number": ask.number("version", 0)}
+    found = store.register(ask.subject, ask.schema, normalize=ask.has("normalize"), **given)
+    return _shown(store, ask, ask.subject, *found)
+
+
+def _find(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    found = store.find(ask.subject, ask.schema, normalize=ask.has("normalize"), deleted=ask.has("deleted"))
+    return _shown(store, ask, ask.subject, *found)
+
+
+def _referring(store: SchemaStore, ask: _Request) -> list[int]:
+    number, _ = store.version(ask.subject, ask.parts["version"], deleted=True)
+    found = store.referring(Place(ask.subject, number), deleted=ask.has("deleted"))
+    return sorted({each.schema_id for _, each in found})
+
+
+def _compatibility(store: SchemaStore, ask: _Request) -> dict[str, Any]:
+    reasons = store.incompatibilities(ask.subject, ask.schema, ask.parts.get("version"), normalize=ask.has("normalize"))
+    return {"is_compatible": not reasons, **({"messages": reasons} if ask.has("verbose") else {})}
+
+
+def _set_level(store: SchemaStore, ask: _Request) -> Any:
+    store.set_level(ask.body, ask.subject)
+    return ask.body
+
+
+def _set_mode(store: SchemaStore, ask: _Request) -> Any:
+    store.set_mode(str(ask.body.get("mode")), ask.subject, force=ask.has("force"))
+    return ask.body
+
+
+#: Method and path, and what is answered. A subject may contain any character, as %2F. A text is answered as it is.
+_ROUTES: Final[Mapping[str, _Action]] = {
+    "GET /": lambda store, ask: {},
+    "GET /contexts": lambda store, ask: ["."],
+    "GET /schemas/types": lambda store, ask: list(KINDS),
+    "GET /schemas": lambda store, ask: [
+        _shown(store, ask, *each)
+        for each in store.all(deleted=ask.has("deleted"))
+        if each[0].startswith(ask.query.get("subjectPrefix", ""))
+        and (not ask.has("latestOnly") or each[1] == max(store.versions(each[0], deleted=ask.has("deleted"))))
+    ],
+    "GET /schemas/ids/{id}": _by_id,
+    "GET /schemas/ids/{id}/schema": lambda store, ask: _by_id(store, ask)["schema"],
+    "GET /schemas/ids/{id}/subjects": lambda store, ask: sorted(
+        {each[0] for each in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))}
+    ),
+    "GET /schemas/ids/{id}/versions": lambda store, ask: [
+        {"subject": each[0], "version": each[1]} for each in store.everywhere(ask.schema_id, deleted=ask.has("deleted"))
+    ],
+    "GET /schemas/guids/{guid}": _by_guid,
+    "GET /subjects": lambda store, ask: store.subjects(
+        prefix=ask.query.get("subjectPrefix", ""), deleted=ask.has("deleted")
+    ),
+    "POST /subjects/{subject}": _find,
+    "DELETE /subjects/{subject}": lambda store, ask: store.delete(ask.subject, permanent=ask.has("permanent")),
+    "GET /subjects/{subject}/versions": lambda store, ask: list(
+        store.versions(ask.subject, deleted=ask.has("deleted"))
+    ),
+    "POST /subjects/{subject}/versions": _register,
+    "GET /subjects/{subject}/versions/{version}": _version,
+    "DELETE /subjects/{subject}/versions/{version}": lambda store, ask: store.delete_version(
+        ask.subject, ask.parts["version"], permanent=ask.has("permanent")
+    ),
+    "GET /subjects/{subject}/versions/{version}/schema": lambda store, ask: _version(store, ask)["schema"],
+    "GET /subjects/{subject}/versions/{version}/referencedby": _referring,
+    "POST /compatibility/subjects/{subject}/versions": _compatibility,
+    "POST /compatibility/subjects/{subject}/versions/{version}": _compatibility,
+    **{
+        f"{method} /{what}{below}": action
+        for below in ("", "/{subject}")
+        for (method, what), action in {
+            ("GET", "config"): lambda store, ask: store.level(ask.subject, in_scope=ask.has("defaultToGlobal")),
+            ("PUT", "config"): _set_level,
+            ("DELETE", "config"): lambda store, ask: store.delete_level(ask.subject),
+            ("GET", "mode"): lambda store, ask: {"mode": store.mode(ask.subject, in_scope=ask.has("defaultToGlobal"))},
+            ("PUT", "mode"): _set_mode,
+            ("DELETE", "mode"): lambda store, ask: {"mode": store.delete_mode(ask.subject)},
+        }.items()
+    },
+}
+#: What a part of a path may be.
+_PARTS: Final = {"id": "[0-9]{1,10}", "version": "[^/]{1,20}"}
+_PATTERNS: Final = tuple(
+    (
+        route.partition(" ")[0],
+        re.compile(
+            re.sub(
+                r"\{(\w+)\}", lambda found: f"(?P<{found[1]}>{_PARTS.get(found[1], '[^/]+')})", route.partition(" ")[2]
+            )
         ),
-        (
-            "GET",
-            r"/subjects/([^/]+)/versions/([^/]{1,20})/referencedby",
-            lambda store, found, body: store.referring(unquote(found[1]), found[2]),
-        ),
-        (
-            "POST",
-            r"/subjects/([^/]+)/versions",
-            lambda store, found, body: {"id": store.register(unquote(found[1]), _schema_of(body))},
-        ),
-        ("POST", r"/subjects/([^/]+)", lambda store, found, body: store.find(unquote(found[1]), _schema_of(body))),
-        ("DELETE", r"/subjects/([^/]+)", lambda store, found, body: store.delete(unquote(found[1]))),
-        (
-            "POST",
-            r"/compatibility/subjects/([^/]+)/versions(?:/[^/]+)?",
-            lambda store, found, body: _compatibility(store, unquote(found[1]), _schema_of(body)),
-        ),
-        ("GET", r"/config(?:/([^/]+))?", _level),
-        ("PUT", r"/config(?:/([^/]+))?", _set_level),
-        ("GET", r"/mode", lambda store, found, body: {"mode": "READWRITE"}),
+        action,
     )
+    for route, action in _ROUTES.items()
 )
 
 
 def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[int, Any]:
-    """HTTP's status and the JSON that *store* answers to a request."""
+    """HTTP's status, and the JSON or the text that *store* answers to a request."""
     try:
-        parts = urlsplit(target)
+        address = urlsplit(target)
+        query = dict(parse_qsl(address.query, max_num_fields=100))
     except ValueError:
-        return 400, {"error_code": 400, "message": "the address of the request is none"}
-    path = parts.path.rstrip("/") or "/"
+        return 400, {"error_code": 400, "message": "the address of the request is not valid"}
+    path = address.path.rstrip("/") or "/"
     try:
-        for each, pattern, action in _ROUTES:
+        for each, pattern, action in _PATTERNS:
             found = pattern.fullmatch(path)
             if found is not None and each == method:
-                answered = action(store, found, _object(body))
-                return 200, store.serialized(answered) if "format=serialized" in parts.query else answered
-        raise RefusalError(404, 404, "HTTP 404 Not Found")
+                parts = {name: unquote(part) for name, part in found.groupdict().items()}
+                return 200, action(store, _Request(parts, query, _object(body)))
+        raise RefusalError(404)
     except RefusalError as error:
         return error.status, {"error_code": error.code, "message": str(error)}
 
 
-def _object(body: bytes) -> Body:
+def _object(body: bytes) -> Mapping[str, Any]:
     try:
         text = body.decode()
         found = None if is_too_deep(text) else json.loads(text or "{}")
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise RefusalError(400, 400, "the body is no JSON object")
+        raise RefusalError(400, "the body is not a JSON object")
     return found
 
 
@@ -129,7 +231,8 @@ class _Handler(LocalHandler):
             return
         with registry.lock:
             status, found = answer(registry.store, self.command, self.path, body)
-        self.send_body(status, _CONTENT_TYPE, json.dumps(found).encode())
+        text = found if isinstance(found, str) else json.dumps(found)
+        self.send_body(status, _CONTENT_TYPE, text.encode())
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
 
@@ -139,10 +242,33 @@ class EmbeddedRegistry(LocalServer):
 
     name = "schema-registry"
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """*port* 0 chooses a free one.
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, data_dir: str | Path | None = None) -> None:
+        """*port* 0 chooses a free one. With *data_dir*, which may be that of a cluster, all is kept there.
 
-        :raises OSError: if the port is in use.
+        :raises OSError: if the port or *data_dir* is in use.
+        :raises ConfigError: if what is in *data_dir* is damaged.
         """
-        super().__init__((host, port), _Handler)
-        self.store, self.lock = SchemaStore(), threading.Lock()
+        file = None if data_dir is None else ClusterFile(Path(data_dir), OsFileSystem(), _FILE)
+        self._held = None if file is None else _hold(file.path.with_suffix(".lock"))
+        try:
+            self.store, self.lock = SchemaStore(file), threading.Lock()
+            super().__init__((host, port), _Handler)
+        except BaseException:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Stop; what was begun is answered."""
+        super().close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._held is not None:
+            self._held.release()
+
+
+def _hold(path: Path) -> FileLock:
+    try:
+        return FileLock(path)
+    except BlockingIOError:
+        raise OSError(f"data directory {path.parent} is in use by another schema registry") from None

@@ -1,7 +1,7 @@
-"""Whether messages that were written by one schema can be read by another: what a field's number stands for must stay.
+"""Whether messages of one Protobuf schema can be read by another, by the rules of Confluent's registry.
 
-The registry in memory asks it when a schema is registered. Messages are compared by their names, fields by their
-numbers. As in Confluent's registry a field may be added or removed at any time, unless it is required or in a oneof.
+Messages are compared by their names within the package, fields by their numbers. A field may be added or removed at any
+time, unless it is required or leaves a oneof; fields that could be set together must not exclude each other afterwards.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-protobuf.html,
 https://protobuf.dev/programming-guides/proto3/#updating.
@@ -9,68 +9,175 @@ https://protobuf.dev/programming-guides/proto3/#updating.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from kafka_sink.formats.protobuf.schema import Field, Message, Presence, Schema
+from kafka_sink.formats.protobuf.descriptors import descriptors, kind_name, linked
+from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.testing.registry.judging import CannotJudgeError
 
 #: Types that are read as each other; all others are read as themselves alone.
-_READ_ALIKE: Final = (
-    frozenset({"int32", "uint32", "int64", "uint64", "bool"}),
-    frozenset({"sint32", "sint64"}),
-    frozenset({"string", "bytes"}),
-    frozenset({"fixed32", "sfixed32"}),
-    frozenset({"fixed64", "sfixed64"}),
-)
-#: The package of messages that everybody has.
-_WELL_KNOWN: Final = "google.protobuf."
-_MANY: Final = (Presence.REPEATED, Presence.PACKED)
+_GROUPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("int32", "int64", "uint32", "uint64", "bool", "enum"), "a number"),
+    **dict.fromkeys(("sint32", "sint64"), "a zigzag number"),
+    **dict.fromkeys(("string", "bytes"), "text or bytes"),
+    **dict.fromkeys(("fixed32", "sfixed32"), "32 bits"),
+    **dict.fromkeys(("fixed64", "sfixed64"), "64 bits"),
+}
+_OPTIONAL: Final = 1
+_REQUIRED: Final = 2
 
 
-def problems(reader: Schema, writer: Schema) -> Iterator[str]:
-    """Why messages of *writer* cannot be read by *reader*, each with the path of the field; nothing if they can."""
-    for name, written in writer.messages.items():
-        if name in reader.messages:
-            yield from _of_messages(reader.messages[name], written)
-        elif not written.is_map_entry and not name.startswith(_WELL_KNOWN):
-            yield f"MESSAGE_REMOVED: the message at path '#/{name}' is missing"
+def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
+    """Why messages of *writer* cannot be read by *reader*, each with the path of the field; nothing if they can.
+
+    :raises CannotJudgeError: if one has groups, or is written in an edition.
+    """
+    read, written = (_Schema(descriptors(linked(each)).file) for each in (reader, writer))
+    found = list(_Comparison(read, written).of_types(read.messages, written.messages))
+    if read.package != written.package:
+        found.insert(0, f"PACKAGE_CHANGED: the package is {read.package!r}, and was {written.package!r}")
+    return found
 
 
-def _of_messages(reader: Message, writer: Message) -> Iterator[str]:
-    numbers = {field.number: field for field in writer.fields}
-    for field in reader.fields:
-        path = f"#/{reader.name}/{field.number}"
-        written = numbers.get(field.number)
-        if written is not None:
-            yield from _of_fields(field, written, path)
-        elif field.presence is Presence.REQUIRED:
-            yield f"REQUIRED_FIELD_ADDED: the field '{field.name}' at path '{path}' is required, and was not there"
-    kept = {field.number for field in reader.fields}
-    for field in writer.fields:
-        path = f"#/{reader.name}/{field.number}"
-        if field.number in kept:
-            continue
-        if field.presence is Presence.REQUIRED:
-            yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{path}' is missing"
-        elif field.oneof is not None:
-            yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{path}' is missing"
+@dataclass(frozen=True, eq=False)
+class _Message:
+    #: Its name within the package of its file.
+    name: str
+    declared: Any
+    is_proto3: bool
+    #: What it declares itself, by their last names.
+    messages: Mapping[str, _Message]
 
 
-def _of_fields(reader: Field, writer: Field, path: str) -> Iterator[str]:
-    if (reader.kind, reader.type_name) != (writer.kind, writer.type_name) and not _is_read_alike(reader, writer):
-        yield f"FIELD_KIND_CHANGED: the field at path '{path}' is {reader}, which does not read {writer}"
-    elif (reader.presence in _MANY) != (writer.presence in _MANY) and reader.kind not in ("string", "bytes", "message"):
-        yield f"FIELD_LABEL_CHANGED: the field at path '{path}' is {reader}, and was {writer}"
-    if Presence.REQUIRED in (reader.presence, writer.presence) and reader.presence is not writer.presence:
-        yield f"REQUIRED_FIELD_CHANGED: the field at path '{path}' is {reader.presence.value}, and was otherwise"
+class _Schema:
+    """The messages of a file, and of all that it imports."""
+
+    def __init__(self, files: Sequence[Any]) -> None:
+        #: By full names, as fields have them.
+        self.known: dict[str, _Message] = {}
+        for file in files:
+            if file.syntax == "editions":
+                raise CannotJudgeError("a Protobuf schema of an edition")
+            self.package = file.package
+            self.messages = self._messages(file.message_type, "", file)
+
+    def _messages(self, declared: Iterable[Any], outer: str, file: Any) -> dict[str, _Message]:
+        found = {}
+        for each in declared:
+            name = f"{outer}{each.name}"
+            inner = self._messages(each.nested_type, f"{name}.", file)
+            message = _Message(name, each, file.syntax == "proto3", inner)
+            found[each.name] = self.known[f".{file.package}.{name}" if file.package else f".{name}"] = message
+        return found
 
 
-def _is_read_alike(reader: Field, writer: Field) -> bool:
-    if "enum" in (reader.kind, writer.kind):
-        reader, writer = _number(reader), _number(writer)
-    return any(reader.kind in kinds and writer.kind in kinds for kinds in _READ_ALIKE)
+class _Comparison:
+    def __init__(self, reader: _Schema, writer: _Schema) -> None:
+        self._reader, self._writer = reader, writer
+        self._begun: set[tuple[_Message, _Message]] = set()
+
+    def of_types(self, reader: Mapping[str, _Message], writer: Mapping[str, _Message]) -> Iterator[str]:
+        """Of the messages that a file or a message declares."""
+        for name, message in writer.items():
+            if message.declared.options.map_entry:
+                continue
+            if name in reader:
+                yield from self._of_messages(reader[name], message)
+            else:
+                yield f"MESSAGE_REMOVED: the message at path '{_path(message)}' is missing"
+
+    def _of_messages(self, reader: _Message, writer: _Message) -> Iterator[str]:
+        if (reader, writer) in self._begun:
+            return
+        self._begun.add((reader, writer))
+        read, written = ({field.number: field for field in each.declared.field} for each in (reader, writer))
+        for number, field in read.items():
+            path = f"{_path(reader)}/{number}"
+            if number in written:
+                labels = _label(field, reader), _label(written[number], writer)
+                yield from self._of_fields(field, written[number], labels, path)
+            elif field.label == _REQUIRED:
+                yield f"REQUIRED_FIELD_ADDED: the field '{field.name}' at path '{path}' is required"
+        for field in written.values():
+            if field.number not in read:
+                yield from _of_removed(field, reader.declared, writer.declared, f"{_path(reader)}/{field.number}")
+        yield from _of_oneofs(reader.declared, writer.declared, _path(reader))
+        yield from self.of_types(reader.messages, writer.messages)
+
+    def _of_fields(self, reader: Any, writer: Any, labels: tuple[str | None, ...], path: str) -> Iterator[str]:
+        read, written = self._reader.known.get(reader.type_name), self._writer.known.get(writer.type_name)
+        shapes = _shape(reader, read), _shape(writer, written)
+        if shapes[0] != shapes[1]:
+            yield f"FIELD_KIND_CHANGED: the field at path '{path}' is a {shapes[0]}, and was a {shapes[1]}"
+        elif read is None or written is None:
+            yield from _of_scalars(kind_name(reader.type), kind_name(writer.type), labels, path)
+        elif shapes[0] == "map":
+            for new, old in zip(read.declared.field, written.declared.field, strict=True):
+                yield from self._of_fields(new, old, (None, None), f"{path}/{old.name}")
+        elif read.name != written.name:
+            yield f"FIELD_NAMED_TYPE_CHANGED: the field at path '{path}' is {read.name}, and was {written.name}"
+        else:
+            yield from self._of_messages(read, written)
 
 
-def _number(field: Field) -> Field:
-    """An enum as the number that is written."""
-    return Field(field.name, field.number, "int32", field.presence) if field.kind == "enum" else field
+def _path(message: _Message) -> str:
+    return f"#/{message.name.replace('.', '/')}"
+
+
+def _of_scalars(new: str, old: str, labels: tuple[str | None, ...], path: str) -> Iterator[str]:
+    group = _GROUPS.get(new, new)
+    if group != _GROUPS.get(old, old):
+        yield f"FIELD_SCALAR_KIND_CHANGED: the field at path '{path}' is {new}, which does not read {old}"
+    elif None not in labels and labels[0] != labels[1] and group != "text or bytes":
+        yield f"FIELD_NUMERIC_LABEL_CHANGED: the field at path '{path}' is {labels[0]}, and was {labels[1]}"
+
+
+def _of_removed(field: Any, reader: Any, writer: Any, path: str) -> Iterator[str]:
+    if field.label == _REQUIRED:
+        yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{path}' is missing"
+        return
+    name = _oneof(field, writer)
+    if name is None:
+        return
+    numbers = {each.number for each in reader.field}
+    is_whole = name not in {each.name for each in reader.oneof_decl}
+    if not is_whole or any(_oneof(each, writer) == name and each.number in numbers for each in writer.field):
+        yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{path}' is missing"
+
+
+def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
+    """Fields that exclude each other, and did not."""
+    earlier = {field.number: _oneof(field, writer) or field.number for field in writer.field}
+    together: dict[str, set[Any]] = {}
+    for field in reader.field:
+        name = _oneof(field, reader)
+        if name is not None and field.number in earlier:
+            together.setdefault(name, set()).add(earlier[field.number])
+    for name, groups in together.items():
+        if len(groups) > 1:
+            several = sum(isinstance(each, int) for each in groups) > 1
+            said = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if several else "FIELD_MOVED_TO_EXISTING_ONEOF"
+            yield f"{said}: the oneof at path '{path}/{name}' has fields that could be set together"
+
+
+def _oneof(field: Any, message: Any) -> str | None:
+    """The oneof that *field* is in. proto3 has one for each optional field, which does not count."""
+    if not field.HasField("oneof_index") or field.proto3_optional:
+        return None
+    return str(message.oneof_decl[field.oneof_index].name)
+
+
+def _shape(field: Any, message: _Message | None) -> str:
+    if kind_name(field.type) == "group":
+        raise CannotJudgeError(f"the group '{field.name}' of a Protobuf schema")
+    return "scalar" if message is None else "map" if message.declared.options.map_entry else "message"
+
+
+def _label(field: Any, message: _Message) -> str | None:
+    """What stands before *field* in the text of *message*; None if nothing does."""
+    if field.label == _OPTIONAL:
+        is_written = field.proto3_optional if message.is_proto3 else not field.HasField("oneof_index")
+        return "optional" if is_written else None
+    return "required" if field.label == _REQUIRED else "repeated"

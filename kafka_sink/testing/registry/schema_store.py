@@ -1,288 +1,393 @@
-"""The subjects of a registry in memory: their versions, ids and compatibility, and the answer to each request.
+"""The subjects of the registry: their versions and ids, levels and modes, and what is changed of them.
 
-Called under one lock by the HTTP server, or directly by tests. It knows no socket.
+Called under one lock by the HTTP server, or directly by tests. It knows no socket. A change is on disk, if there is a
+file, before it is seen: an id that was answered is never given to another schema.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
-from kafka_sink.formats.avro.linking import linked as linked_avro
-from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.avro.schema import AvroType
-from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
-from kafka_sink.formats.json.compatibility import problems as json_problems
-from kafka_sink.formats.protobuf.descriptors import linked
-from kafka_sink.formats.protobuf.parsing import file_descriptor, parse_file
-from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.errors import UnusableSchemaError
-from kafka_sink.registry.references import AVRO, JSON, PROTOBUF, Place, places_of, resolved
-from kafka_sink.testing.registry.avro_judge import problems
-from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
+from kafka_sink.broker.cluster.cluster_file import ClusterFile
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.registry.references import Place
+from kafka_sink.testing.registry.refusals import RefusalError
+from kafka_sink.testing.registry.schemas import Schema, problems
+from kafka_sink.testing.registry.state import State, Version
 
 LEVELS: Final = (
+    "NONE",
     "BACKWARD",
     "BACKWARD_TRANSITIVE",
     "FORWARD",
     "FORWARD_TRANSITIVE",
     "FULL",
     "FULL_TRANSITIVE",
-    "NONE",
 )
+READWRITE: Final = "READWRITE"
+READONLY: Final = "READONLY"
+IMPORT: Final = "IMPORT"
+MODES: Final = (READWRITE, READONLY, IMPORT)
+#: The subject whose level and mode are those of all that have none.
+GLOBAL: Final = ""
+_LEVEL: Final = "compatibilityLevel"
+#: The words in a request for what a level consists of.
+_LEVEL_WORDS: Final = {"compatibility": _LEVEL, "normalize": "normalize"}
+_HIGHEST: Final = 2**31 - 1
 
 
-class RefusalError(Exception):
-    """A request that the registry refuses, with HTTP's status and Confluent's code."""
-
-    def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A schema of one of :data:`KINDS`, and the names and places of those that it refers to."""
-
-    kind: str
-    text: str
-    references: tuple[tuple[str, Place], ...] = ()
-
-    def shown(self) -> dict[str, Any]:
-        """As a registry answers it: Avro is not mentioned."""
-        found = {"schema": self.text} if self.kind == AVRO else {"schemaType": self.kind, "schema": self.text}
-        listed = [{"name": name, "subject": place.subject, "version": place.version} for name, place in self.references]
-        return {**found, "references": listed} if listed else found
-
-
-@dataclass(frozen=True)
-class _Version:
-    schema_id: int
-    schema: Schema
-
-
-@dataclass
 class SchemaStore:
-    """All that a registry keeps. A schema has the same id in every subject."""
+    """All that a registry keeps, in *file* if there is one. A schema has the same id in every subject.
 
-    _ids: dict[str, int] = field(default_factory=dict)
-    _schemas: dict[int, Schema] = field(default_factory=dict)
-    _subjects: dict[str, list[_Version]] = field(default_factory=dict)
-    _levels: dict[str, str] = field(default_factory=dict)
+    :raises ConfigError: if *file* does not hold what was written.
+    """
 
-    def subjects(self) -> list[str]:
-        """The names of all subjects."""
-        return sorted(self._subjects)
+    def __init__(self, file: ClusterFile | None = None) -> None:
+        self._file = file
+        stored = None if file is None else file.read()
+        try:
+            self._state = State() if stored is None else State.of(stored)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError(
+                f"{file and file.path} is of another version of kafkalite; remove it, or use that"
+            ) from None
 
-    def register(self, subject: str, schema: Schema) -> int:
-        """The id of *schema*, which becomes a version of *subject* if it is none.
+    @contextmanager
+    def _changed(self) -> Iterator[State]:
+        """The state to be changed: it is kept, and seen, unless something goes wrong."""
+        draft = self._state.copy()
+        yield draft
+        if self._file is not None:
+            try:
+                self._file.write(draft.stored())
+            except OSError as error:
+                raise RefusalError(50001, error) from None
+        self._state = draft
 
-        :raises RefusalError: if it is no schema, or not compatible with earlier versions.
-        """
-        schema = self._with_numbers(schema)
-        canonical = self._canonical(schema)
-        versions = self._subjects.get(subject, [])
-        for version in versions:
-            if self._canonical(version.schema) == canonical:
-                return version.schema_id
-        reasons = self.incompatibilities(subject, schema)
-        if reasons:
-            raise RefusalError(
-                409,
-                409,
-                f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
-                f"[{'; '.join(reasons)}]",
-            )
-        schema_id = self._ids.setdefault(canonical, len(self._ids) + 1)
-        self._schemas.setdefault(schema_id, schema)
-        self._subjects.setdefault(subject, []).append(_Version(schema_id, schema))
-        return schema_id
+    # Versions
 
-    def incompatibilities(self, subject: str, schema: Schema) -> list[str]:
-        """Why *schema* must not become a version of *subject*; nothing if it may.
+    def subjects(self, *, prefix: str = "", deleted: bool = False) -> list[str]:
+        """The names of all subjects that begin with *prefix*; with *deleted*, of deleted ones too."""
+        return sorted(name for name in self._state.subjects if name.startswith(prefix) and self._live(name, deleted))
 
-        :raises RefusalError: if it is no schema.
-        """
-        self._canonical(schema)
-        level = self.level(subject)
-        versions = self._subjects.get(subject, [])
-        if level == "NONE" or not versions:
-            return []
-        compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
-        return list(self._reasons(level, schema, compared))
-
-    def find(self, subject: str, schema: Schema) -> dict[str, Any]:
-        """The version of *subject* that *schema* is.
-
-        :raises RefusalError: if there is none.
-        """
-        canonical = self._canonical(self._with_numbers(schema))
-        for number, version in enumerate(self._versions(subject), 1):
-            if self._canonical(version.schema) == canonical:
-                return _shown(subject, number, version)
-        raise RefusalError(404, 40403, "Schema not found")
-
-    def versions(self, subject: str) -> list[int]:
-        """The numbers of the versions of *subject*.
+    def versions(self, subject: str, *, deleted: bool = False) -> dict[int, Version]:
+        """The versions of *subject* by their numbers; with *deleted*, those that are deleted, too.
 
         :raises RefusalError: if there is no such subject.
         """
-        return list(range(1, len(self._versions(subject)) + 1))
-
-    def version(self, subject: str, number: str) -> dict[str, Any]:
-        """A version of *subject*, by its *number* or as ``latest``.
-
-        :raises RefusalError: if there is none.
-        """
-        index, version = self._version(subject, number)
-        return _shown(subject, index, version)
-
-    def referring(self, subject: str, number: str) -> list[int]:
-        """The ids of the schemas that refer to a version of *subject*.
-
-        :raises RefusalError: if there is none.
-        """
-        index, _ = self._version(subject, number)
-        return sorted({each.schema_id for each in self._referring(Place(subject, index))})
-
-    def schema(self, schema_id: str) -> Schema:
-        """The schema with this id.
-
-        :raises RefusalError: if there is none.
-        """
-        found = self._schemas.get(int(schema_id)) if schema_id.isdecimal() else None
-        if found is None:
-            raise RefusalError(404, 40403, f"Schema {schema_id} not found")
+        found = self._live(subject, deleted)
+        if not found:
+            raise RefusalError(40401, subject)
         return found
 
-    def level(self, subject: str = "") -> str:
-        """The compatibility that is asked of *subject*; of all others, if it is empty."""
-        return self._levels.get(subject) or self._levels.get("", LEVELS[0])
+    def version(self, subject: str, number: str, *, deleted: bool = False) -> tuple[int, Version]:
+        """A version of *subject*, by its *number* or as ``latest``, with its number.
 
-    def set_level(self, level: str, subject: str = "") -> None:
-        """:raises RefusalError: if there is no such *level*."""
-        if level not in LEVELS:
-            raise RefusalError(422, 42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
-        self._levels[subject] = level
-
-    def delete(self, subject: str) -> list[int]:
-        """Forget the versions of *subject*, not the ids; the numbers of the versions.
-
-        :raises RefusalError: if there is no such subject.
+        :raises RefusalError: if there is none.
         """
-        numbers = self.versions(subject)
+        wanted = _number(number)
+        versions = self.versions(subject, deleted=deleted)
+        if wanted < 0:
+            wanted = max(self._live(subject), default=0)
+        if wanted not in versions:
+            raise RefusalError(40402, number)
+        return wanted, versions[wanted]
+
+    def everywhere(self, schema_id: int, *, deleted: bool = False) -> list[tuple[str, int, Version]]:
+        """The subjects and numbers of the versions that have this id.
+
+        :raises RefusalError: if no schema has it.
+        """
+        found = [each for each in self.all(deleted=True) if each[2].schema_id == schema_id]
+        if not found:
+            raise RefusalError(40403, f"{schema_id} ")
+        return [each for each in found if deleted or not each[2].is_deleted]
+
+    def schema(self, schema_id: int) -> Schema:
+        """The schema with this id. :raises RefusalError: if there is none."""
+        return self.everywhere(schema_id, deleted=True)[0][2].schema
+
+    def all(self, *, deleted: bool = False) -> Iterator[tuple[str, int, Version]]:
+        """Every version with its subject and number."""
+        for subject in sorted(self._state.subjects):
+            yield from ((subject, number, each) for number, each in self._live(subject, deleted).items())
+
+    def referring(self, place: Place, *, deleted: bool = False) -> list[tuple[str, Version]]:
+        """The versions that refer to the one in *place*, with their subjects."""
+        return [
+            (subject, each)
+            for subject, _, each in self.all(deleted=deleted)
+            if any(each_place == place for _, each_place in each.schema.references)
+        ]
+
+    def ask(self, place: Place) -> Mapping[str, Any]:
+        """The version in *place*, for those who refer to it: one that is deleted, too."""
+        return self.version(place.subject, str(place.version), deleted=True)[1].schema.shown()
+
+    def find(
+        self, subject: str, asked: Schema, *, normalize: bool = False, deleted: bool = False
+    ) -> tuple[int, Version]:
+        """The version of *subject* that *asked* is, with its number.
+
+        :raises RefusalError: if there is none.
+        """
+        schema = self._parsed(subject, asked, normalize)
+        versions = self.versions(subject, deleted=deleted)
+        live = list(self._live(subject).values())
+        # As at registration, where a schema gets the contract of the version before it.
+        for each in (schema, *([self._parsed(subject, _inheriting(asked, live), normalize)] if live else ())):
+            for number, version in reversed(versions.items()):
+                if each.is_found_as(version.schema, self.ask):
+                    return number, version
+        raise RefusalError(40403, "")
+
+    def register(
+        self, subject: str, asked: Schema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
+    ) -> tuple[int, Version]:
+        """The version of *subject* that *asked* is, or becomes, with its number. *schema_id* and *number* are given in
+        the mode IMPORT only, where compatibility does not count.
+
+        :raises RefusalError: if it is no schema, not compatible with earlier versions, or not allowed in the mode.
+        """
+        if subject.startswith(":."):
+            raise RefusalError(42208, subject)
+        self._check_mode(subject, schema_id)
+        is_import = self.mode_in_scope(subject) == IMPORT
+        if number and not is_import:
+            raise RefusalError(42205, f"Subject {subject} in context . is not in import mode: leave version out")
+        live = self._live(subject)
+        schema = self._parsed(subject, asked if is_import else _inheriting(asked, list(live.values())), normalize)
+        for known, version in () if number else reversed(live.items()):
+            if schema_id in (-1, version.schema_id) and schema.is_found_as(version.schema, self.ask):
+                return known, version
+        if not is_import:
+            self._check_compatible(subject, schema, list(live.values()))
+        return self._added(subject, schema, schema_id, number)
+
+    def _added(self, subject: str, schema: Schema, schema_id: int, number: int) -> tuple[int, Version]:
+        same = [each.schema_id for _, _, each in self.all(deleted=True) if each.schema.identity == schema.identity]
+        if schema_id < 0 and same:
+            schema_id = same[0]
+        taken = [each.schema for _, _, each in self.all(deleted=True) if each.schema_id == schema_id]
+        if any(each.identity != schema.identity for each in taken):
+            raise RefusalError(42205, f"Overwrite new schema with id {schema_id} in context . is not permitted.")
+        with self._changed() as state:
+            versions = state.subjects.setdefault(subject, {})
+            number = number or max(versions, default=0) + 1
+            version = Version(state.last_id + 1 if schema_id < 0 else schema_id, schema)
+            state.last_id = max(state.last_id, version.schema_id)
+            for earlier in [each for each, old in versions.items() if old.is_deleted and old.schema_id == schema_id]:
+                if earlier < number and not self.referring(Place(subject, earlier), deleted=True):
+                    del versions[earlier]
+            versions[number] = version
+            state.subjects[subject] = dict(sorted(versions.items()))
+        return number, version
+
+    def incompatibilities(
+        self, subject: str, asked: Schema, number: str | None, *, normalize: bool = False
+    ) -> list[str]:
+        """Why *asked* must not become a version of *subject*, compared with the version *number*, or with all that its
+        level compares with; nothing if it may.
+
+        :raises RefusalError: if it is no schema, if there is no such version, or if nobody here knows.
+        """
+        live = self._live(subject)
+        wanted = -1 if number is None else _number(number)
+        if wanted > 0 and wanted not in live:
+            raise RefusalError(40402, number)
+        compared = (
+            list(live.values()) if number is None else [live[wanted if wanted > 0 else max(live)]] if live else []
+        )
+        return self._reasons(subject, self._parsed(subject, asked, normalize), compared)
+
+    def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Delete the versions of *subject*; their numbers. What is deleted with *permanent* was deleted before.
+
+        :raises RefusalError: if there is no such subject, if it may not be deleted, or if others refer to it.
+        """
+        self._check_writable(subject)
+        found = self.versions(subject, deleted=True)
+        live = self._live(subject)
+        if not permanent and not live:
+            raise RefusalError(40404, subject)
+        numbers = list(found if permanent else live)
         for number in numbers:
-            if any(self._referring(Place(subject, number))):
-                raise RefusalError(
-                    422,
-                    42206,
-                    f"One or more references exist to the schema of version {number} of subject '{subject}'.",
-                )
-        del self._subjects[subject]
+            self._check_unused(subject, number, deleted=permanent, besides=subject)
+        if permanent and live:
+            raise RefusalError(40405, subject)
+        self._delete(subject, numbers, permanent)
         return numbers
 
-    def _versions(self, subject: str) -> Sequence[_Version]:
-        if subject not in self._subjects:
-            raise RefusalError(404, 40401, f"Subject '{subject}' not found.")
-        return self._subjects[subject]
+    def delete_version(self, subject: str, wanted: str, *, permanent: bool = False) -> int:
+        """As :meth:`delete`, of one version; its number."""
+        number, version = self.version(subject, wanted, deleted=True)
+        if version.is_deleted and not permanent:
+            raise RefusalError(40406, subject, number)
+        self._check_writable(subject)
+        self._check_unused(subject, number, deleted=permanent)
+        if permanent and not version.is_deleted:
+            raise RefusalError(40407, subject, number)
+        self._delete(subject, [number], permanent)
+        return number
 
-    def serialized(self, answered: Any) -> Any:
-        """*answered*, with a schema of Protobuf as its descriptor in base64, for clients that do not parse text."""
-        if not isinstance(answered, dict) or answered.get("schemaType") != PROTOBUF:
-            return answered
-        listed = tuple(places_of(answered.get("references", ()), ""))
-        text = linked(self._resolved(Schema(PROTOBUF, answered["schema"], listed)))
-        return {**answered, "schema": file_descriptor(text)}
+    # Levels and modes
 
-    def _version(self, subject: str, number: str) -> tuple[int, _Version]:
-        versions = self._versions(subject)
-        index = len(versions) if number in ("latest", "-1") else int(number) if number.isdecimal() else 0
-        if not 1 <= index <= len(versions):
-            raise RefusalError(404, 40402, f"Version {number} not found.")
-        return index, versions[index - 1]
+    def level(self, subject: str = GLOBAL, *, in_scope: bool = False) -> dict[str, Any]:
+        """The level of *subject*, with *in_scope* completed by that of all.
 
-    def _referring(self, place: Place) -> Iterator[_Version]:
-        for versions in self._subjects.values():
-            for version in versions:
-                if any(each == place for _, each in version.schema.references):
-                    yield version
-
-    def _with_numbers(self, schema: Schema) -> Schema:
-        """*schema* with the number of the version where it refers to the latest one."""
-        numbered = tuple(
-            (name, Place(place.subject, self._version(place.subject, str(place.version))[0]))
-            for name, place in self._checked(schema)
-        )
-        return replace(schema, references=numbered)
-
-    def _checked(self, schema: Schema) -> tuple[tuple[str, Place], ...]:
-        for name, place in schema.references:
-            try:
-                self._version(place.subject, str(place.version))
-            except RefusalError as error:
-                raise RefusalError(
-                    422, 42201, f"Invalid schema: no schema is found for the reference {name}: {error}"
-                ) from None
-        return schema.references
-
-    def _resolved(self, schema: Schema) -> SchemaText:
-        """*schema* with all that it refers to."""
-
-        def ask(place: Place) -> Any:
-            return self.version(place.subject, str(place.version))
-
-        try:
-            return resolved("the schema", schema.shown(), schema.kind, ask)
-        except UnusableSchemaError as error:
-            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
-
-    def _canonical(self, schema: Schema) -> str:
-        """The same text for the same JSON, or the same descriptor of Protobuf, of the same type.
-
-        :raises RefusalError: if it is no schema.
+        :raises RefusalError: if it has none of its own, and that was asked for.
         """
-        text = self._resolved(Schema(schema.kind, schema.text, self._checked(schema)))
+        everybody = {_LEVEL: "BACKWARD", **self._state.levels.get(GLOBAL, {})}
+        own = self._state.levels.get(subject)
+        if subject == GLOBAL or in_scope:
+            return {**everybody, **(own or {})}
+        if own is None:
+            raise RefusalError(40408, subject)
+        return dict(own)
+
+    def set_level(self, words: Mapping[str, Any], subject: str = GLOBAL) -> None:
+        """Set what *words*, those of a request, say. :raises RefusalError: if they say nothing that is kept here."""
+        given = {name: value for name, value in words.items() if value is not None}
+        unkept = sorted(given.keys() - _LEVEL_WORDS.keys())
+        if unkept:
+            raise RefusalError(42205, f"this registry does not keep {', '.join(unkept)}; leave it out")
+        level, normal = str(given.get("compatibility", LEVELS[0])).upper(), given.get("normalize", False)
+        if level not in LEVELS or not isinstance(normal, bool):
+            raise RefusalError(42203, ", ".join(LEVELS))
+        if "compatibility" in given:
+            given["compatibility"] = level
+        with self._changed() as state:
+            state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: each for name, each in given.items()})
+
+    def delete_level(self, subject: str = GLOBAL) -> dict[str, Any]:
+        """Forget the level of *subject*, which is answered. :raises RefusalError: if it has none."""
+        if subject != GLOBAL and subject not in self._state.levels:
+            raise RefusalError(40401, subject)
+        found = self.level(subject)
+        with self._changed() as state:
+            state.levels.pop(subject, None)
+        return found
+
+    def mode_in_scope(self, subject: str) -> str:
+        """The mode of *subject*, or that of all if it has none."""
+        return self._state.modes.get(subject) or self._state.modes.get(GLOBAL, READWRITE)
+
+    def mode(self, subject: str = GLOBAL, *, in_scope: bool = False) -> str:
+        """The mode of *subject*. :raises RefusalError: if it has none of its own, and that was asked for."""
+        if subject != GLOBAL and not in_scope and subject not in self._state.modes:
+            raise RefusalError(40409, subject)
+        return self.mode_in_scope(subject)
+
+    def set_mode(self, mode: str, subject: str = GLOBAL, *, force: bool = False) -> None:
+        """Set the mode of *subject*. With IMPORT its versions have to be deleted, unless *force* is set, and are
+        forgotten.
+
+        :raises RefusalError: if there is no such mode, or if versions are left.
+        """
+        mode = mode.upper()
+        if mode not in MODES:
+            raise RefusalError(42204, ", ".join(MODES))
+        emptied = list(self._state.subjects) if subject == GLOBAL else [subject] * (subject in self._state.subjects)
+        if mode != IMPORT or self.mode_in_scope(subject) == IMPORT or force:
+            emptied = []
+        for each in emptied:
+            if self._live(each):
+                raise RefusalError(42205, "Cannot import since found existing subjects")
+            for number in self._live(each, deleted=True):
+                self._check_unused(each, number, deleted=True)
+        with self._changed() as state:
+            for each in emptied:
+                state.forget(each, list(state.subjects[each]))
+            state.modes[subject] = mode
+
+    def delete_mode(self, subject: str = GLOBAL) -> str:
+        """Forget the mode of *subject*, which is answered. :raises RefusalError: if it has none."""
+        if subject != GLOBAL and subject not in self._state.modes:
+            raise RefusalError(40401, subject)
+        found = self.mode(subject)
+        with self._changed() as state:
+            state.modes.pop(subject, None)
+        return found
+
+    # What these have in common
+
+    def _live(self, subject: str, deleted: bool = False) -> dict[int, Version]:
+        found = self._state.subjects.get(subject, {})
+        return {number: each for number, each in found.items() if deleted or not each.is_deleted}
+
+    def _parsed(self, subject: str, asked: Schema, normalize: bool) -> Schema:
+        if not asked.text.strip():
+            raise RefusalError(42201, "Empty schema")
+        is_normal = normalize or self.level(subject, in_scope=True).get("normalize", False)
+        numbered = tuple((name, self._numbered(name, place)) for name, place in asked.references)
+        return replace(asked, references=numbered).parsed(self.ask, is_normal=is_normal)
+
+    def _numbered(self, name: str, place: Place) -> Place:
         try:
-            if schema.kind == PROTOBUF:
-                parse_file(linked(text))
-                found = file_descriptor(linked(text), is_named=False)
+            return Place(place.subject, self.version(place.subject, str(place.version), deleted=True)[0])
+        except RefusalError as error:
+            raise RefusalError(42201, f"no schema is found for the reference {name}: {error}") from None
+
+    def _check_mode(self, subject: str, schema_id: int) -> None:
+        self._check_writable(subject)
+        is_import = self.mode_in_scope(subject) == IMPORT
+        if is_import != (schema_id >= 0):
+            wanted = "read-write" if is_import else "import"
+            raise RefusalError(42205, f"Subject {subject} in context . is not in {wanted} mode")
+
+    def _check_writable(self, subject: str) -> None:
+        if self.mode_in_scope(subject) == READONLY:
+            raise RefusalError(42205, f"Subject {subject} in context . is in read-only mode")
+
+    def _check_unused(self, subject: str, number: int, *, deleted: bool, besides: str | None = None) -> None:
+        if any(each != besides for each, _ in self.referring(Place(subject, number), deleted=deleted)):
+            raise RefusalError(42206, number, subject)
+
+    def _delete(self, subject: str, numbers: Sequence[int], permanent: bool) -> None:
+        with self._changed() as state:
+            if permanent:
+                state.forget(subject, numbers)
             else:
-                (parse_json_schema if schema.kind == JSON else _parse_avro)(text)
-                found = json.dumps(json.loads(schema.text), separators=(",", ":"))
-        except (FormatError, ValueError) as error:
-            raise RefusalError(422, 42201, f"Invalid schema: {error}") from None
-        return f"{schema.kind} {found} {schema.references}"
+                versions = state.subjects[subject]
+                versions.update({number: replace(versions[number], is_deleted=True) for number in numbers})
 
-    def _reasons(self, level: str, new: Schema, earlier: Sequence[_Version]) -> Iterator[str]:
-        for version in earlier:
+    def _check_compatible(self, subject: str, schema: Schema, earlier: Sequence[Version]) -> None:
+        reasons = self._reasons(subject, schema, earlier)
+        if reasons:
+            raise RefusalError(409, subject, "; ".join(reasons))
+
+    def _reasons(self, subject: str, new: Schema, earlier: Sequence[Version]) -> list[str]:
+        level = self.level(subject, in_scope=True)[_LEVEL]
+        reasons: list[str] = []
+        for version in earlier if level.endswith("_TRANSITIVE") else earlier[-1:]:
             old = version.schema
-            if new.kind != old.kind:
-                yield f"the type is {new.kind}, and was {old.kind}"
-                continue
             if level.startswith(("BACKWARD", "FULL")):
-                yield from _problems(new.kind, self._resolved(new), self._resolved(old))
+                reasons += problems(new, old, self.ask)
             if level.startswith(("FORWARD", "FULL")):
-                for problem in _problems(new.kind, self._resolved(old), self._resolved(new)):
-                    yield f"{problem} (of the earlier schema)"
+                reasons += [f"{each} (of the earlier schema)" for each in problems(old, new, self.ask)]
+        return reasons
 
 
-def _shown(subject: str, number: int, version: _Version) -> dict[str, Any]:
-    return {"subject": subject, "version": number, "id": version.schema_id, **version.schema.shown()}
+def _inheriting(asked: Schema, earlier: Sequence[Version]) -> Schema:
+    """*asked* with the contract of the latest version where it has none of its own; if it is empty, with all of it."""
+    if not earlier:
+        return asked
+    latest = earlier[-1].schema
+    if not asked.text.strip():
+        asked = replace(asked, kind=latest.kind, text=latest.text, references=latest.references)
+    return replace(asked, contract={**latest.contract, **asked.contract})
 
 
-def _parse_avro(schema: SchemaText) -> AvroType:
-    return parse_schema(linked_avro(schema))
-
-
-def _problems(kind: str, reader: SchemaText, writer: SchemaText) -> Iterator[str]:
-    if kind == PROTOBUF:
-        return protobuf_problems(parse_file(linked(reader)), parse_file(linked(writer)))
-    if kind == AVRO:
-        return problems(_parse_avro(reader), _parse_avro(writer))
-    return json_problems(parse_json_schema(reader), parse_json_schema(writer))
+def _number(wanted: str) -> int:
+    """The number of a version that *wanted* is; -1 for the latest."""
+    if wanted in ("latest", "-1"):
+        return -1
+    number = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= 10 else 0
+    if not 1 <= number <= _HIGHEST:
+        raise RefusalError(42202, wanted)
+    return number

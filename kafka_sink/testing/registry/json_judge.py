@@ -1,0 +1,281 @@
+"""Whether JSON that fits one schema fits another, by the rules of Confluent's registry.
+
+Judged are types, properties, items, enumerations, bounds, and alternatives. What has anything else that may refuse
+values, in a part that was changed, is not judged.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html#json-schema-compatibility-rules.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from kafka_sink.formats.json.compatibility import COMPARED, OTHER_CONSTRAINTS, parse_schema
+from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.testing.registry.avro_text import compact
+from kafka_sink.testing.registry.judging import CannotJudgeError
+
+#: Each alternative of one schema is compared with each of the other, down to the leaves.
+_MOST_COMPARED: Final = 100_000
+#: Keywords that may refuse values.
+_CONSTRAINTS: Final = COMPARED | OTHER_CONSTRAINTS
+_ALTERNATIVES: Final = ("oneOf", "anyOf", "allOf")
+#: Of each type, the keywords that are compared.
+_OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_OF_TYPES: Final[Mapping[str, frozenset[str]]] = {
+    "object": frozenset({"properties", "required", "additionalProperties", "minProperties", "maxProperties"}),
+    "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
+    "string": frozenset({"minLength", "maxLength", "pattern"}),
+    "number": _OF_NUMBERS,
+    "integer": _OF_NUMBERS,
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+
+
+def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
+    """Why JSON of *writer* may not fit *reader*, each with its path in the reader's schema; nothing if it does.
+
+    :raises CannotJudgeError: if they differ in what is not judged.
+    """
+    try:
+        return list(_Comparison().of(parse_schema(reader), parse_schema(writer), ""))
+    except RecursionError:
+        raise CannotJudgeError("a JSON Schema of so many levels") from None
+
+
+class _Choice(NamedTuple):
+    """A schema that consists of others: all of them, or any."""
+
+    is_all: bool
+    is_any: bool
+    parts: Sequence[Any]
+
+
+class _Comparison:
+    def __init__(self) -> None:
+        self._compared = count(1)
+
+    def of(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
+        if next(self._compared) > _MOST_COMPARED:
+            raise CannotJudgeError(f"a JSON Schema with more than {_MOST_COMPARED} combinations of alternatives")
+        if _is_same(reader, writer) or _takes_all(reader) or writer is False:
+            return
+        if reader is False or _takes_all(writer):
+            yield _changed(path, reader, writer)
+            return
+        new, old = _choice(reader), _choice(writer)
+        if new is None and old is None:
+            yield from self._of_one_type(reader, writer, path)
+        elif new is not None and old is not None:
+            yield from self._of_choices(new, old, path)
+        elif not self._is_one_of_them(reader, writer, new, old, path):
+            yield f"TYPE_CHANGED: nothing at path '{path or '/'}' takes what was written before"
+
+    def _fits(self, reader: Any, writer: Any, path: str) -> bool:
+        return next(self.of(reader, writer, path), None) is None
+
+    def _is_one_of_them(self, reader: Any, writer: Any, new: _Choice | None, old: _Choice | None, path: str) -> bool:
+        if new is not None:
+            may_be_any = len(new.parts) == 1 or not new.is_all
+            return may_be_any and any(self._fits(each, writer, path) for each in new.parts)
+        assert old is not None
+        may_be_any = len(old.parts) == 1 or old.is_all
+        return may_be_any and any(self._fits(reader, each, path) for each in old.parts)
+
+    def _of_choices(self, new: _Choice, old: _Choice, path: str) -> Iterator[str]:
+        both = len(new.parts) == len(old.parts) == 1
+        is_wider = (
+            new.is_any or both or (len(old.parts) == 1 and not new.is_all) or (len(new.parts) == 1 and old.is_all)
+        )
+        if (new.is_all, new.is_any) != (old.is_all, old.is_any) and not is_wider:
+            yield f"COMBINED_TYPE_CHANGED: the alternatives at path '{path or '/'}' are of another kind"
+            return
+        if len(old.parts) > len(new.parts) and not old.is_all:
+            yield f"SUM_TYPE_NARROWED: path '{path or '/'}' has fewer alternatives than before"
+        elif len(old.parts) < len(new.parts) and new.is_all:
+            yield f"PRODUCT_TYPE_EXTENDED: path '{path or '/'}' has more conditions than before"
+        elif not self._are_matched(new.parts, old.parts, path):
+            yield f"COMBINED_TYPE_SUBSCHEMAS_CHANGED: an alternative at path '{path or '/'}' takes less than before"
+
+    def _are_matched(self, new: Sequence[Any], old: Sequence[Any], path: str) -> bool:
+        """Whether each part of the shorter list has one of its own in the other that it is compatible with."""
+        fits = [[at for at, each in enumerate(new) if self._fits(each, one, path)] for one in old]
+        taken: dict[int, int] = {}
+
+        def finds(one: int, tried: set[int]) -> bool:
+            for at in fits[one]:
+                if at not in tried:
+                    tried.add(at)
+                    if at not in taken or finds(taken[at], tried):
+                        taken[at] = one
+                        return True
+            return False
+
+        return sum(finds(one, set()) for one in range(len(old))) == min(len(old), len(new))
+
+    def _of_one_type(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+        wanted, given = _type(reader), _type(writer)
+        for name in ("enum", "const"):
+            yield from _of_values(name, reader, writer, path)
+        if wanted is None or given is None:
+            if wanted != given and not (given is not None and "enum" not in reader and "const" not in reader):
+                yield _changed(path, reader, writer)
+            return
+        if wanted != given and (wanted, given) != ("number", "integer"):
+            yield _changed(path, wanted, given)
+            return
+        for name in sorted(_OF_TYPES[wanted] & _BOUNDS.keys()):
+            if not _is_within(name, reader, writer):
+                how = "CHANGED" if name in writer else "ADDED"
+                yield f"{_upper(name)}_{how}: '{name}' at path '{path or '/'}' is {reader[name]!r:.60}"
+        if wanted == "object":
+            yield from self._of_objects(reader, writer, path)
+        elif "items" in reader and wanted == "array":
+            if "items" not in writer:
+                yield f"SCHEMA_ADDED: path '{path}/items' takes less than before"
+            else:
+                yield from self.of(reader["items"], writer["items"], f"{path}/items")
+
+    def _of_objects(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+        read, written = reader.get("properties", {}), writer.get("properties", {})
+        others_read, others_written = (each.get("additionalProperties", True) for each in (reader, writer))
+        for name, kind in written.items():
+            if name in read:
+                yield from self.of(read[name], kind, f"{path}/properties/{name}")
+            elif others_read is False and kind is not False:
+                yield f"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL: path '{path}/properties/{name}' is missing"
+            elif isinstance(others_read, Mapping):
+                yield from self.of(others_read, kind, f"{path}/additionalProperties")
+        for name, kind in read.items():
+            place = f"{path}/properties/{name}"
+            is_required = name in reader.get("required", ()) and name not in writer.get("required", ())
+            is_needed = is_required and not (isinstance(kind, Mapping) and "default" in kind)
+            if name not in written:
+                yield from self._of_new(kind, others_written, is_needed, place)
+            elif is_needed:
+                yield f"REQUIRED_ATTRIBUTE_ADDED: path '{place}' is required, and has no default"
+        if others_read is True or others_written is False:
+            return
+        if others_read is False or others_written is True:
+            how = "REMOVED" if others_read is False else "NARROWED"
+            yield f"ADDITIONAL_PROPERTIES_{how}: path '{path}/additionalProperties' takes less than before"
+        else:
+            yield from self.of(others_read, others_written, f"{path}/additionalProperties")
+
+    def _of_new(self, kind: Any, others: Any, is_needed: bool, path: str) -> Iterator[str]:
+        if others is True:
+            if not _takes_all(kind):
+                how = "REQUIRED" if is_needed else "OPTIONAL"
+                yield (
+                    f"{how}_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL: path '{path}' is new, and what was written may have "
+                    "anything there"
+                )
+            return
+        if isinstance(others, Mapping):
+            yield from self.of(kind, others, path)
+        if is_needed:
+            yield f"REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL: path '{path}' is required, and has no default"
+
+
+def _takes_all(schema: Any) -> bool:
+    return schema is True or (isinstance(schema, Mapping) and not (schema.keys() & _CONSTRAINTS))
+
+
+def _choice(schema: Mapping[str, Any]) -> _Choice | None:
+    kinds = schema.get("type")
+    constraints = schema.keys() & _CONSTRAINTS
+    names = [name for name in _ALTERNATIVES if name in schema]
+    if names and len(constraints) == 1:
+        parts = {compact(each, is_sorted=True): each for each in schema[names[0]]}
+        return _Choice(names[0] == "allOf", names[0] == "anyOf", list(parts.values()))
+    if not isinstance(kinds, list) or names:
+        return None
+    _check(schema, "type", "enum", *(name for kind in kinds for name in _OF_TYPES.get(kind, ())))
+    if "enum" in schema:
+        raise CannotJudgeError("a JSON Schema with an enum of several types")
+    return _Choice(False, True, [_only(schema, kind) for kind in kinds])
+
+
+def _only(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """*schema* for its type *kind* alone."""
+    kept = _OF_TYPES.get(kind, frozenset())
+    return {"type": kind, **{name: value for name, value in schema.items() if name in kept}}
+
+
+def _type(schema: Mapping[str, Any]) -> str | None:
+    """The type of *schema*; None if it has values only."""
+    kind = schema.get("type")
+    constraints = schema.keys() & _CONSTRAINTS
+    if kind is None and constraints <= {"enum", "const"}:
+        return None
+    if kind is None:
+        # What only values of one type can have says the type, as for Confluent's registry.
+        kind = next((each for each, known in _OF_TYPES.items() if constraints <= known), None)
+    if not isinstance(kind, str) or kind not in _OF_TYPES or isinstance(schema.get("items"), list):
+        raise CannotJudgeError("a changed JSON Schema without a type that is known, or with items in a list")
+    _check(schema, "type", "enum", "const", *_OF_TYPES[kind])
+    return kind
+
+
+def _check(schema: Mapping[str, Any], *known: str) -> None:
+    others = sorted((schema.keys() & _CONSTRAINTS) - set(known))
+    if others:
+        raise CannotJudgeError(f"a changed JSON Schema with {', '.join(others)}")
+
+
+def _of_values(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+    if name not in reader:
+        return
+    new, old = ({compact(value) for value in _values(name, each)} for each in (reader, writer))
+    if name not in writer or not old <= new:
+        yield f"{_upper(name)}_NARROWED: '{name}' at path '{path or '/'}' has fewer values than before"
+
+
+def _values(name: str, schema: Mapping[str, Any]) -> list[Any]:
+    found = [schema[name]] if name == "const" and name in schema else schema.get(name, [])
+    if not isinstance(found, list):
+        raise CannotJudgeError(f"a JSON Schema with the {name} {found!r:.60}")
+    return found
+
+
+def _is_same(reader: Any, writer: Any) -> bool:
+    # Python takes 1 and true for equal.
+    return reader == writer and compact(reader, is_sorted=True) == compact(writer, is_sorted=True)
+
+
+def _is_within(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:
+    if name not in reader or reader[name] is False:
+        return True
+    if name not in writer:
+        return False
+    new, old = reader[name], writer[name]
+    if isinstance(new, bool) or isinstance(old, bool) or not isinstance(new, type(old) | int | float):
+        return _is_same(new, old)
+    return _BOUNDS[name](new, old)
+
+
+def _upper(name: str) -> str:
+    return re.sub("([A-Z])", r"_\1", name).upper()
+
+
+def _changed(path: str, reader: Any, writer: Any) -> str:
+    return f"TYPE_CHANGED: the schema at path '{path or '/'}' is {reader!r:.60}, which does not take {writer!r:.60}"
+
+
+def _is_multiple(reader: Any, writer: Any) -> bool:
+    return reader != 0 and Fraction(str(writer)) % Fraction(str(reader)) == 0
+
+
+#: Whether the first value of a keyword takes all that the second one does.
+_BOUNDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), operator.ge),
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), operator.le),
+    **dict.fromkeys(("pattern", "uniqueItems"), operator.eq),
+    "multipleOf": _is_multiple,
+}

@@ -1,0 +1,46 @@
+"""What the registry says when it refuses a request: the codes and texts of Confluent's registry.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_SOFT_DELETED: Final = "was soft deleted.Set permanent=true to delete permanently"
+_NOT_SOFT_DELETED: Final = "was not deleted first before being permanently deleted"
+#: Of each code, what is said. Its first three digits are HTTP's status.
+_TEXTS: Final[Mapping[int, str]] = {
+    400: "{}",
+    404: "HTTP 404 Not Found",
+    40401: "Subject '{}' not found.",
+    40402: "Version {} not found.",
+    40403: "Schema {}not found",
+    40404: f"Subject '{{}}' {_SOFT_DELETED}",
+    40405: f"Subject '{{}}' {_NOT_SOFT_DELETED}",
+    40406: f"Subject '{{}}' Version {{}} {_SOFT_DELETED}",
+    40407: f"Subject '{{}}' Version {{}} {_NOT_SOFT_DELETED}",
+    40408: "Subject '{}' does not have subject-level compatibility configured",
+    40409: "Subject '{}' does not have subject-level mode configured",
+    409: 'Schema being registered is incompatible with an earlier schema for subject "{}", details: [{}]',
+    42201: "Invalid schema: {}",
+    42202: "The specified version '{}' is not a valid version id. Allowed values are between [1, 2^31-1] and the "
+    'string "latest"',
+    42203: "Invalid compatibility level. Valid values are {}",
+    42204: "Invalid mode. Valid values are {}",
+    42205: "{}",
+    42206: "One or more references exist to the schema of version {} of subject '{}'.",
+    42208: "The specified subject '{}' is not a valid subject: this registry has no contexts",
+    42210: "Invalid rule set: {}",
+    50001: "Error in the backend data store: {}",
+}
+
+
+class RefusalError(Exception):
+    """A request that the registry refuses, with Confluent's *code* and what its text names."""
+
+    def __init__(self, code: int, *named: object) -> None:
+        super().__init__(_TEXTS[code].format(*named))
+        self.code = code
+        self.status = int(str(code)[:3])

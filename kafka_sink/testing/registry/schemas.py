@@ -1,0 +1,197 @@
+"""Schemas as the registry keeps them: checked, and in the words in which they are compared.
+
+Called under the registry's lock. What others refer to is asked for with a function, and not kept.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html,
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kafka_sink.formats.avro.linking import linked as linked_avro
+from kafka_sink.formats.avro.parsing import json_of, parse_to_read
+from kafka_sink.formats.errors import FormatError
+from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
+from kafka_sink.formats.json.references import json_of as json_schema_of
+from kafka_sink.formats.protobuf.descriptors import linked, pool_of
+from kafka_sink.formats.protobuf.parsing import file_descriptor
+from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.registry.errors import UnusableSchemaError
+from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, Place, places_of, resolved
+from kafka_sink.testing.registry.avro_judge import problems as avro_problems
+from kafka_sink.testing.registry.avro_text import canonical, compact
+from kafka_sink.testing.registry.json_judge import problems as json_problems
+from kafka_sink.testing.registry.judging import CannotJudgeError
+from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
+from kafka_sink.testing.registry.refusals import RefusalError
+
+#: Answers a version of a subject, as the registry shows it.
+Ask = Callable[[Place], Mapping[str, Any]]
+#: The names that a schema may have beside its text and references.
+CONTRACT: Final = ("metadata", "ruleSet")
+#: What would change the schema, and is not done here.
+_NOT_KEPT: Final = ("schemaTagsToAdd", "schemaTagsToRemove", "propagateSchemaTags")
+_READ_OR_WRITTEN: Final = frozenset({"WRITE", "READ", "WRITEREAD"})
+_MODES_OF_RULES: Final[Mapping[str, frozenset[str]]] = {
+    "migrationRules": frozenset({"UPGRADE", "DOWNGRADE", "UPDOWN"}),
+    "domainRules": _READ_OR_WRITTEN,
+    "encodingRules": _READ_OR_WRITTEN,
+}
+_NAME_OF_RULE: Final = re.compile(r"[^\W\d][\w-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema of one of :data:`KINDS`, the names and places of those that it refers to, and what :data:`CONTRACT`
+    names, if it has that."""
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, Place], ...] = ()
+    contract: Mapping[str, Any] = field(default_factory=dict)
+    #: The same for the same schema; empty if it was not parsed.
+    guid: str = ""
+
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> Schema:
+        """The schema in the body of a request, or as :meth:`shown`.
+
+        :raises RefusalError: if it is none.
+        """
+        text, kind = shown.get("schema") or "", shown.get("schemaType") or AVRO
+        if kind not in KINDS or not isinstance(text, str):
+            raise RefusalError(42201, f"only {', '.join(KINDS)} are kept here")
+        unkept = [name for name in _NOT_KEPT if shown.get(name)]
+        if unkept:
+            raise RefusalError(42201, f"this registry does not change schemas by {', '.join(unkept)}; leave it out")
+        contract = {name: _without_nulls(shown[name]) for name in CONTRACT if shown.get(name) is not None}
+        _check_rules(contract.get("ruleSet", {}))
+        try:
+            places = places_of(shown.get("references") or (), "the schema")
+        except UnusableSchemaError as error:
+            raise RefusalError(42201, error) from None
+        return cls(kind, text, tuple(places), contract, str(shown.get("guid") or ""))
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What the same schemas have in common, once they are parsed."""
+        return self.kind, self.guid
+
+    def shown(self) -> dict[str, Any]:
+        """As a registry answers it: Avro is not mentioned."""
+        found: dict[str, Any] = {} if self.kind == AVRO else {"schemaType": self.kind}
+        if self.references:
+            found["references"] = [
+                {"name": name, "subject": place.subject, "version": place.version} for name, place in self.references
+            ]
+        return {**found, **self.contract, "guid": self.guid, "schema": self.text}
+
+    def parsed(self, ask: Ask, *, is_normal: bool = False) -> Schema:
+        """This schema in the words in which it is kept, with its :attr:`guid`; with *is_normal*, in its normal form.
+
+        :raises RefusalError: if it is no schema.
+        """
+        references = tuple(dict.fromkeys(sorted(self.references))) if is_normal else self.references
+        whole = self.whole(ask)
+        try:
+            if self.kind == PROTOBUF:
+                pool_of(linked(whole))
+                text, words = self.text, file_descriptor(linked(whole), is_named=False)
+            elif self.kind == JSON:
+                parse_json_schema(whole)
+                text = words = compact(json_schema_of(self.text), is_sorted=is_normal)
+            else:
+                parse_to_read(linked_avro(whole))
+                text = words = canonical(json_of(self.text), is_normal=is_normal)
+        except FormatError as error:
+            raise RefusalError(42201, error) from None
+        return replace(self, text=text, references=references, guid=_guid(words, references, self.contract))
+
+    def whole(self, ask: Ask) -> SchemaText:
+        """This schema with all that it refers to. :raises RefusalError: if that is not there, or no schema."""
+        try:
+            return resolved("the schema", self.shown(), self.kind, ask)
+        except UnusableSchemaError as error:
+            raise RefusalError(42201, error) from None
+
+    def is_found_as(self, kept: Schema, ask: Ask) -> bool:
+        """Whether whoever looks for this schema finds *kept*: it is the same, or what *kept* refers to is written out.
+
+        Both are parsed."""
+        if self.identity == kept.identity:
+            return True
+        is_written_out = self.kind == kept.kind == AVRO and bool(kept.references) and not self.references
+        return is_written_out and self.text == canonical(json_of(linked_avro(kept.whole(ask))))
+
+    def serialized(self, ask: Ask) -> str:
+        """Of Protobuf, the descriptor in base64, for clients that do not parse texts; of others the text."""
+        return file_descriptor(linked(self.whole(ask))) if self.kind == PROTOBUF else self.text
+
+
+def problems(reader: Schema, writer: Schema, ask: Ask) -> list[str]:
+    """Why data of *writer* cannot be read by *reader*; nothing if it can. Both are parsed.
+
+    :raises RefusalError: if nobody here knows.
+    """
+    if reader.kind != writer.kind:
+        return [f"Incompatible because of different schema type: it is {reader.kind}, and was {writer.kind}"]
+    if reader.guid == writer.guid:
+        return []
+    judge = {AVRO: avro_problems, JSON: json_problems, PROTOBUF: protobuf_problems}[reader.kind]
+    try:
+        return judge(reader.whole(ask), writer.whole(ask))
+    except (CannotJudgeError, FormatError) as error:
+        raise RefusalError(42205, error) from None
+
+
+def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mapping[str, Any]) -> str:
+    """As Confluent's registry has it for schemas of Avro and JSON without metadata and rules."""
+    found = hashlib.md5(words.encode(), usedforsecurity=False)
+    for name, place in references:
+        found.update(f"{name}{place.subject}".encode() + place.version.to_bytes(4, "big", signed=True))
+    for name in sorted(contract):
+        found.update(b"\1" + compact(contract[name], is_sorted=True).encode())
+    return str(uuid.UUID(bytes=found.digest()))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _check_rules(rules: Any) -> None:
+    """:raises RefusalError: if *rules* is no set of rules as Confluent's registry takes it."""
+    names: set[str] = set()
+    listed = rules.items() if isinstance(rules, Mapping) else [("ruleSet", None)]
+    for name, found in listed:
+        modes = _MODES_OF_RULES.get(name)
+        if name == "enableAt":
+            continue
+        if modes is None or not isinstance(found, list):
+            raise RefusalError(42210, f"expected lists of {', '.join(_MODES_OF_RULES)}")
+        for rule in found:
+            said = _problem_of(rule, modes, names)
+            if said is not None:
+                raise RefusalError(42210, said)
+            names.add(rule["name"])
+
+
+def _problem_of(rule: Any, modes: frozenset[str], names: set[str]) -> str | None:
+    name = rule.get("name") if isinstance(rule, Mapping) else None
+    if not isinstance(name, str) or not _NAME_OF_RULE.fullmatch(name):
+        return f"a rule has the name {name!r:.80}, expected letters, digits, _ and -"
+    if name in names:
+        return f"Found rule with duplicate name '{name}'"
+    if rule.get("type") is None:
+        return f"rule {name} has no type"
+    if rule.get("mode") not in modes:
+        return f"rule {name} has the mode {rule.get('mode')!r:.40}, expected one of {', '.join(sorted(modes))}"
+    return None
