@@ -68,7 +68,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("kafka_sink", ("spark", "avro", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
+        ("kafka_sink", ("spark", "avro", "registry", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
         ("pyspark_kafkalite", ("spark",)),
         ("scripts", ("spark",)),
         ("spark_jobs", ("spark", "demo")),
