@@ -67,7 +67,7 @@ def test_derived_schemas_are_compared(spark: SparkSession, cluster: Any, new_top
         kafka_sink.write(nullable, options)
     found = [each for report in reports for each in report.findings if each.step == "subject"]
     assert [each.status for each in found] == [Status.WARNING, Status.OK, Status.FAILED, Status.OK]
-    assert "READER_FIELD_MISSING_DEFAULT_VALUE: the field 'amount'" in found[2].found
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE: amount at path '/fields/" in found[2].found
     (columns,) = check(spark, options, schema=spark.range(1).schema).findings
     assert (columns.step, "required column 'value' not found" in columns.found) == ("columns", True)
 
