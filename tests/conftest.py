@@ -34,6 +34,9 @@ _SPARK_CLASSES = Path(
     os.environ.get("KAFKALITE_SPARK_CLASSES") or Path(__file__).parents[1] / ".work" / "spark-classes.jsa"
 )
 
+#: Of other packages: what a test has left behind complains when it is collected, during any later test.
+_LOGGERS_OF_OTHERS = ("asyncio", "aiokafka", "kafka")
+
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 
 Figure = Callable[[str, object], None]
@@ -49,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "behaviour(part, text): what the test holds (scripts/test.sh --behaviours)")
     config.addinivalue_line("markers", "way(name): the way to write that the test proves (scripts/test.sh --ways)")
     _spare_the_processor()
+    for name in _LOGGERS_OF_OTHERS:
+        logging.getLogger(name).propagate = False
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

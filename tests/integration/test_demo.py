@@ -19,7 +19,7 @@ import pytest
 from tests.support.amounts import only_long
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
-TIMEOUT_S = 240
+TIMEOUT_S = 550
 #: For a busy machine; what ends by itself has another exit code.
 STOP_TIMEOUT_S = 60
 
@@ -94,6 +94,7 @@ def running_in_group(group: int) -> list[str]:
 
 @pytest.mark.behaviour("Demo", "Every flight is there, also where Spark was killed")
 @pytest.mark.behaviour("Demo", "A terminal sees a bar for each act, and the end names commands that work")
+@pytest.mark.timeout(600)
 def test_demo_stores_every_flight_even_after_spark_is_killed() -> None:
     code, printed, shown = run_on_terminal("--nodes", "2", "--rows", "3000")
     assert code == 0, printed + shown

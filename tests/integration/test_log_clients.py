@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 
 def fill(cluster: EmbeddedCluster, times: list[int]) -> None:
@@ -33,7 +33,7 @@ def close(consumer: Consumer) -> None:
     """Close *consumer*, or leave it: librdkafka can deadlock when it is closed while it validates a leader epoch."""
     closing = Thread(target=consumer.close, daemon=True)
     closing.start()
-    closing.join(TIMEOUT_S)
+    closing.join(10)
 
 
 @pytest.mark.behaviour("Log", "Clients delete and look up records over the network")

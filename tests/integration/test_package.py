@@ -106,6 +106,7 @@ def check_types(environment: Environment, folder: Path) -> None:
 
 
 @pytest.mark.behaviour("Package", "Outside the checkout, format, broker, pytest plugin and command of a wheel work")
+@pytest.mark.timeout(600)
 def test_installed_wheel_works_outside_the_checkout(built: Built, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "environment")
     environment.install(built.wheel)

@@ -56,7 +56,7 @@ LEADER_KILLS = _amount(
     "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
 )
 LOST_ENDS = _amount(
-    "KAFKALITE_LOST_ENDS", 1, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
+    "KAFKALITE_LOST_ENDS", 0, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
     "KAFKALITE_EXPLORED_STATES", 1_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"

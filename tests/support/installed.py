@@ -63,7 +63,7 @@ class Environment:
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *offline, *requirements]
         self.run(*pip, timeout_s=1200)
 
-    def run(self, *command: str | Path, cwd: Path | None = None, timeout_s: float = 240) -> str:
+    def run(self, *command: str | Path, cwd: Path | None = None, timeout_s: float = 550) -> str:
         """What *command* prints; it must exit with 0. Commands of this environment come first on its path."""
         done = subprocess.run(
             [str(part) for part in command],

@@ -12,13 +12,13 @@ from kafka_sink import register
 from tests.support.spark_version import HAS_DATA_SOURCES
 
 #: Small queries take less time to run than Java code that is made for each of them takes to be compiled.
+INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _CONFIG: Final = {
+    **INTERPRETED,
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.daemon.module": "tests.support.loaded_daemon",
 }
 
