@@ -82,7 +82,7 @@ MATRIX_SOAK_MB = _amount(
 )
 FAULT_RECORDS = _amount(
     "KAFKALITE_FAULT_RECORDS",
-    20_000,
+    10_000,
     100_000,
     "records under each fault of the network or of the embedded broker's process",
 )

@@ -31,7 +31,7 @@ from tests.support import amounts
 _ALL = amounts.INTERRUPT_POINTS == "all"
 
 #: Otherwise one line of so many; of the many that columns take, one of so many more.
-_STRIDE, _STRIDE_OF_COLUMNS = 4, 10
+_STRIDE, _STRIDE_OF_COLUMNS = 7, 10
 _OPCODES = (
     "accumulator.py",
     "buffer_pool.py",
