@@ -212,6 +212,13 @@ class EmbeddedCluster:
         """
         self._cluster.state.create_topic(name, partitions, replication_factor, configs)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records.
+
+        :raises UnknownTopicOrPartitionError: if it does not exist.
+        """
+        self._cluster.delete_topic(name)
+
     def create_acls(self, acls: Sequence[AclBinding]) -> None:
         """Add *acls*, whoever may do what; those that exist already stay as they are.
 

@@ -24,6 +24,7 @@ from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.fetch_sessions import FetchSessions
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.handlers.context import BrokerContext
+from kafka_sink.broker.handlers.delete_topics import delete_topics
 from kafka_sink.broker.handlers.dispatch import served_versions
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.filesystem import FileSystem
@@ -36,6 +37,7 @@ from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.temporary_directory import TemporaryDirectory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ApiError, error_for
 from kafka_sink.common.files import make_own_directory
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.model import TopicPartition
@@ -183,6 +185,12 @@ class RunningCluster:
         if node_id in self._brokers or node_id not in self._bound:
             raise ValueError(f"broker {node_id} was not stopped before")
         self.start_nodes({node_id: self._bound[node_id]})
+
+    def delete_topic(self, name: str) -> None:
+        """:raises ApiError: if it does not exist, or cannot be deleted."""
+        outcome = delete_topics(self.state, self.logs, self._purgatory, self._groups, [name])[name]
+        if isinstance(outcome, ApiError):
+            raise error_for(outcome.code, str(outcome))
 
     def stop_node(self, node_id: int) -> None:
         """:raises ValueError: if it does not run.

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
+    from kafka_sink.testing.security import ClusterSecurity
 
-__all__ = ["EmbeddedRegistry"]
+__all__ = ["ClusterSecurity", "EmbeddedRegistry"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ClusterSecurity":
+        from kafka_sink.testing.security import ClusterSecurity
+
+        return ClusterSecurity
     if name == "EmbeddedRegistry":
         from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 

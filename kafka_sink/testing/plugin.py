@@ -1,4 +1,4 @@
-"""The pytest plugin: an embedded cluster for the session, a new topic for each test, and fault injection on request.
+"""The pytest plugin: embedded clusters, topics and registries for tests, and fault injection on request.
 
 Loaded by pytest on the main thread at the start of every run in an environment with kafkalite. It must not import any
 other module of kafkalite before a fixture is requested, and must not change a run that requests none.
@@ -6,9 +6,12 @@ other module of kafkalite before a fixture is requested, and must not change a r
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -16,32 +19,61 @@ import pytest
 if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.broker.faults.faults import Faults
+    from kafka_sink.testing.clusters import ClusterSettings, SharedCluster
+    from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 
 _INI: Final = "kafkalite"
-_MARK: Final = "kafkalite_topic"
-_NODES: Final = "nodes"
+_TOPIC_MARK: Final = "kafkalite_topic"
+_TOPICS_MARK: Final = "kafkalite_topics"
+_SHARED: Final = "shared"
 _LONGEST_NAME: Final = 80
+#: In the process that distributes the tests of pytest-xdist: the cluster of all its workers.
+_SHARED_CLUSTER: Final = pytest.StashKey[tuple[AbstractContextManager[Any], dict[str, Any]]]()
 
 _numbers: Final = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(_INI, "kafkalite's cluster: nodes=N and broker options, one NAME=VALUE per line", type="linelist")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        f"{_MARK}(partitions=1, configs={{}}): how to create the topic of the fixture kafkalite_topic",
+    parser.addini(
+        _INI,
+        "kafkalite's clusters, one NAME=VALUE per line: nodes, security, mechanism, shared, and options of the broker",
+        type="linelist",
     )
 
 
-@pytest.fixture(scope="session")
-def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
-    """``nodes`` and broker options under Kafka's names, from the ini option ``kafkalite``; override this fixture to
-    change them."""
+def pytest_configure(config: pytest.Config) -> None:
+    for mark, what in {
+        f"{_TOPIC_MARK}(partitions=1, configs={{}})": "how to create the topic of the fixture kafkalite_topic",
+        f"{_TOPICS_MARK}(*names, partitions=1, configs={{}})": "topics that are new and empty for this test",
+    }.items():
+        config.addinivalue_line("markers", f"{mark}: {what}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shared = config.stash.get(_SHARED_CLUSTER, None)
+    if shared is not None:
+        shared[0].__exit__(None, None, None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Called by pytest-xdist for each worker, in the process that starts them: tell it of the shared cluster."""
+    config: pytest.Config = node.config
+    given = _ini_settings(config)
+    if not _is_shared(given):
+        return
+    if _SHARED_CLUSTER not in config.stash:
+        settings = _settings(given)
+        running = settings.running()
+        servers = running.__enter__().bootstrap_servers
+        told = {"bootstrap_servers": servers, "security": dataclasses.asdict(settings.security)}
+        config.stash[_SHARED_CLUSTER] = running, told
+    node.workerinput[_INI] = config.stash[_SHARED_CLUSTER][1]
+
+
+def _ini_settings(config: pytest.Config) -> dict[str, str]:
     found: dict[str, str] = {}
-    for line in pytestconfig.getini(_INI):
+    for line in config.getini(_INI):
         name, separator, value = line.partition("=")
         if not separator or not name.strip():
             raise pytest.UsageError(f"ini option {_INI}: expected NAME=VALUE, such as num.partitions=3, not {line!r}")
@@ -49,52 +81,158 @@ def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
     return found
 
 
-@pytest.fixture(scope="session")
-def kafkalite_cluster(kafkalite_config: Mapping[str, Any]) -> Iterator[EmbeddedCluster]:
-    """A running cluster, stopped at the end of the session; clients connect to its ``bootstrap_servers``."""
-    from kafka_sink.broker.config import BrokerConfig
-    from kafka_sink.broker.embedded_broker import EmbeddedCluster
-    from kafka_sink.common.config import parse
-    from kafka_sink.common.errors import ConfigError
+def _is_shared(given: Mapping[str, Any]) -> bool:
+    value = str(given.get(_SHARED, "false")).lower()
+    if value not in ("true", "false"):
+        raise pytest.UsageError(f"kafkalite: {_SHARED} must be true or false, got {value!r}")
+    return value == "true"
 
-    options = dict(kafkalite_config)
-    nodes = str(options.pop(_NODES, "1"))
-    if not nodes.isdecimal():
-        raise pytest.UsageError(f"kafkalite: nodes must be a whole number, got {nodes!r}")
+
+def _settings(given: Mapping[str, Any]) -> ClusterSettings:
+    from kafka_sink.common.errors import KafkaError
+    from kafka_sink.testing.clusters import ClusterSettings
+
     try:
-        cluster = EmbeddedCluster(int(nodes), config=parse(BrokerConfig, options))
-    except ConfigError as error:
+        return ClusterSettings.of({name: value for name, value in given.items() if name != _SHARED})
+    except KafkaError as error:
         raise pytest.UsageError(f"kafkalite: {error}") from None
-    with cluster:
+
+
+def _told(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Of the shared cluster, in a worker of pytest-xdist that has one."""
+    told: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get(_INI)
+    return told
+
+
+@pytest.fixture(scope="session")
+def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
+    """``nodes``, ``security``, ``mechanism`` and broker options under Kafka's names or those of ``BrokerConfig``, from
+    the ini option ``kafkalite``; override this fixture to change them."""
+    return _ini_settings(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def _kafkalite_settings(pytestconfig: pytest.Config, kafkalite_config: Mapping[str, Any]) -> ClusterSettings:
+    told = _told(pytestconfig)
+    if told is None:
+        return _settings(kafkalite_config)
+    if dict(kafkalite_config) != _ini_settings(pytestconfig):
+        raise pytest.UsageError(
+            f"kafkalite: a cluster with {_SHARED}=true has the settings of the ini option {_INI}; remove the fixture "
+            f"kafkalite_config, or {_SHARED}=true"
+        )
+    from kafka_sink.testing.security import ClusterSecurity
+
+    return dataclasses.replace(_settings(kafkalite_config), security=ClusterSecurity(**told["security"]))
+
+
+@pytest.fixture(scope="session")
+def kafkalite_cluster(
+    pytestconfig: pytest.Config, _kafkalite_settings: ClusterSettings
+) -> Iterator[EmbeddedCluster | SharedCluster]:
+    """A running cluster, stopped at the end of the session; clients connect to its ``bootstrap_servers``. Each worker
+    of pytest-xdist has its own, unless the ini option says ``shared=true``."""
+    told = _told(pytestconfig)
+    if told is not None:
+        from kafka_sink.testing.clusters import SharedCluster
+
+        yield SharedCluster(told["bootstrap_servers"], _kafkalite_settings.security)
+        return
+    with _kafkalite_settings.running() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafkalite_module_cluster(_kafkalite_settings: ClusterSettings) -> Iterator[EmbeddedCluster]:
+    """As ``kafkalite_cluster``, for the tests of one module."""
+    with _kafkalite_settings.running() as cluster:
         yield cluster
 
 
 @pytest.fixture
-def kafkalite_topic(request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster) -> Iterator[str]:
-    """The name of a new topic, which is deleted after the test. Configured by
-    ``@pytest.mark.kafkalite_topic(partitions=6)``."""
-    from kafka_sink.client.blocking.admin import AdminClient
-    from kafka_sink.common.errors import UnknownTopicOrPartitionError
-
-    mark = request.node.get_closest_marker(_MARK)
-    wanted: Mapping[str, Any] = {} if mark is None else mark.kwargs
-    unknown = set(wanted) - {"partitions", "configs"}
-    if unknown or (mark is not None and mark.args):
-        raise pytest.UsageError(f"mark {_MARK}: expected partitions=… and configs=…, got {mark}")
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:_LONGEST_NAME]
-    name = f"{slug}-{next(_numbers)}"
-    kafkalite_cluster.create_topic(name, wanted.get("partitions", 1), configs=wanted.get("configs"))
-    yield name
-    with AdminClient(kafkalite_cluster.bootstrap_servers) as admin:
-        try:
-            admin.delete_topics([name])
-        except UnknownTopicOrPartitionError:
-            # The test has deleted it already.
-            return
+def kafkalite_function_cluster(_kafkalite_settings: ClusterSettings) -> Iterator[EmbeddedCluster]:
+    """As ``kafkalite_cluster``, for one test, which may stop its nodes."""
+    with _kafkalite_settings.running() as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def kafkalite_faults(kafkalite_cluster: EmbeddedCluster) -> Iterator[Faults]:
+def kafkalite_client(
+    kafkalite_cluster: EmbeddedCluster | SharedCluster, _kafkalite_settings: ClusterSettings
+) -> dict[str, str]:
+    """What clients need to connect to ``kafkalite_cluster``, by the names of Kafka's own clients, as
+    :class:`~kafka_sink.KafkaProducer` takes them; Spark's options have ``kafka.`` before the names."""
+    return _kafkalite_settings.security.client(kafkalite_cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def kafkalite_librdkafka(
+    kafkalite_cluster: EmbeddedCluster | SharedCluster, _kafkalite_settings: ClusterSettings
+) -> dict[str, Any]:
+    """As ``kafkalite_client``, by the names of librdkafka, for confluent-kafka."""
+    return _kafkalite_settings.security.librdkafka(kafkalite_cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def kafkalite_topic(
+    request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster | SharedCluster
+) -> Iterator[str]:
+    """The name of a new topic, which is deleted after the test. Configured by
+    ``@pytest.mark.kafkalite_topic(partitions=6)``."""
+    mark = request.node.get_closest_marker(_TOPIC_MARK)
+    if mark is not None and mark.args:
+        raise pytest.UsageError(f"mark {_TOPIC_MARK}: expected partitions=… and configs=…, got {mark}")
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:_LONGEST_NAME]
+    # Workers of pytest-xdist may share a cluster.
+    name = f"{slug}-{os.environ.get('PYTEST_XDIST_WORKER', '')}{next(_numbers)}"
+    yield from _with_topics(kafkalite_cluster, mark, [name])
+
+
+@pytest.fixture
+def kafkalite_topics(
+    request: pytest.FixtureRequest, kafkalite_cluster: EmbeddedCluster | SharedCluster
+) -> Iterator[tuple[str, ...]]:
+    """The topics of ``@pytest.mark.kafkalite_topics("orders", "payments", partitions=6)``: new and empty, whatever an
+    earlier test left in them; deleted after the test."""
+    mark = request.node.get_closest_marker(_TOPICS_MARK)
+    if mark is None or not mark.args or not all(isinstance(name, str) for name in mark.args):
+        raise pytest.UsageError(f"the fixture kafkalite_topics needs @pytest.mark.{_TOPICS_MARK}(NAME, …), got {mark}")
+    for _ in _with_topics(kafkalite_cluster, mark, mark.args):
+        yield mark.args
+
+
+def _with_topics(
+    cluster: EmbeddedCluster | SharedCluster, mark: pytest.Mark | None, names: Sequence[str]
+) -> Iterator[str]:
+    """Make *names* anew as *mark* says, yield the first of them, and delete all."""
+    from kafka_sink.testing.clusters import delete_if_there
+
+    wanted: Mapping[str, Any] = {} if mark is None else mark.kwargs
+    if set(wanted) - {"partitions", "configs"}:
+        raise pytest.UsageError(f"mark kafkalite_…: expected partitions=… and configs=…, got {mark}")
+    for name in names:
+        delete_if_there(cluster, name)
+        cluster.create_topic(name, wanted.get("partitions", 1), configs=wanted.get("configs"))
+    yield names[0]
+    for name in names:
+        delete_if_there(cluster, name)
+
+
+@pytest.fixture
+def kafkalite_registry() -> Iterator[EmbeddedRegistry]:
+    """A schema registry without schemas; ``kafkalite_registry.url`` is its address."""
+    from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
+
+    with EmbeddedRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture
+def kafkalite_faults(kafkalite_cluster: EmbeddedCluster | SharedCluster) -> Iterator[Faults]:
     """``kafkalite_cluster.faults``; all faults are removed after the test."""
+    from kafka_sink.broker.embedded_broker import EmbeddedCluster
+
+    if not isinstance(kafkalite_cluster, EmbeddedCluster):
+        raise pytest.UsageError(f"kafkalite_faults needs a cluster in this process: remove {_SHARED}=true")
     yield kafkalite_cluster.faults
     kafkalite_cluster.faults.clear()

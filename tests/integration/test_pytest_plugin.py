@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Figure
+from tests.support.amounts import only_long
 
 ROOT = Path(__file__).parents[2]
 RunPytest = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,6 +104,123 @@ def test_a_foreign_project_uses_cluster_topic_and_faults(run_pytest: RunPytest) 
     assert "4 passed" in done.stdout
 
 
+@pytest.mark.behaviour("pytest plugin", "Clusters have the scope of a session, a module or a function")
+@pytest.mark.behaviour("pytest plugin", "Topics with fixed names are new and empty for each test")
+@pytest.mark.behaviour("pytest plugin", "TLS and SASL are one line, and clients get what they need to connect")
+@pytest.mark.behaviour("pytest plugin", "Each test has a schema registry without schemas")
+def test_scopes_topics_security_and_registry(run_pytest: RunPytest) -> None:
+    done = run_pytest(
+        """
+        import json
+        import urllib.request
+
+        import pytest
+        from confluent_kafka import Consumer, KafkaException, Producer
+        from confluent_kafka.admin import AdminClient
+
+        from kafka_sink import KafkaProducer, ProducerRecord
+
+        clusters = []
+
+        def test_scopes(kafkalite_cluster, kafkalite_module_cluster, kafkalite_function_cluster):
+            clusters.extend([kafkalite_cluster, kafkalite_module_cluster, kafkalite_function_cluster])
+            assert len({cluster.bootstrap_servers for cluster in clusters}) == 3
+
+        def test_scopes_again(kafkalite_cluster, kafkalite_module_cluster, kafkalite_function_cluster):
+            now = [kafkalite_cluster, kafkalite_module_cluster, kafkalite_function_cluster]
+            assert [one is other for one, other in zip(now, clusters)] == [True, True, False]
+
+        @pytest.mark.kafkalite_topics("orders", "payments", partitions=2)
+        @pytest.mark.parametrize("turn", range(2))
+        def test_topics(turn, kafkalite_topics, kafkalite_client, kafkalite_librdkafka):
+            assert kafkalite_topics == ("orders", "payments")
+            with KafkaProducer(kafkalite_client) as producer:
+                assert producer.send(ProducerRecord("orders", b"x", partition=1)).get(20_000).offset == 0
+            producer = Producer(kafkalite_librdkafka)
+            producer.produce("payments", b"y")
+            assert producer.flush(20) == 0
+            topics = AdminClient(kafkalite_librdkafka).list_topics(timeout=20).topics
+            assert {name: len(topics[name].partitions) for name in kafkalite_topics} == {"orders": 2, "payments": 2}
+
+        def test_topics_are_gone_and_nobody_else_comes_in(kafkalite_cluster, kafkalite_librdkafka):
+            assert not AdminClient(kafkalite_librdkafka).list_topics(timeout=20).topics
+            assert kafkalite_librdkafka["security.protocol"] == "SASL_SSL"
+            stranger = AdminClient({**kafkalite_librdkafka, "sasl.password": "wrong", "log_level": 0})
+            with pytest.raises(KafkaException):
+                stranger.list_topics(timeout=2)
+
+        @pytest.mark.parametrize("turn", range(2))
+        def test_registry(turn, kafkalite_registry):
+            def ask(path, body=None):
+                request = urllib.request.Request(kafkalite_registry.url + path, body)
+                request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                with urllib.request.urlopen(request) as answer:
+                    return json.load(answer)
+
+            assert ask("/subjects") == []
+            ask("/subjects/s/versions", json.dumps({"schema": '"string"'}).encode())
+            assert ask("/subjects") == ["s"]
+        """,
+        "--strict-markers",
+        ini="""
+        kafkalite =
+            security = SASL_SSL
+            auto_create_topics_enable = false
+        """,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 passed" in done.stdout
+
+
+@pytest.mark.behaviour("pytest plugin", "Workers of pytest-xdist have a cluster each, or share one")
+@pytest.mark.parametrize("shared", [True, False])
+def test_workers_share_a_cluster_or_have_their_own(shared: bool, run_pytest: RunPytest, tmp_path: Path) -> None:
+    done = run_pytest(
+        f"""
+        import os
+        import pathlib
+
+        import pytest
+
+        @pytest.mark.kafkalite_topic(partitions=3)
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(number, kafkalite_cluster, kafkalite_topic, kafkalite_librdkafka):
+            from confluent_kafka.admin import AdminClient
+
+            topics = AdminClient(kafkalite_librdkafka).list_topics(timeout=20).topics
+            assert len(topics[kafkalite_topic].partitions) == 3
+            worker = os.environ["PYTEST_XDIST_WORKER"]
+            (pathlib.Path({str(tmp_path)!r}) / f"{{worker}}.servers").write_text(kafkalite_cluster.bootstrap_servers)
+
+        def test_faults(kafkalite_faults): ...
+        """,
+        "-n2",
+        "--dist=each",
+        ini=f"""
+        kafkalite =
+            security = SASL_PLAINTEXT
+            shared = {str(shared).lower()}
+        """,
+    )
+    assert ("4 passed, 2 errors" if shared else "6 passed") in done.stdout, done.stdout + done.stderr
+    assert ("remove shared=true" in done.stdout) is shared
+    servers = {path.read_text() for path in tmp_path.glob("*.servers")}
+    assert len(servers) == (1 if shared else 2)
+
+
+@pytest.mark.behaviour("pytest plugin", "Every test of the documentation passes as it stands there")
+@pytest.mark.parametrize("with_spark", [False, pytest.param(True, marks=only_long)])
+def test_the_documentation_is_right(with_spark: bool, run_pytest: RunPytest, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    tests = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def test_" in block]
+    chosen = [block for block in tests if ("pyspark" in block) is with_spark]
+    for number, block in enumerate(chosen):
+        (tmp_path / "project" / f"test_{number}.py").write_text(block)
+    (settings,) = re.findall(r"```ini\n# pytest.ini\n\[pytest\]\n(.*?)```", page, re.DOTALL)
+    done = run_pytest("", "-n0" if with_spark else "-n2", "--dist=loadfile", ini="" if with_spark else settings)
+    assert done.returncode == 0 and re.search(rf"\b{1 if with_spark else 5} passed", done.stdout), done.stdout
+
+
 def test_a_project_overrides_the_configuration(run_pytest: RunPytest) -> None:
     done = run_pytest(
         """
@@ -125,6 +244,8 @@ def test_a_project_overrides_the_configuration(run_pytest: RunPytest) -> None:
         ("num.partition = 3", "did you mean num.partitions?"),
         ("nodes = three", "nodes must be a whole number, got 'three'"),
         ("nodes", "expected NAME=VALUE, such as num.partitions=3, not 'nodes'"),
+        ("security = SASL", "security: 'SASL' is unknown, expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ("mechanism = PLAIN", "mechanism has no effect without security"),
     ],
 )
 def test_a_wrong_configuration_is_named(run_pytest: RunPytest, line: str, words: str) -> None:

@@ -6,9 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.handlers.authorization import is_allowed, refusal
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -69,22 +73,33 @@ def _deletable(
     return name
 
 
-def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, DeletableTopicResult]:
-    """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
+def delete_topics(
+    cluster: ClusterState,
+    logs: LogManager,
+    purgatory: DelayedOperationPurgatory,
+    groups: GroupCoordinator,
+    names: Sequence[str],
+) -> Mapping[str, TopicState | ApiError]:
+    """Delete topics with their records and committed offsets; of each name the topic that was, or why it still is."""
     deleted: Mapping[str, TopicState | ApiError]
     try:
         with storage_errors("could not delete the topic"):
-            deleted = context.cluster.delete_topics(
-                tuple(dict.fromkeys(names)), lambda gone: context.logs.delete(gone.topic_partitions())
-            )
+            deleted = cluster.delete_topics(names, lambda gone: logs.delete(gone.topic_partitions()))
     except ApiError as error:
         deleted = dict.fromkeys(names, error)
     gone = [topic for topic in deleted.values() if isinstance(topic, TopicState)]
     for partition in [partition for topic in gone for partition in topic.topic_partitions()]:
         # Complete the delayed fetches of the partition.
-        context.purgatory.check(partition)
+        purgatory.check(partition)
     if gone:
-        context.groups.forget_topics([topic.name for topic in gone])
+        groups.forget_topics([topic.name for topic in gone])
+    return deleted
+
+
+def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, DeletableTopicResult]:
+    """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
+    once = tuple(dict.fromkeys(names))
+    deleted = delete_topics(context.cluster, context.logs, context.purgatory, context.groups, once)
     return {
         name: DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
         if isinstance(topic, TopicState)
