@@ -42,6 +42,7 @@ from kafka_sink.common.scram_credential import ScramCredential
 
 #: Number of producer ids that are reserved on disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000
+_MOST_JUST_DELETED: Final = 1000
 
 #: Maps the current settings of a resource to its new settings.
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -69,6 +70,8 @@ class ClusterState:
         self._first_replica = random.randrange(len(self._node_ids))
         self._next_producer_id = 0
         self._producer_ids_end = 0
+        #: Names of topics that were deleted and for which nobody has asked since; the oldest first.
+        self._just_deleted: dict[str, None] = {}
         if not self._load():
             cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
             self._publish(ClusterImage(cluster_id, self._node_ids))
@@ -174,6 +177,7 @@ class ClusterState:
             topic = TopicState(name, uuid4(), dict(configs or {}), settings, states)
             if not validate_only:
                 draft.set_topic(topic)
+                self._just_deleted.pop(name, None)
         return topic
 
     def _replicas(self, partitions: int, factor: int) -> list[tuple[int, ...]]:
@@ -209,7 +213,23 @@ class ClusterState:
                     except OSError as error:
                         draft.set_topic(topic)
                         found[name] = ApiError(f"could not delete the topic: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+                    else:
+                        self._just_deleted[name] = None
+            while len(self._just_deleted) > _MOST_JUST_DELETED:
+                del self._just_deleted[next(iter(self._just_deleted))]
         return found
+
+    def create_on_first_use(self, name: str) -> None:
+        """Create a topic because a client asks for it.
+
+        :raises ApiError: as :meth:`create_topic`; UNKNOWN_TOPIC_OR_PARTITION for the first client that asks for a topic
+            which was deleted: it need not know of that yet, and must not make it again without another question.
+        """
+        with self._lock:
+            if name in self._just_deleted:
+                del self._just_deleted[name]
+                raise _no_topic(name)
+            self.create_topic(name)
 
     def add_partitions(
         self, name: str, count: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False

@@ -99,11 +99,7 @@ def _refused(
 
 def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]:
     """Create topics; why some do not exist."""
-
-    def create(name: str) -> None:
-        context.cluster.create_topic(name)
-
-    outcomes = stored_together(context, names, create, lambda name, error: error)
+    outcomes = stored_together(context, names, context.cluster.create_on_first_use, lambda name, error: error)
     return {
         name: error
         for name, error in zip(names, outcomes, strict=True)

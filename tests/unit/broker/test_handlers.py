@@ -193,6 +193,21 @@ def test_disabled_auto_creation_creates_no_topic() -> None:
     assert topic.error_code == 3 and closed.cluster.topics == {}
 
 
+@pytest.mark.behaviour("Admin APIs", "The first client that asks for a topic which was deleted does not make it again")
+def test_a_deleted_topic_is_unknown_to_the_first_who_asks(node: BrokerNode) -> None:
+    def ask() -> int:
+        request = MetadataRequest([MetadataRequestTopic(name="t")])
+        return of(MetadataResponse, node.call(ApiKey.METADATA, 9, request)).topics[0].error_code
+
+    node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState("t")]))
+    assert [ask(), ask(), ask()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0]
+    node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState("t")]))
+    node.cluster.create_topic("t")
+    node.cluster.delete_topics(["t"], lambda topic: None)
+    node.cluster.create_topic("t")
+    assert ask() == 0
+
+
 def test_a_partition_without_a_leader(node: BrokerNode) -> None:
     node.cluster.create_topic("single", assignment=[[2]])
     node.cluster.node_down(2)
