@@ -9,6 +9,7 @@ Source: apache/kafka ``MemoryRecords.filterTo``, ``DefaultRecordBatch``; KIP-534
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -26,6 +27,8 @@ from kafka_sink.records.varint import encode_varint, read_varint, read_varlong
 
 #: Attributes that a batch keeps when all its records are gone.
 _ATTRIBUTES_OF_EMPTY: Final = layout.TIMESTAMP_TYPE_BIT | layout.TRANSACTIONAL_BIT | layout.CONTROL_BIT
+
+_INT64: Final = 1 << 63
 
 
 class KeyedRecord(NamedTuple):
@@ -78,29 +81,36 @@ def filtered(
     :raises CorruptRecordError: where its records are damaged.
     """
     header = batch.header
-    kept = [(span, record) for span, record in keyed_records(batch) if keeps(record)]
-    if not kept:
+    # A byte for each record, of which a batch may have millions.
+    kept = bytearray()
+    newest, has_tombstones = -_INT64, False
+    for _, record in keyed_records(batch):
+        is_kept = keeps(record)
+        kept.append(is_kept)
+        if is_kept:
+            newest, has_tombstones = max(newest, record.timestamp_delta), has_tombstones or not record.has_value
+    count = sum(kept)
+    if not count:
         return None
-    dates = header.delete_horizon_ms is None and (dated or not all(record.has_value for _, record in kept))
-    if len(kept) == header.record_count and not dates:
+    dates = header.delete_horizon_ms is None and (dated or has_tombstones)
+    if count == header.record_count and not dates:
         return batch.data
-    base = horizon_ms if dates else header.base_timestamp
-    records = bytearray()
-    for (data, start, end), record in kept:
-        if dates:
-            delta = header.base_timestamp + record.timestamp_delta - base
-            write_content(records, record.offset_delta, delta, data[record.content_at : end])
-        else:
-            records += encode_varint(end - start)
-            records += data[start:end]
-    newest = header.base_timestamp + max(record.timestamp_delta for _, record in kept)
     changed = replace(
         header,
         attributes=header.attributes | (layout.DELETE_HORIZON_BIT if dates else 0),
-        base_timestamp=base,
-        max_timestamp=header.max_timestamp if header.is_log_append_time else newest,
-        record_count=len(kept),
+        base_timestamp=horizon_ms if dates else header.base_timestamp,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else header.base_timestamp + newest,
+        record_count=count,
     )
+    records = bytearray()
+    shift = header.base_timestamp - changed.base_timestamp
+    for (data, start, end), record in itertools.compress(keyed_records(batch), kept):
+        if dates:
+            content = data[record.content_at : end]
+            write_content(records, record.offset_delta, record.timestamp_delta + shift, content)
+        else:
+            records += encode_varint(end - start)
+            records += data[start:end]
     return with_records(changed, compress(header.compression, records))
 
 

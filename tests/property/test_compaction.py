@@ -17,7 +17,7 @@ assert CONFIG.compaction is not None
 RULES = CONFIG.compaction
 CONFIGS: dict[str, LogConfig] = {
     "all at once": CONFIG,
-    "few keys fit": replace(CONFIG, compaction=replace(RULES, map_bytes=600)),
+    "few keys fit": replace(CONFIG, compaction=replace(RULES, map_bytes=1000)),
     "with lags": replace(CONFIG, compaction=replace(RULES, min_lag_ms=600_000, max_lag_ms=HOUR_MS)),
     "no wait for tombstones": replace(CONFIG, compaction=replace(RULES, delete_retention_ms=0)),
     "large segments": replace(CONFIG, segment_bytes=5000, segment_ms=600_000),

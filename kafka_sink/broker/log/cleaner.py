@@ -1,7 +1,7 @@
 """Compacts a log: of each key, the last record stays.
 
 Called by the thread for compaction, without the lock of the log: it reads closed segments, writes new ones beside them,
-and lets the log exchange them, group by group. Memory is bounded by the keys that fit into the settings' memory and by
+and lets the log exchange them, group by group. Memory is bounded by the keys for which the settings have room, and by
 one batch. It must not touch a segment that it was not given, and what it has not finished must leave no trace.
 
 Where batches are removed, one empty batch stands for those that follow one another, so that the offsets in a segment
@@ -12,6 +12,7 @@ Source: apache/kafka ``Cleaner``, ``CleanedTransactionMetadata``; KIP-58 (lags),
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
@@ -44,7 +45,7 @@ def compact(log: PartitionLog, wall_ms: int, stopping: Callable[[], bool] = lamb
 
     :raises CorruptRecordError: if the log is damaged; it will not be compacted until it is opened again.
 
-    :raises OSError: if the disk fails, or the log is deleted in the meantime.
+    :raises OSError: if the disk fails, a batch has too many keys, or the log is deleted in the meantime.
     """
     compaction = log.begin_compaction(wall_ms)
     if compaction is None:
@@ -69,13 +70,19 @@ class _Keys:
         self.end = start
 
     def add(self, batch: RecordBatchView) -> bool:
-        """Add the records of the next batch; False if they do not all fit, and others were added before."""
+        """Add the records of the next batch; False if they do not all fit.
+
+        :raises OSError: if they would not even fit alone.
+        """
         for _, record in keyed_records(batch):
             offset = batch.base_offset + record.offset_delta
             if record.key is None or offset < self._start:
                 continue
-            if len(self._offsets) >= self._most and self.end > self._start:
-                return False
+            if len(self._offsets) >= self._most:
+                if self.end > self._start:
+                    return False
+                text = "a batch has more keys than log.cleaner.dedupe.buffer.size has room for: make it larger"
+                raise OSError(errno.ENOMEM, text)
             self._offsets[_digest(record.key)] = offset
         return True
 

@@ -269,6 +269,17 @@ def test_more_keys_than_memory_holds_take_several_compactions() -> None:
     assert kept(world) == [*range(8, 17)]
 
 
+@pytest.mark.behaviour("Compaction", "A batch with more keys than memory holds is an error that names the option")
+def test_a_batch_with_more_keys_than_memory_holds_is_an_error() -> None:
+    world = made(map_bytes=600)
+    world.write(*((b"%d" % number, b"x") for number in range(4)))
+    wide(world, b"a", b"a")
+    with pytest.raises(OSError, match=r"more keys than log\.cleaner\.dedupe\.buffer\.size"):
+        world.compact()
+    world.log.reconfigure(replace(world.config, compaction=RULES))
+    assert world.compact()
+
+
 def deleted(world: CompactedLog, **changes: Any) -> int:
     world.log.reconfigure(replace(world.config, retention_ms=HOUR_MS, **changes))
     return world.log.apply_retention(world.now_ms)
