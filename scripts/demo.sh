@@ -270,7 +270,7 @@ second_act() {
     job_pid=$!
     until [ -e "$home/checkpoint/offsets/$half" ]; do
         kill -0 "$job_pid" 2>/dev/null || await_spark "$home/stream.log"
-        sleep 0.05
+        sleep 0.1
     done
     sleep "$KILL_AFTER_S"
     kill_in_micro_batch

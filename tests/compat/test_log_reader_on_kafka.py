@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import uuid
 from itertools import islice
@@ -21,6 +19,7 @@ from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.records.compression import CompressionType
 from tests.hostile.batches import DAMAGED, batch_of, record_of, store
+from tests.support.command_line import run_command
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.behaviour("Log reader", "The log of a real Kafka is read as it is")
@@ -170,8 +169,9 @@ def test_topic_deleted_while_followed_raises_error(real_kafka: RealKafka, topic:
 
 def kafkalite(real_kafka: RealKafka, *arguments: str) -> str:
     """What the command printed; it must not fail."""
-    command = [sys.executable, "-m", "kafka_sink.cli", *arguments, "--bootstrap-server", real_kafka.bootstrap_servers]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=LIMIT_S, check=True).stdout
+    done = run_command([*arguments, "--bootstrap-server", real_kafka.bootstrap_servers])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_command_line_speaks_to_it(real_kafka: RealKafka, topic: str) -> None:

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,9 +22,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kafka_sink
-from kafka_sink.cli.main import run
 from kafka_sink.cli.options import BOOTSTRAP_SERVERS_VARIABLE
 from tests.support.amounts import only_long
+from tests.support.command_line import run_command
 
 KAFKALITE = (sys.executable, "-m", "kafka_sink.cli")
 LIMIT_S = 60
@@ -76,19 +75,8 @@ class Result:
 
 
 def kafkalite(*arguments: str, at: str, stdin: str = "") -> Result:
-    out, err = (TextIOWrapper(BytesIO(), "utf-8") for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(BOOTSTRAP_SERVERS_VARIABLE, at)
-        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode()), "utf-8"))
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        code = run(arguments)
-    return Result(code, *(text_of(stream) for stream in (out, err)))
-
-
-def text_of(stream: TextIOWrapper) -> str:
-    stream.seek(0)
-    return stream.read()
+    done = run_command(arguments, stdin, {BOOTSTRAP_SERVERS_VARIABLE: at})
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 def one_line(text: str) -> str:

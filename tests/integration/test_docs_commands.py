@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,13 +18,13 @@ import pytest
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.security_config import AUTHORIZER
-from kafka_sink.cli.main import run
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.testing import EmbeddedRegistry
+from tests.support.command_line import run_command
 from tests.support.pages import blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -181,12 +179,8 @@ def ran(
 
 
 def in_this_process(line: str, cluster: EmbeddedCluster, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A *line* that needs no shell; an interpreter for each would take most of the time."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+    """A *line* that needs no shell."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("KAFKALITE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
-        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"y\n"), "utf-8"))
-        code = run(shlex.split(line)[1:])
-    said = [each.buffer.getvalue().decode() for each in (out, err) if isinstance(each.buffer, io.BytesIO)]
-    return subprocess.CompletedProcess(line, code, *said)
+        at = {"KAFKALITE_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+        return run_command(shlex.split(line)[1:], "y\n", at)

@@ -9,8 +9,6 @@ import base64
 import collections
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from tests.bench.topics import fresh_topic
 from tests.conftest import Figure
 from tests.matrix.conftest import IS_FULL
 from tests.matrix.payload import WHOLE, Payload, judge, verdict_on
+from tests.support.command_line import run_command
 from tests.support.deliveries import noting
 from tests.support.real_kafka import run_script
 from tests.support.securities import PASSWORD, SASL_SSL, SSL, USER, SecureServer, Security
@@ -141,7 +140,7 @@ def test_consume_and_verify_read_over_tls(
         producer.send_columns(topic, payload.table).get(LIMIT_S * 1000)
     connection = [word for name, value in properties.items() for word in ("-X", f"{name}={value}")][2:]
     connection += ["--bootstrap-server", properties["bootstrap.servers"]]
-    printed = run_command("consume", topic, *connection)
+    printed = printed_by("consume", topic, *connection)
     found: dict[int, list[tuple[int, bytes | None]]] = collections.defaultdict(list)
     for line in printed.splitlines():
         record = json.loads(line)
@@ -149,15 +148,12 @@ def test_consume_and_verify_read_over_tls(
         value = base64.b64decode(value["base64"]) if isinstance(value, dict) else value.encode()
         found[record["partition"]].append((int(record["key"]), value))
     assert verdict_on(payload, found.values()) == WHOLE
-    verdict = json.loads(run_command("verify", topic, "--against", str(payload.files[0].parent), "--json", *connection))
+    verdict = json.loads(printed_by("verify", topic, "--against", str(payload.files[0].parent), "--json", *connection))
     assert verdict["equal"]
     assert verdict["expected"] == payload.rows
 
 
-def run_command(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "kafka_sink.cli", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+def printed_by(*arguments: str) -> str:
+    done = run_command(arguments)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -17,7 +17,7 @@ from tests.support.spark_version import requires_data_sources
 
 pytestmark = requires_data_sources
 
-THREADS: Final = 8
+THREADS: Final = 4
 ROWS: Final = "cast(id as string) as value"
 
 

@@ -1,4 +1,4 @@
-"""Spark's daemon with what tasks import, so that each of the many workers it forks need not.
+"""Spark's daemon with what tasks import, so that each of the many workers that it forks need not.
 
 For the sessions that tests share (``spark.python.daemon.module``); a program of its own has Spark's daemon as it is.
 """
@@ -12,7 +12,6 @@ from pyspark import daemon
 for module in (
     "pandas",
     "pyarrow",
-    "kafka_sink.spark.data_source",
     "kafka_sink.spark.task.task_writer",
     "kafka_sink.spark.task.transactional_task",
 ):

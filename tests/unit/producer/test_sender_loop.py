@@ -507,20 +507,6 @@ def test_it_wakes_up_for_what_expires_next() -> None:
     assert ended == [3000]
 
 
-def test_queues_are_searched_for_expiry_only_when_it_is_possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = plain((1, 2), delivery_timeout_ms=3000, request_timeout_ms=2000)
-    searched: list[int] = []
-    search = world.drain.expired_batches
-    monkeypatch.setattr(world.drain, "expired_batches", lambda now_ms: (searched.append(now_ms), search(now_ms))[1])
-    world.brokers.acknowledge_everything()
-    started = world.now
-    while world.now < started + 12_000:
-        world.append()
-        world.step()
-        world.clock.advance(100)
-    assert len(searched) <= 5
-
-
 def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2500, batch_size=200)
     world.network.held.add("1")
