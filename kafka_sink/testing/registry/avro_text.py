@@ -1,7 +1,7 @@
 """The text of an Avro schema as Avro's own library writes it, so that the same schema in other words is the same text.
 
-The registry keeps and compares schemas by it. The JSON is one that :mod:`kafka_sink.formats.avro.parsing` has accepted;
-nothing is checked here.
+The registry keeps and compares schemas by it; its judges read them spelled out. The JSON is one that
+:mod:`kafka_sink.formats.avro.parsing` has accepted.
 
 Source: Schema.toString of https://github.com/apache/avro/tree/release-1.12.1/lang/java/avro, which Confluent's registry
 uses, and https://avro.apache.org/docs/1.12.0/specification/#names.
@@ -10,10 +10,11 @@ uses, and https://avro.apache.org/docs/1.12.0/specification/#names.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from kafka_sink.formats.avro.schema import PRIMITIVES
+from kafka_sink.formats.errors import FormatError
 
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 #: What may be nested, and where the inner type stands.
@@ -23,6 +24,8 @@ _OF_TYPES: Final = frozenset(
     ["doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"]
 )
 _OF_FIELDS: Final = frozenset(["aliases", "default", "doc", "name", "order", "type"])
+#: The namespace of types that have none, once they are spelled out: within others they would get theirs. Not shown.
+NO_NAMESPACE: Final = "kafkalite_no_namespace"
 _WORDS: Final = PRIMITIVES | NAMED | PART.keys() | {"union"}
 
 
@@ -83,7 +86,7 @@ class _Writer:
             if name in declared:
                 found[name] = declared[name]
         is_enum = kind == "enum"
-        if is_enum and "default" in declared:
+        if is_enum and isinstance(declared.get("default"), str):
             found["default"] = declared["default"]
         found |= self._properties(declared, _OF_TYPES | {"default"} if is_enum else _OF_TYPES)
         if aliases := declared.get("aliases"):
@@ -106,3 +109,74 @@ class _Writer:
     def _properties(self, declared: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
         found = {name: value for name, value in declared.items() if name not in known}
         return dict(sorted(found.items())) if self._is_normal else found
+
+
+def spelled_out(declared: Any) -> Any:
+    """The JSON of the schema *declared* with all names in full, and without what nobody reads or writes by.
+
+    :raises FormatError: if aliases are not names.
+    """
+    return _Speller().type(declared, "")
+
+
+def records_of(part: Any) -> Iterator[Mapping[str, Any]]:
+    """The records in *part* of a schema that is :func:`spelled_out`."""
+    if isinstance(part, Mapping):
+        if "fields" in part:
+            yield part
+            part = [each["type"] for each in part["fields"]]
+        else:
+            part = [each for name, each in part.items() if name in ("items", "values")]
+    for each in part if isinstance(part, list) else ():
+        yield from records_of(each)
+
+
+class _Speller:
+    def __init__(self) -> None:
+        self._declared: set[str] = set()
+
+    def type(self, declared: Any, outer: str) -> Any:
+        if isinstance(declared, str):
+            return self._used(declared, outer)
+        if isinstance(declared, list):
+            return [self.type(each, outer) for each in declared]
+        kind = declared["type"]
+        if isinstance(kind, str) and kind in NAMED:
+            return self._named(kind, declared, outer)
+        if isinstance(kind, str) and kind in PART:
+            return {"type": kind, PART[kind]: self.type(declared[PART[kind]], outer)}
+        return self.type(kind, outer)
+
+    def _used(self, name: str, outer: str) -> str:
+        if name in PRIMITIVES:
+            return name
+        full = full_name(name, outer)
+        return _whole(full if full in self._declared else name)
+
+    def _named(self, kind: str, declared: Mapping[str, Any], outer: str) -> dict[str, Any]:
+        full = full_name(declared["name"], declared.get("namespace", outer) or "")
+        self._declared.add(full)
+        inside = full.rpartition(".")[0]
+        found: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": _whole(full)}
+        found["aliases"] = [_whole(full_name(each, inside)) for each in _aliases(declared)]
+        found |= {name: declared[name] for name in ("symbols", "size") if name in declared}
+        if isinstance(declared.get("default"), str):
+            found["default"] = declared["default"]
+        if "fields" in declared:
+            found["fields"] = [self._field(each, inside) for each in declared["fields"]]
+        return found
+
+    def _field(self, declared: Mapping[str, Any], inside: str) -> dict[str, Any]:
+        kept = {name: declared[name] for name in ("name", "default", "order") if name in declared}
+        return {**kept, "aliases": _aliases(declared), "type": self.type(declared["type"], inside)}
+
+
+def _whole(full: str) -> str:
+    return full if "." in full else f"{NO_NAMESPACE}.{full}"
+
+
+def _aliases(declared: Mapping[str, Any]) -> list[str]:
+    found = declared.get("aliases")
+    if found is not None and not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
+        raise FormatError(f"{declared['name']} has the aliases {found!r:.60}, expected a list of names")
+    return found or []

@@ -48,7 +48,7 @@ class _Request(NamedTuple):
 
     @property
     def schema_id(self) -> int:
-        return int(self.parts["id"]) if self.parts["id"].isascii() else 0
+        return int(self.parts["id"])
 
     def has(self, name: str) -> bool:
         """Whether the query sets *name*."""
@@ -214,6 +214,8 @@ def _object(body: bytes) -> Mapping[str, Any]:
     try:
         text = body.decode()
         found = None if is_too_deep(text) else json.loads(text or "{}")
+        # Halves of characters, which no file and no answer can have.
+        json.dumps(found, ensure_ascii=False).encode()
     except ValueError:
         found = None
     if not isinstance(found, dict):

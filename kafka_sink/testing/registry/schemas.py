@@ -25,6 +25,7 @@ from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, Place, places_of, resolved
+from kafka_sink.testing.registry.avro_checks import check_new
 from kafka_sink.testing.registry.avro_judge import problems as avro_problems
 from kafka_sink.testing.registry.avro_text import canonical, compact
 from kafka_sink.testing.registry.json_judge import problems as json_problems
@@ -72,6 +73,8 @@ class Schema:
         if unkept:
             raise RefusalError(42201, f"this registry does not change schemas by {', '.join(unkept)}; leave it out")
         contract = {name: _without_nulls(shown[name]) for name in CONTRACT if shown.get(name) is not None}
+        if not isinstance(contract.get("metadata", {}), Mapping):
+            raise RefusalError(42201, f"metadata is {contract['metadata']!r:.60}, expected an object")
         _check_rules(contract.get("ruleSet", {}))
         try:
             places = places_of(shown.get("references") or (), "the schema")
@@ -109,6 +112,7 @@ class Schema:
                 text = words = compact(json_schema_of(self.text), is_sorted=is_normal)
             else:
                 parse_to_read(linked_avro(whole))
+                check_new(json_of(linked_avro(whole)))
                 text = words = canonical(json_of(self.text), is_normal=is_normal)
         except FormatError as error:
             raise RefusalError(42201, error) from None

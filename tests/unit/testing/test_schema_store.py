@@ -89,6 +89,8 @@ def test_names_of_subjects_may_have_slashes() -> None:
         ("POST", "/subjects/s/versions", {"schema": A, "id": 7}, 422, 42205),
         ("POST", "/subjects/s/versions", {"schema": A, "version": 7}, 422, 42205),
         ("POST", "/subjects/s/versions", {"schema": A, "id": "7"}, 422, 42201),
+        ("POST", "/subjects/s/versions", {"schema": A, "metadata": "x"}, 422, 42201),
+        ("POST", "/subjects/s/versions", {"schema": A, "metadata": {"a": "\ud800"}}, 400, 400),
         ("POST", "/subjects/s/versions", {"schema": A, "schemaTagsToAdd": [{}]}, 422, 42201),
         ("POST", "/subjects/:.context:s/versions", {"schema": A}, 422, 42208),
         ("GET", "/config/s", {}, 404, 40408),
@@ -306,6 +308,36 @@ def test_schemas_are_compared_as_avro_writes_them(words: str, text: str) -> None
     first = ask(store, "POST", "/subjects/s/versions", schema=words)[1]
     assert (first["schema"], first["guid"]) == (text, guid_of(text))
     assert ask(store, "POST", "/subjects/s/versions", schema=text)[1] == first
+
+
+#: What Avro's library for Java refuses in a new schema, and what it takes.
+ODD_IN_AVRO = [
+    (record(("a", "int", "x")), False),
+    (record(("a", "int", None)), False),
+    (record(("a", "int", 1 << 31)), False),
+    (record(("a", "long", 1 << 31)), True),
+    (record(("a", "boolean", 1)), False),
+    (record(("a", ["null", "int"], 1)), True),
+    (record(("a", ["null", "int"], "null")), False),
+    (record(("a", "float", "NaN")), True),
+    (record(("a", "float", "x")), False),
+    (record(("a", ["float"], "NaN")), False),
+    (record(("a", {"type": "array", "items": "int"}, [1])), True),
+    (record(("a", {"type": "map", "values": "int"}, {"b": None})), False),
+    (record(("a", {"type": "record", "name": "I", "fields": [{"name": "b", "type": "int"}]}, {"b": 1})), True),
+    (record(("a", {"type": "record", "name": "I", "fields": [{"name": "b", "type": "int"}]}, {})), False),
+    (record(("a", "R", {})), False),
+    ('{"type":"enum","name":"E","symbols":["A"],"default":"B"}', False),
+    ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"up"}]}', False),
+    ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":"x"}]}', False),
+    ('{"type":"record","name":"R","aliases":[1],"fields":[]}', False),
+]
+
+
+@pytest.mark.parametrize(("schema", "is_taken"), ODD_IN_AVRO)
+def test_new_schemas_are_checked_as_avro_checks_them(schema: str, is_taken: bool) -> None:
+    status, answered = ask(SchemaStore(), "POST", "/subjects/s/versions", schema=schema)
+    assert (status, answered.get("error_code")) == ((200, None) if is_taken else (422, 42201)), answered
 
 
 def test_normal_forms_are_the_same_in_any_order() -> None:
