@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
@@ -21,7 +21,7 @@ from tests.support.certificates import Authority
 
 #: For each exchange: many cases take as long.
 _TIMEOUT_MS: Final = 100
-#: A byte at a time they take longer than anybody waits, although each comes in time.
+#: In records of a byte they take longer than anybody waits, although each comes in time.
 _SPACES: Final = b" " * 5_000
 _BODY: Final = _SPACES + b'{"id": 1, "schema": "\\"int\\"", "version": 1, "access_token": "a.b.c", "expires_in": 60}'
 _ECHO: Final = json.dumps(dict.fromkeys(("message", "error", "error_description"), f"no {SECRET}")).encode() + _SPACES
@@ -33,13 +33,14 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Way:
-    """What is answered, how many bytes of it and of the handshake at a time, with which pause, and up to which one.
+    """What is answered, in records of how many bytes, and how many bytes at a time, with which pause, up to which one.
 
     Then nothing more is said, or the connection is closed. With *damage*, some of it is damaged. Where *greets_well*,
     the handshake is as it should be.
     """
 
     answer: bytes = _GOOD
+    record: int = 1 << 14
     piece: int = 1 << 16
     pause_s: float = 0.0
     most: int = 1 << 30
@@ -69,7 +70,8 @@ class _SlowTls(EvilHttp):
             while b"\r\n\r\n" not in head:
                 head += speaker.until(lambda: speaker.tls.read(65_536))
             speaker.way = self.way
-            speaker.until(lambda: speaker.tls.write(self.way.answer))
+            for at in range(0, len(self.way.answer), self.way.record):
+                speaker.until(partial(speaker.tls.write, self.way.answer[at : at + self.way.record]))
 
 
 class _Speaker:
@@ -124,6 +126,7 @@ def slow_tls(rng: random.Random) -> None:
     server = _server()
     server.way = _Way(
         answer=rng.choice((_GOOD, _REFUSAL, HEAD + b"\r\n")),
+        record=rng.choice((1, 100, 1 << 14)),
         piece=rng.choice((1, 1, 40, 1 << 16)),
         pause_s=rng.choice((0.0, 0.005, 0.02)),
         most=rng.choice((1 << 30, rng.randrange(3_000))),
