@@ -23,7 +23,7 @@ from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.once import Said
-from kafka_sink.common.open_files import is_reserved
+from kafka_sink.common.open_files import is_reserved_for_local
 from kafka_sink.network.transport.listener import remote_address
 from kafka_sink.network.transport.transport import Socket
 
@@ -129,13 +129,13 @@ class Acceptor:
 
     def _admit(self, sock: Socket) -> AcceptedConnection | None:
         """Count the connection; None if it is rejected or has to be closed later. The last descriptors of the process
-        are kept for logs: a broker without them cannot serve anybody."""
+        are kept: a broker without logs cannot serve anybody, and one without pages does not say why."""
         try:
             address = remote_address(sock).host
         except OSError:
             sock.close()
             return None
-        if is_reserved(sock.fileno()):
+        if is_reserved_for_local(sock.fileno()):
             self._refuse_for_lack_of_files(sock)
             return None
         try:

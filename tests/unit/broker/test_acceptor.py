@@ -199,7 +199,7 @@ def test_connections_leave_files_for_logs(
     made.append(bench := Bench())
     served, *rest = [bench.client() for _ in range(3)]
     descriptors = [sock.fileno() for sock in rest]
-    monkeypatch.setattr(acceptor, "is_reserved", lambda descriptor: descriptor in descriptors)
+    monkeypatch.setattr(acceptor, "is_reserved_for_local", lambda descriptor: descriptor in descriptors)
     bench.acceptor.run_once()
     assert [item.sock for queue in bench.queues for item in queue.got] == [served]
     assert [sock.fileno() for sock in rest] == [-1, -1]
