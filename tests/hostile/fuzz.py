@@ -10,6 +10,7 @@ well, and a difference that docs/differences.md does not name is a finding. Exit
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import random
 import sys
 import time
@@ -87,6 +88,15 @@ ATTACKS: Final[dict[str, Attack]] = {
     "values of rows": secrets.values_of_rows,
     "report lines": secrets.report_lines,
 }
+
+
+def _spark_connect(rng: random.Random) -> None:
+    """Not among those of the normal run, in which nothing else needs its server, which takes half a minute."""
+    from tests.hostile.connect import spark_connect
+
+    spark_connect(rng)
+
+
 JUDGES: Final = JavaJudges()
 
 
@@ -100,6 +110,8 @@ ALL: Final[dict[str, Attack]] = ATTACKS | (
 )
 if not HAS_KERBEROS:
     del ALL["Kerberos answers"]
+if importlib.util.find_spec("grpc") is not None:
+    ALL["Spark Connect"] = _spark_connect
 
 
 def attacked(name: str, seed: int, case: int) -> Exception | None:

@@ -160,3 +160,9 @@ def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
         (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}\n')
         run(SPARK_HOME / "bin" / "spark-pipelines", "--remote", server.url, "run", "--spec", specification)
         assert values(cluster, topic) == Counter(f'{{"id":{n}}}'.encode() for n in range(number + 1))
+
+
+@pytest.mark.behaviour("Spark Connect", "Odd options and rows of one program are refused, and others are served")
+@pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
+def test_an_attack_over_spark_connect_finds_nothing() -> None:
+    run(sys.executable, "-m", "tests.hostile.fuzz", "--only", "Spark Connect", "--minutes", "1", "--seed", "1")
