@@ -77,7 +77,7 @@ SCHEMAS: dict[str, tuple[int, Callable[[int], str], str]] = {
 
 
 @pytest.mark.parametrize("said", SCHEMAS)
-def test_a_schema_has_as_much_as_the_page_says_and_no_more(said: str) -> None:
+def test_a_schema_has_as_much_as_the_page_says(said: str) -> None:
     assert said in PAGE
     most, schema, problem = SCHEMAS[said]
     parse_schema(schema(most))
@@ -140,7 +140,7 @@ def test_a_text_of_a_registry_is_as_long_as_the_page_says() -> None:
     assert str(refused.value).count("m" * 1_500) == 1 and "m" * 1_501 not in str(refused.value)
 
 
-def test_a_request_creates_as_many_partitions_as_the_page_says() -> None:
+def test_a_request_creates_what_the_page_says() -> None:
     assert "it creates 10,000 partitions at most" in PAGE
     node = BrokerNode()
     for partitions, code in ((10_001, ErrorCode.POLICY_VIOLATION), (10_000, ErrorCode.NONE)):
@@ -150,7 +150,7 @@ def test_a_request_creates_as_many_partitions_as_the_page_says() -> None:
         assert [topic.error_code for topic in answer.topics] == [code, code]
 
 
-def test_bodies_and_lines_of_reports_are_as_large_as_the_page_says(tmp_path: Path) -> None:
+def test_bodies_and_reports_are_as_large_as_the_page_says(tmp_path: Path) -> None:
     assert "its body 4 MiB" in PAGE and "a line of 16 MiB, numbers of 64 bits, an error of 2,000 characters" in PAGE
     with EmbeddedRegistry() as registry:
         for size, status in (((4 << 20) + 1, 413), (4 << 20, 400)):
