@@ -21,6 +21,7 @@ if sys.version_info < (3, 11):  # noqa: UP036
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafka_sink.broker.config import BrokerConfig
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.preflight.findings import CheckReport
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BrokerConfig",
     "CheckReport",
     "EmbeddedCluster",
     "KafkaProducer",
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BrokerConfig": "kafka_sink.broker.config",
     "CheckReport": "kafka_sink.preflight.findings",
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",

@@ -27,7 +27,7 @@ from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.refusals import explained
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.task_producer import TaskProducer
 
 #: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
 _ATTEMPTS: Final = 5
@@ -212,12 +212,12 @@ def open_producer(
     transaction_version: TransactionVersion,
     *,
     option_prefix: str = "",
-    kept: KafkaProducer | None = None,
-) -> KafkaProducer:
+    kept: TaskProducer | None = None,
+) -> TaskProducer:
     """A producer that writes in *transaction*; closing it does not end the transaction. *kept* is a producer with the
     same properties that has written in other transactions.
     """
-    producer = kept or KafkaProducer(
+    producer = kept or TaskProducer(
         {**properties, "transactional.id": transaction.transactional_id}, option_prefix=option_prefix
     )
     try:

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.client.connection.connection_states import ConnectionFailure
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common import config as common_config
@@ -38,9 +37,7 @@ from kafka_sink.common.metrics import Metric, render_prometheus
 from kafka_sink.common.model import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    ProducerIdAndEpoch,
     TopicPartition,
-    TransactionVersion,
 )
 from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
@@ -108,7 +105,6 @@ class KafkaProducer:
             names = ", ".join(sorted(of_plugins))
             self._log.warning("options that are not Kafka's are passed to the plugins only: %s", names)
         self._was_forked = False
-        self._failures_before_rest: frozenset[ConnectionFailure] = frozenset()
         # False once the producer is closed, and in processes that were forked from the one that created it.
         self._is_usable = True
         at_fork(self, KafkaProducer._forked)
@@ -241,12 +237,6 @@ class KafkaProducer:
         self._check_usable()
         return self._pipeline.topics.wait_for(topic).partitions_for_topic(topic)
 
-    def limit_batches(self, topic: str, size_bytes: int) -> None:
-        """Make the batches of *topic* that are opened from now on at most *size_bytes* large, before compression, or as
-        large as a single record. Without it the producer learns from refusals that batch.size is too large for a topic.
-        """
-        self._pipeline.accumulator.limit_batches(topic, size_bytes)
-
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
@@ -261,29 +251,6 @@ class KafkaProducer:
         :raises TransactionStateError: if the id is initialized already, or there is no transactional.id.
         """
         self._finish("init_transactions", self._transactional("init_transactions").initialize, timeout_ms)
-
-    def join_transaction(
-        self, producer_id: int, epoch: int, *, transaction_version: int, transactional_id: str | None = None
-    ) -> None:
-        """Join a transaction that another producer began, instead of calling :meth:`init_transactions` and
-        :meth:`begin_transaction`. The other producer commits or aborts it, after :meth:`flush` here. Closing this
-        producer does not end the transaction. After a flush it may join another transaction.
-
-        No two producers may write to the same partition in one transaction: they would use the same sequences, and
-        brokers would take their batches for duplicates.
-
-        :param transaction_version: 1 or 2: the version in which the transaction was begun, whatever version the cluster
-            uses now (KIP-890).
-        :param transactional_id: the id under which the other producer began it; by default this producer's own.
-        :raises TransactionStateError: if this producer began a transaction itself, has records of the last one that are
-            not acknowledged, or has no transactional.id.
-        """
-        transactions = self._transactional("join_transaction")
-        if self._pipeline.accumulator.has_incomplete:
-            raise TransactionStateError("join_transaction is not possible before the records sent so far are flushed")
-        transactions.join(
-            ProducerIdAndEpoch(producer_id, epoch), TransactionVersion.of_level(transaction_version), transactional_id
-        )
 
     def begin_transaction(self) -> None:
         """Begin a transaction: all records that are sent in it become visible together, or not at all.
@@ -430,34 +397,6 @@ class KafkaProducer:
                         "the sender thread is in a delivery callback or a plugin that does not return, and ends when "
                         "it does; records that were not acknowledged end then, too"
                     )
-
-    def batch_totals(self) -> tuple[int, int]:
-        """``batch-total`` and ``batch-byte-total`` of :meth:`metrics`: the batches sent so far, and their bytes."""
-        return self._pipeline.metrics.batch_totals()
-
-    def rest(self) -> None:
-        """Release the memory that is kept for later batches, before a pause. The producer can be used as before."""
-        self._pipeline.pool.release_kept()
-        self._failures_before_rest = frozenset(self._network.client.connection_failures())
-        self._network.client.rest(is_resting=True)
-
-    def can_go_on(self, max_age_ms: int) -> bool:
-        """Whether this producer can be used again after :meth:`rest`: everything sent so far is acknowledged, nothing
-        was refused, and no connection was lost meanwhile. Metadata that is older than *max_age_ms* is requested again.
-        """
-        if self._was_forked or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
-            return False
-        self._network.client.rest(is_resting=False)
-        metadata, identity = self._network.metadata, self._pipeline.identity
-        try:
-            metadata.raise_if_fatal()
-        except KafkaError:
-            return False
-        if metadata.age_ms(self._clock.monotonic_ms()) > max_age_ms:
-            metadata.request_update()
-            self._sender.wakeup()
-        is_sound = identity is None or identity.last_error is None
-        return is_sound and self._failures_before_rest.issuperset(self._network.client.connection_failures())
 
     def __enter__(self) -> Self:
         return self

@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.errors import TooManyBadRowsError
 
 _LIMIT: Final = re.compile(r"(?P<rows>[0-9]+)|(?P<percent>[0-9]+(?:\.[0-9]+)?) ?%")
-
-
-class TooManyBadRowsError(KafkaError):
-    """More rows cannot be written than the option maxBadRows allows; the text has the first of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
@@ -54,6 +53,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
+from kafka_sink.spark.errors import TooManyBadRowsError
 from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions

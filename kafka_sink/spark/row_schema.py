@@ -22,12 +22,8 @@ from pyspark.sql.types import (
 )
 
 from kafka_sink.common.config import nearest
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.options import SinkOptions
-
-
-class SchemaError(ConfigError):
-    """The DataFrame does not have the columns that the sink writes."""
 
 
 def _is_text(kind: DataType) -> bool:

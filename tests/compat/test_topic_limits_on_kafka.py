@@ -13,8 +13,9 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.driver.topic_settings import limits_of
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.task_writer import SinkWriteError, write_task
+from kafka_sink.spark.task.task_writer import write_task
 from tests.compat.kafka_version import requires_kafka
 from tests.support.real_kafka import RealKafka
 

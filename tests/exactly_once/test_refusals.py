@@ -31,8 +31,8 @@ from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writ
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock

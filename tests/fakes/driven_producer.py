@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_sink.common.threads import Loop
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.task_producer import TaskProducer
 from tests.fakes.brokers import PlayedBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.sender_world import StandingThread, named, network_of
@@ -37,7 +37,7 @@ class DrivenProducer:
         self.brokers.acknowledge_everything()
         given = named(properties)
         self.network = network_of(given, self.brokers.attach(self.clock), self.clock, self._start_thread)
-        self.producer = KafkaProducer(given, network=self.network)
+        self.producer = TaskProducer(given, network=self.network)
         self.pipeline = self.thread.pipeline
         self.clock.drive = self.pipeline.sender.run_once
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.task.kept_producers import KeptProducers
 
 _ANY_AGE_MS = 10**9
@@ -14,9 +14,9 @@ class LeftProducers(KeptProducers):
 
     def __init__(self) -> None:
         super().__init__(SYSTEM_CLOCK)
-        self._left: set[KafkaProducer] = set()
+        self._left: set[TaskProducer] = set()
 
-    def keep(self, key: bytes, producer: KafkaProducer) -> None:
+    def keep(self, key: bytes, producer: TaskProducer) -> None:
         self._left.add(producer)
         super().keep(key, producer)
 

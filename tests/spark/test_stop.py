@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from kafka_sink.exactly_once.model import ExactlyOnceError
-from kafka_sink.spark.driver.job_failures import CancelledWriteError
+from kafka_sink.spark.errors import CancelledWriteError
 from tests.support.stopped_writes import (
     ROWS,
     SLOWLY,

@@ -32,7 +32,7 @@ from kafka_sink.common.errors import (
     is_permanent,
 )
 from kafka_sink.exactly_once.model import AttemptError, ExactlyOnceError, UnwritableRowsError
-from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
+from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError, TooManyBadRowsError
 
 #: The last line of a task's traceback.
 _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
@@ -88,10 +88,6 @@ _VALUE: Final = re.compile(
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 
 
-class CancelledWriteError(KafkaError):
-    """Somebody else has cancelled the Spark job of a write; the text says what stays in the topic."""
-
-
 def summary_of(error: Exception) -> str:
     """What Spark says about *error*, in one line, without stack traces."""
     lines = [line.strip() for line in _beginning(error).splitlines()]
@@ -143,7 +139,6 @@ def error_of_task(error: Exception) -> KafkaError | None:
     kind, text = said[-1]
     if kind in _ABOUT_ROWS:
         return UnwritableRowsError(text)
-    from kafka_sink.spark.task.task_writer import SinkWriteError
 
     return SinkWriteError(text)
 

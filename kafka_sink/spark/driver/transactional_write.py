@@ -9,7 +9,6 @@ after a failed commit, when the batch may already be decided. The next plan abor
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -24,7 +23,6 @@ from kafka_sink.exactly_once.model import (
     FencedError,
     UndecidedError,
 )
-from kafka_sink.spark.bad_row_limit import TooManyBadRowsError
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -33,6 +31,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
+from kafka_sink.spark.errors import PlanError, TooManyBadRowsError
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, RowRules, TaskOptions
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
@@ -50,11 +49,6 @@ if TYPE_CHECKING:
 APPLICATION: Final = "an application"
 
 _log = logging.getLogger(__name__)
-
-
-class PlanError(ExactlyOnceError, pickle.PicklingError):
-    """The batch could not be begun. Spark passes on pickle's own errors when it pickles a writer, and hides all other
-    errors in a second traceback."""
 
 
 class TransactionalWrite:

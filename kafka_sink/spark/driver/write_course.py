@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import IN_ORDER
-from kafka_sink.spark.driver.job_failures import CancelledWriteError, is_cancelled, summary_of
+from kafka_sink.spark.driver.job_failures import is_cancelled, summary_of
+from kafka_sink.spark.errors import CancelledWriteError
 
 if TYPE_CHECKING:
     from pyspark import Accumulator

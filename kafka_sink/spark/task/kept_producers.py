@@ -18,7 +18,7 @@ from typing import Final
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.threads import at_fork, start_thread
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.task_producer import TaskProducer
 
 #: Spark itself ends a worker after one minute without a task.
 MOST_IDLE_MS: Final = 30_000
@@ -45,12 +45,12 @@ class KeptProducers:
     def _forked(self) -> None:
         # The producers belong to the parent process: they are neither used nor closed here.
         self._changed = threading.Condition()
-        self._idle: dict[bytes, tuple[KafkaProducer, int]] = {}
-        self._taken: KafkaProducer | None = None
+        self._idle: dict[bytes, tuple[TaskProducer, int]] = {}
+        self._taken: TaskProducer | None = None
         self._closer: threading.Thread | None = None
 
     @leaves("_changed")
-    def take(self, key: bytes) -> KafkaProducer | None:
+    def take(self, key: bytes) -> TaskProducer | None:
         """The producer of the last task with this key; None if there is none that can continue."""
         self.give_up()
         with self._changed:
@@ -63,7 +63,7 @@ class KeptProducers:
         return self._taken
 
     @leaves("_changed")
-    def keep(self, key: bytes, producer: KafkaProducer) -> None:
+    def keep(self, key: bytes, producer: TaskProducer) -> None:
         """Keep the producer of a task that has written all of its rows, under the key with which the task began."""
         producer.rest()
         with self._changed:
@@ -100,7 +100,7 @@ class KeptProducers:
                 _close(producer)
 
 
-def _close(producer: KafkaProducer) -> None:
+def _close(producer: TaskProducer) -> None:
     try:
         producer.close(0)
     except Exception:

@@ -22,17 +22,19 @@ from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
-from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError
+from kafka_sink.common.errors import BatchRefusedError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.kafka_producer import KafkaProducer, PartlyStagedError
+from kafka_sink.producer.kafka_producer import PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
+from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
@@ -49,14 +51,10 @@ from kafka_sink.spark.task.rate_limit import RateLimit
 _MANY_PARTITIONS: Final = 64
 
 
-class SinkWriteError(KafkaError):
-    """A task could not write all of its rows; the text gives the reason and the number of rows acknowledged before."""
-
-
 _log = logging.getLogger(__name__)
 
 #: Makes the producer of the previous task (None: there is none) that of this task, or creates one.
-OpenProducer = Callable[[KafkaProducer | None], KafkaProducer]
+OpenProducer = Callable[[TaskProducer | None], TaskProducer]
 
 #: What producers of this worker process have said of their options: a new task may need a new producer.
 _said: Final = Said()
@@ -109,7 +107,7 @@ class _TaskAttempt:
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
         self._rows_in = 0
-        self._producer: KafkaProducer | None = None
+        self._producer: TaskProducer | None = None
         #: What the producer had sent before this task: batches and bytes.
         self._sent_before = (0, 0)
 
@@ -183,7 +181,7 @@ class _TaskAttempt:
         limit = self._options.max_records_per_second
         return batches if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(batches)
 
-    def _open(self) -> KafkaProducer:
+    def _open(self) -> TaskProducer:
         if self._producer is not None:
             return self._producer
         open_producer = self._open_producer or partial(_open_plain, self._options.producer_properties)
@@ -243,8 +241,8 @@ class _TaskAttempt:
             self._producer.close(0)
 
 
-def _open_plain(properties: Mapping[str, str], kept: KafkaProducer | None) -> KafkaProducer:
-    return kept or KafkaProducer(task_properties(properties), option_prefix=KAFKA_PREFIX)
+def _open_plain(properties: Mapping[str, str], kept: TaskProducer | None) -> TaskProducer:
+    return kept or TaskProducer(task_properties(properties), option_prefix=KAFKA_PREFIX)
 
 
 class _Gathered:
@@ -275,14 +273,14 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return joined
 
 
-def _bytes_to_gather(producer: KafkaProducer, topic: str | None) -> int:
+def _bytes_to_gather(producer: TaskProducer, topic: str | None) -> int:
     """The number of bytes that the producer accepts in one piece if *topic* has many partitions; 0 otherwise."""
     partitions = len(producer.partitions_for(topic)) if topic is not None else 0
     return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
 
 def _stage(
-    producer: KafkaProducer,
+    producer: TaskProducer,
     topic: str,
     rows: pa.RecordBatch | ColumnChunk,
     partitions: NDArray[np.int32] | None,

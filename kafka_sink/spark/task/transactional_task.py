@@ -35,12 +35,13 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
-from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.task_producer import TaskProducer
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
-from kafka_sink.spark.task.task_writer import SinkWriteError, task_properties, write_task
+from kafka_sink.spark.task.task_writer import task_properties, write_task
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def write_in_transaction(
     """
     opened: list[Transaction] = []
 
-    def open_own(kept: KafkaProducer | None) -> KafkaProducer:
+    def open_own(kept: TaskProducer | None) -> TaskProducer:
         transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
         opened.append(transaction)
         properties = task_properties(options.producer_properties)
@@ -111,7 +112,7 @@ def write_in_drivers_transaction(
             "Spark's driver says how the first one ended"
         )
 
-    def open_shared(kept: KafkaProducer | None) -> KafkaProducer:
+    def open_shared(kept: TaskProducer | None) -> TaskProducer:
         properties = task_properties(options.producer_properties)
         return open_producer(properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
 

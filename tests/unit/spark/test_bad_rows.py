@@ -14,12 +14,13 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.spark.bad_row_limit import BadRowLimit, TooManyBadRowsError
+from kafka_sink.spark.bad_row_limit import BadRowLimit
 from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.prepared_write import TaskOptions
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX
-from kafka_sink.spark.task.task_writer import SinkWriteError, write_task
+from kafka_sink.spark.task.task_writer import write_task
 from tests.support.readback import read_topic
 
 ROWS, DEAD = "rows", "rejected"

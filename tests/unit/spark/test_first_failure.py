@@ -16,9 +16,9 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver import first_failure
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import transactional_task
-from kafka_sink.spark.task.task_writer import SinkWriteError
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
 

@@ -14,10 +14,10 @@ from kafka_sink.exactly_once.model import ExactlyOnceError, Skipped, UnwritableR
 from kafka_sink.spark.dataframe_writer import parse_arguments
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.job_failures import error_of_task
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
-from kafka_sink.spark.task.task_writer import SinkWriteError
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
 EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
@@ -139,7 +139,7 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     ("said", "kind"),
     [
         ("kafka_sink.common.errors.RowPartitionError: row 3 is wrong", UnwritableRowsError),
-        ("kafka_sink.spark.task.task_writer.SinkWriteError: row 3 is wrong", SinkWriteError),
+        ("kafka_sink.spark.errors.SinkWriteError: row 3 is wrong", SinkWriteError),
     ],
 )
 def test_task_errors_about_rows_differ_from_retriable_ones(said: str, kind: type[KafkaError]) -> None:

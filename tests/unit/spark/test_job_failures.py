@@ -10,15 +10,9 @@ from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaTimeoutError
 from kafka_sink.exactly_once.model import AttemptError, FencedError
-from kafka_sink.spark.driver.job_failures import (
-    CancelledWriteError,
-    as_spark_reads,
-    is_cancelled,
-    of_attempt,
-    summary_of,
-)
+from kafka_sink.spark.driver.job_failures import as_spark_reads, is_cancelled, of_attempt, summary_of
 from kafka_sink.spark.driver.write_course import WriteCourse
-from kafka_sink.spark.task.task_writer import SinkWriteError
+from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError
 
 PY4J = "An error occurred while calling o63.collectToPython.\n: "
 STAGE = (

@@ -13,8 +13,9 @@ from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.producer.kafka_producer import ProducerRecord
 from kafka_sink.producer.pipeline import Pipeline
+from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.task import kept_producers
 from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, MOST_PRODUCERS, KeptProducers
 from kafka_sink.spark.task.property_digest import digest_with_files as key_of
@@ -69,7 +70,7 @@ class Connected:
         for _ in range(10):
             client.poll(10, clock.now_ms)
         assert not metadata.fetch().is_bootstrap
-        self.producer = KafkaProducer(HERE, network=self.network)
+        self.producer = TaskProducer(HERE, network=self.network)
 
     def _start(self, name: str, loop: Loop) -> IdleThread:
         assert isinstance(loop, Pipeline)

@@ -14,8 +14,9 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
-from kafka_sink.spark.row_schema import SchemaError, check_schema
+from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.arrow_columns import topic_chunks
 from scripts.option_table import BEGIN, END, option_tables
 

@@ -21,9 +21,10 @@ from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import kept_producers, task_writer
-from kafka_sink.spark.task.task_writer import DeliveryTracker, SinkWriteError, write_task
+from kafka_sink.spark.task.task_writer import DeliveryTracker, write_task
 from tests.support.readback import read_topic
 
 TOPIC = "rows"

@@ -16,10 +16,11 @@ from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import topic_settings
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.driver.topic_settings import limits_of
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.prepared_write import TaskOptions
 from kafka_sink.spark.task.dead_letters import PREFIX
-from kafka_sink.spark.task.task_writer import SinkWriteError, write_task
+from kafka_sink.spark.task.task_writer import write_task
 from tests.fakes.clock import FakeClock
 from tests.support.readback import read_topic
 

@@ -1,0 +1,59 @@
+"""Print what this project promises to Python programs: every public name with its signature.
+
+python -m scripts.print_public > docs/public-names.txt
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kafka_sink import BrokerConfig
+
+#: Everything else may move or change in any version.
+PUBLIC: Final = ("kafka_sink", "kafka_sink.admin", "kafka_sink.errors", "kafka_sink.testing")
+
+
+def lines() -> Iterator[str]:
+    """A line for each name, and for each public attribute of a class that is declared in this project."""
+    for module in map(importlib.import_module, PUBLIC):
+        for name in sorted(module.__all__):
+            yield from _of(f"{module.__name__}.{name}", getattr(module, name))
+
+
+def _of(path: str, value: Any) -> Iterator[str]:
+    if value is BrokerConfig:
+        yield f"{path}(the options in conf/broker.properties, with _ for .)"
+    elif inspect.isclass(value):
+        bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+        is_error = issubclass(value, BaseException)
+        yield f"{path}({bases})" if is_error or issubclass(value, enum.Enum) else f"{path}{_signature(value)}"
+        if issubclass(value, enum.Enum):
+            yield from (f"{path}.{member.name} = {member.value!r}" for member in value)
+        for name in sorted(vars(value)):
+            member = inspect.getattr_static(value, name)
+            if name.startswith("_") or (issubclass(value, enum.Enum) and name in value.__members__):
+                continue
+            if isinstance(member, (classmethod, staticmethod)) or inspect.isfunction(member):
+                yield f"{path}.{name}{_signature(getattr(value, name))}"
+            elif isinstance(member, property) and member.fget is not None:
+                yield f"{path}.{name}: {inspect.signature(member.fget).return_annotation}"
+    elif callable(value):
+        yield f"{path}{_signature(value)}"
+    else:
+        yield path
+
+
+def _signature(value: Any) -> str:
+    try:
+        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(value)))
+    except ValueError:
+        return "(…)"
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
