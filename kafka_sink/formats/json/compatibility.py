@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from types import UnionType
 from typing import Any, Final
 
 from kafka_sink.formats.bounds import MOST_DEPTH
@@ -83,7 +84,7 @@ def parse_schema(schema: SchemaText) -> Any:
 
 
 def _check_shape(schema: Any) -> None:
-    """Check that the keywords that are compared have the values that they may have.
+    """Check that keywords have the values that they may have.
 
     :raises FormatError: if one has not; the text names it.
     """
@@ -102,7 +103,7 @@ def _check_shape(schema: Any) -> None:
                 raise FormatError(f"the JSON Schema has '{name}': {_shown(part[name])}, expected {expected}")
         parts = [
             *part.get("properties", {}).values(),
-            *(each for name in _OF_ALTERNATIVES for each in part.get(name, ())),
+            *(each for name in (*_OF_ALTERNATIVES, "allOf") for each in part.get(name, ())),
         ]
         parts += [
             part[name] for name in ("additionalProperties", "items") if name in part and not _is_tuple(part[name])
@@ -114,12 +115,28 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-#: Of each keyword that is compared, what it may be.
+def _is_types(value: Any) -> bool:
+    return _is_texts(value) and bool(value) and set(value) <= set(_TYPES)
+
+
+def _is_number(value: Any, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+#: Of keywords what they may be.
 _EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-    "type": ("a text or a list of texts", lambda value: isinstance(value, str) or _is_texts(value)),
+    "type": (f"one of {', '.join(_TYPES)}, or a list of them", lambda value: _is_types(value) or _is_types([value])),
     "required": ("a list of texts", _is_texts),
     "properties": ("an object", lambda value: isinstance(value, dict)),
-    **dict.fromkeys(_OF_ALTERNATIVES, ("a list", lambda value: isinstance(value, list))),
+    **dict.fromkeys((*_OF_ALTERNATIVES, "allOf", "enum"), ("a list", lambda value: isinstance(value, list))),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), ("a number", lambda value: _is_number(value, int | float))),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        ("a whole number", lambda value: _is_number(value, int)),
+    ),
+    "pattern": ("a text", lambda value: isinstance(value, str)),
+    "uniqueItems": ("a boolean", lambda value: isinstance(value, bool)),
 }
 
 

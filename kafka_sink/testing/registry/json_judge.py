@@ -238,10 +238,7 @@ def _of_values(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], 
 
 
 def _values(name: str, schema: Mapping[str, Any]) -> list[Any]:
-    found = [schema[name]] if name == "const" and name in schema else schema.get(name, [])
-    if not isinstance(found, list):
-        raise CannotJudgeError(f"a JSON Schema with the {name} {found!r:.60}")
-    return found
+    return [schema[name]] if name == "const" and name in schema else list(schema.get(name, ()))
 
 
 def _is_same(reader: Any, writer: Any) -> bool:

@@ -206,3 +206,25 @@ def test_what_a_schema_refers_to_is_compared() -> None:
     many = {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 9} for n in range(9)}, "$ref": "#/$defs/d0"}
     with pytest.raises(FormatError, match="more than 100000 parts"):
         parse_schema(SchemaText(json.dumps(many)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "strng"}, "'type': \"strng\", expected one of array, boolean"),
+        ({"type": ["string", "strng"]}, "or a list of them"),
+        ({"type": []}, "or a list of them"),
+        ({"required": "a"}, "a list of texts"),
+        ({"enum": "a"}, "a list"),
+        ({"allOf": [{"minLength": "1"}]}, "a whole number"),
+        ({"properties": {"a": {"maxItems": 1.5}}}, "a whole number"),
+        ({"maximum": True}, "a number"),
+        ({"pattern": 1}, "a text"),
+        ({"uniqueItems": 1}, "a boolean"),
+        ({"items": 1}, "an object or a boolean"),
+    ],
+)
+def test_keywords_have_their_kinds_of_values(schema: Any, expected: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_schema(SchemaText(json.dumps(schema)))
+    assert expected in str(caught.value)
