@@ -136,13 +136,12 @@ class SchemaStore:
 
         :raises RefusalError: if there is none.
         """
-        schema = self._parsed(subject, asked, normalize)
         versions = self.versions(subject, deleted=deleted)
-        live = list(self._live(subject).values())
         # As at registration, where a schema gets the contract of the version before it.
-        for each in (schema, *([self._parsed(subject, _inheriting(asked, live), normalize)] if live else ())):
+        for each in (asked, _inheriting(asked, list(self._live(subject).values()))):
+            schema = self._parsed(subject, each, normalize)
             for number, version in reversed(versions.items()):
-                if each.is_found_as(version.schema, self.ask):
+                if schema.is_found_as(version.schema, self.ask):
                     return number, version
         raise RefusalError(40403, "")
 
