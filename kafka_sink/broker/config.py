@@ -353,6 +353,25 @@ class NodeConfig:
         at_least(1),
     )
     group_max_size: int = INT("group.max.size", UNLIMITED, "maximum number of members of a group", at_least(1))
+    group_consumer_session_timeout_ms: int = INT(
+        "group.consumer.session.timeout.ms",
+        45000,
+        "session time-out of members with group.protocol=consumer, ms",
+        at_least(1),
+    )
+    group_consumer_heartbeat_interval_ms: int = INT(
+        "group.consumer.heartbeat.interval.ms",
+        5000,
+        "interval between the heartbeats of members with group.protocol=consumer, ms; they hear of a rebalance with "
+        "the next one",
+        at_least(1),
+    )
+    group_consumer_max_size: int = INT(
+        "group.consumer.max.size",
+        UNLIMITED,
+        "maximum number of members of a group with group.protocol=consumer",
+        at_least(1),
+    )
     offset_metadata_max_bytes: int = INT(
         "offset.metadata.max.bytes",
         4096,

@@ -46,6 +46,8 @@ class ProducerIdAndEpoch(NamedTuple):
 
 #: The finalized feature (KIP-584) whose level is the cluster's transaction version.
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+#: The finalized feature whose level 1 stands for the consumer protocol of groups (KIP-848).
+GROUP_VERSION_FEATURE: Final = "group.version"
 
 
 class TransactionVersion(IntEnum):

@@ -67,6 +67,8 @@ _MODULES: Final = {
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
     ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions",
     ApiKey.LIST_TRANSACTIONS: "list_transactions",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer_group_heartbeat",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer_group_describe",
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }

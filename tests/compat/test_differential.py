@@ -87,7 +87,6 @@ KNOWN: Final = (
 )
 
 _TOKENS: Final = "there are no delegation tokens"
-_KIP_848: Final = "the consumer protocol of KIP-848 is not served: clients fall back"
 _SHARE: Final = "there are no share groups (KIP-932)"
 _STREAMS: Final = "there is no protocol for Kafka Streams' groups (KIP-1071)"
 _METRICS: Final = "clients are asked for no metrics (KIP-714)"
@@ -99,8 +98,6 @@ NOT_SERVED: Final = {
     40: _TOKENS,
     41: _TOKENS,
     64: "nodes of KRaft are not unregistered here",
-    68: _KIP_848,
-    69: _KIP_848,
     80: "there is no quorum of controllers",
     81: "there is no quorum of controllers",
     **dict.fromkeys((76, 77, 78, 79, 90, 91, 92), _SHARE),

@@ -38,6 +38,7 @@ class GroupWorld:
     """A coordinator of groups; its file is in *directory*, so another world can go on with it."""
 
     def __init__(self, directory: Path, *, nodes: int = 1, **properties: object) -> None:
+        self.directory = directory
         self.clock = FakeClock()
         self.timer = Timer(self.clock)
         config = parse(BrokerConfig, {name.replace("_", "."): value for name, value in properties.items()})

@@ -4,9 +4,9 @@
     python tests/golden/make_protocol_golden.py kafka-python
     python tests/golden/make_protocol_golden.py kafka-clients --jars DIRECTORY
 
-``values`` fills every field of every message declared here, from Apache Kafka's JSON schemas (as kafka-python ships
-them); ``kafka-python`` and ``kafka-clients`` (Apache Kafka's own Java classes, driven through py4j; DIRECTORY holds the
-jars of a Kafka distribution) encode those values. What they wrote lies in ``tests/golden/protocol``.
+``values`` fills every field of every message declared here, from Apache Kafka's JSON schemas (``kafka_schemas.py``);
+``kafka-python`` encodes those of its messages, and ``kafka-clients`` (Apache Kafka's own Java classes, driven through
+py4j; DIRECTORY holds the jars of a Kafka distribution) all of them. What they wrote lies in ``tests/golden/protocol``.
 Run all three again after adding an API.
 """
 
@@ -19,13 +19,12 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.schemas import load_json
-
 from kafka_sink.protocol.registry import APIS
+from tests.golden.kafka_schemas import BEYOND_KAFKA_PYTHON, schema_of
 
 TARGET = Path(__file__).parent / "protocol"
 Json = dict[str, Any]
@@ -93,7 +92,7 @@ def make_values() -> Json:
     made: Json = {}
     for name, _ in messages():
         numbers = itertools.count(1)
-        schema = {"type": "", "fields": load_json(name)["fields"]}
+        schema = {"type": "", "fields": schema_of(name)["fields"]}
         made[name] = {"full": full(schema, numbers), "sparse": sparse(schema, numbers)}
     return made
 
@@ -114,7 +113,7 @@ def at_version(fields: list[Json], values: Json, version: int) -> Iterator[tuple
 
 def encode_with_kafka_python(name: str, version: int, values: Json) -> bytes:
     kind = kafka_python_class(name)
-    return bytes(kafka_python_struct(kind, load_json(name)["fields"], values, version).encode(version=version))
+    return bytes(kafka_python_struct(kind, schema_of(name)["fields"], values, version).encode(version=version))
 
 
 def kafka_python_class(name: str) -> Any:
@@ -161,7 +160,7 @@ def java_encoder(jars: Path) -> Callable[[str, int, Json], bytes]:
 
     def encode(name: str, version: int, values: Json) -> bytes:
         converter = getattr(jvm.org.apache.kafka.common.message, f"{name}DataJsonConverter")
-        text = json.dumps(java_json(load_json(name)["fields"], values, version))
+        text = json.dumps(java_json(schema_of(name)["fields"], values, version))
         message = converter.read(mapper.readTree(text), version)
         accessor = jvm.org.apache.kafka.common.protocol.MessageUtil.toByteBufferAccessor(message, version)
         return bytes(accessor.buffer().array())
@@ -190,14 +189,14 @@ def java_json(fields: list[Json], values: Json, version: int) -> Json:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def make_bytes(encode: Callable[[str, int, Json], bytes]) -> Json:
+def make_bytes(encode: Callable[[str, int, Json], bytes], wanted: Iterable[tuple[str, range]]) -> Json:
     values = json.loads((TARGET / "values.json").read_text())["messages"]
     return {
         name: {
             str(version): {variant: encode(name, version, values[name][variant]).hex() for variant in values[name]}
             for version in versions
         }
-        for name, versions in messages()
+        for name, versions in wanted
     }
 
 
@@ -215,10 +214,11 @@ def main() -> None:
     if arguments.maker == "values":
         write("values.json", f"the message schemas in {kafka_python}", "values", make_values())
     elif arguments.maker == "kafka-python":
-        write("kafka_python.json", kafka_python, "kafka-python", make_bytes(encode_with_kafka_python))
+        known = ((name, versions) for name, versions in messages() if name not in BEYOND_KAFKA_PYTHON)
+        write("kafka_python.json", kafka_python, "kafka-python", make_bytes(encode_with_kafka_python, known))
     else:
         jar = next(arguments.jars.glob("kafka-clients-*.jar"))
-        made = make_bytes(java_encoder(arguments.jars))
+        made = make_bytes(java_encoder(arguments.jars), messages())
         write("kafka_clients.json", f"Apache Kafka, {jar.name}", "kafka-clients --jars DIRECTORY", made)
 
 

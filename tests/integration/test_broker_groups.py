@@ -19,6 +19,7 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
     Producer,
     TopicPartition,
 )
@@ -47,11 +48,14 @@ KILLS = 3
 COMMITS = 30
 #: Clients are told that they have to join again with their next heartbeat.
 QUICK = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 100}
+#: The broker gives members of this protocol their intervals. librdkafka does not say again what it owns when an answer
+#: was lost on a machine that stood still; it is then removed after this interval, and joins again.
+KIP_848: dict[str, Any] = {"group.protocol": "consumer", "max.poll.interval.ms": 8_000}
 
 
 @pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    config = BrokerConfig(group_min_session_timeout_ms=100)
+    config = BrokerConfig(group_min_session_timeout_ms=100, group_consumer_heartbeat_interval_ms=100)
     with EmbeddedCluster(nodes=request.param, config=config) as started:
         started.create_topic(TOPIC, PARTITIONS)
         yield started
@@ -82,7 +86,7 @@ def until(reached: Callable[[], bool], step: Callable[[], Any]) -> None:
 class Reader:
     """A confluent consumer in a group, and what it has read."""
 
-    def __init__(self, bootstrap_servers: str, group: str = "readers", **config: Any) -> None:
+    def __init__(self, bootstrap_servers: str, group: str = "readers", *, topic: str = TOPIC, **config: Any) -> None:
         self.seen: list[int] = []
         self.consumer = Consumer(
             {
@@ -91,11 +95,10 @@ class Reader:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "log_level": 0,
-                **QUICK,
-                **config,
+                **(config if "group.protocol" in config else {**QUICK, **config}),
             }
         )
-        self.consumer.subscribe([TOPIC])
+        self.consumer.subscribe([topic])
 
     def poll(self) -> None:
         message = self.consumer.poll(0.02)
@@ -126,6 +129,39 @@ def test_two_confluent_members_share_a_topic_and_one_takes_over(cluster: Embedde
     two.close()
     until(lambda: len(one.assigned()) == PARTITIONS, one.poll)
     one.close()
+
+
+@pytest.mark.behaviour(
+    "Groups of other clients", "Members of confluent-kafka with group.protocol=consumer share, come and go"
+)
+def test_members_of_the_consumer_protocol_share_a_topic(cluster: EmbeddedCluster) -> None:
+    produce(cluster.bootstrap_servers)
+    one = Reader(cluster.bootstrap_servers, **KIP_848)
+    until(lambda: len(set(one.seen)) == RECORDS, one.poll)
+    one.consumer.commit(asynchronous=False)
+    # A pattern, which the broker looks for; and a static member.
+    two = Reader(cluster.bootstrap_servers, topic="^cl.cks$", **KIP_848, **{"group.instance.id": "two"})
+
+    def poll() -> None:
+        one.poll()
+        two.poll()
+
+    until(lambda: len(one.assigned()) == len(two.assigned()) == PARTITIONS // 2, poll)
+    assert not one.assigned() & two.assigned()
+    admin = admin_of(cluster.bootstrap_servers)
+    described = admin.describe_consumer_groups(["readers"])["readers"].result()
+    assert (described.type, described.partition_assignor) == (ConsumerGroupType.CONSUMER, "uniform")
+    assert {each.group_instance_id for each in described.members} == {None, "two"}
+    listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
+    assert [(each.group_id, each.type) for each in listed] == [("readers", ConsumerGroupType.CONSUMER)]
+
+    one.close()
+    until(lambda: len(two.assigned()) == PARTITIONS, two.poll)
+    # It goes on where the other one has stopped.
+    produce(cluster.bootstrap_servers, first=RECORDS)
+    until(lambda: len(set(two.seen)) == RECORDS, two.poll)
+    assert set(two.seen) == set(range(RECORDS, 2 * RECORDS))
+    two.close()
 
 
 @pytest.mark.behaviour("Groups of other clients", "Admin clients list, describe, change and delete groups")

@@ -45,6 +45,7 @@ PARTS: Final = (
     "Transactions",
     "Group coordinator",
     "Group offsets",
+    "Consumer groups",
     "Groups of other clients",
     "Kafka's Java clients",
     "Judged by Java",

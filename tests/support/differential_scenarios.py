@@ -750,7 +750,8 @@ def golden(variant: str) -> tuple[Ask, ...]:
             everything=name.removesuffix("Request") in _LISTS,
         )
         for name, values in messages.items()
-        if name.endswith("Request")
+        # kafka-python, which encodes what is asked here, knows only the classic protocol of groups.
+        if name.endswith("Request") and not name.startswith("ConsumerGroup")
     )
 
 

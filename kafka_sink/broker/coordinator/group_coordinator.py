@@ -16,7 +16,9 @@ from contextlib import contextmanager
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator.group_description import GroupDescription, describe
+from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup
+from kafka_sink.broker.coordinator.consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult
+from kafka_sink.broker.coordinator.group_description import GroupDescription, GroupListing, describe
 from kafka_sink.broker.coordinator.group_membership import GroupMembership
 from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
@@ -69,6 +71,8 @@ class GroupCoordinator:
         self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
         self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
         self._groups: dict[str, Group] = {}
+        #: The groups of the consumer protocol; a group is in one of both.
+        self._consumers = ConsumerGroups(config, store, cluster)
         # Group → the node that coordinates it, as of the last call of follow.
         self._placed: dict[str, int] = {}
         self._running: frozenset[int] | None = None
@@ -94,7 +98,9 @@ class GroupCoordinator:
                 return
             for group_id, node_id in list(self._placed.items()):
                 if self._cluster.coordinator_for(group_id) != node_id:
-                    self._rebalance.resign(self._forget(group_id))
+                    group = self._forget(group_id)
+                    if group is not None:
+                        self._rebalance.resign(group)
             for group in self._store.load():
                 if group.group_id not in self._groups:
                     self._groups[group.group_id] = group
@@ -102,6 +108,9 @@ class GroupCoordinator:
                     for member in group.members.values():
                         member.deadline_ms = now_ms + member.session_timeout_ms
                     self._wake_for(group)
+            for group_id in self._consumers.load(now_ms):
+                self._placed[group_id] = self._cluster.coordinator_for(group_id)
+            self._wake_at(self._consumers.next_deadline_ms())
             self._running = running
 
     # --- members -----------------------------------------------------------------------------------------------------
@@ -118,6 +127,10 @@ class GroupCoordinator:
                         f"{request.session_timeout_ms}"
                     )
                     raise ApiError(text, ErrorCode.INVALID_SESSION_TIMEOUT)
+                consumers = self._consumers.get(request.group_id)
+                if consumers is not None and not consumers.is_empty:
+                    text = f"the members of group {request.group_id} use group.protocol=consumer"
+                    raise ApiError(text, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
                 group = self._groups.get(request.group_id)
                 if group is None and request.member_id != UNKNOWN_MEMBER:
                     raise ApiError("no such group", ErrorCode.UNKNOWN_MEMBER_ID)
@@ -157,12 +170,39 @@ class GroupCoordinator:
         """Remove members; returns an error code for each. :raises ApiError: INVALID_GROUP_ID."""
         with self._locked() as now_ms:
             self._check_id(group_id)
+            consumers = self._consumers.get(group_id)
+            if consumers is not None:
+                return self._consumers.leave(consumers, leaving)
             group = self._groups.get(group_id)
             if group is None:
                 return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
             outcomes = self._membership.leave(group, leaving, now_ms)
             self._wake_for(group)
             return outcomes
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatResult:
+        """Take a heartbeat of the consumer protocol (KIP-848), with which a member also joins and leaves.
+
+        An empty classic group becomes one of the consumer protocol; its offsets stay.
+
+        :raises ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID,
+            FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+            INVALID_REGULAR_EXPRESSION.
+        """
+        request.check()
+        with self._locked() as now_ms:
+            group_id = request.group_id
+            classic = self._groups.get(group_id)
+            if classic is not None and not classic.is_empty:
+                raise ApiError(
+                    f"the members of group {group_id} use group.protocol=classic: stop all of them first",
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                )
+            result = self._consumers.heartbeat(request, now_ms)
+            self._groups.pop(group_id, None)
+            self._placed[group_id] = self._cluster.coordinator_for(group_id)
+            self._wake_at(self._consumers.next_deadline_ms())
+            return result
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
@@ -173,14 +213,29 @@ class GroupCoordinator:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         retention_ms: int | None = None,
-        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        knows_epochs: bool = True,
     ) -> dict[TopicPartition, ErrorCode]:
         """Store committed offsets; returns an error code for each. They are kept for *retention_ms*, if given.
 
+        *knows_epochs*: the client's version of the request is one for both protocols (9 or later).
+
         :raises ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS;
-            *unknown_group* if a member commits to a group that does not exist.
+            STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION for members of the consumer protocol; GROUP_ID_NOT_FOUND
+            (ILLEGAL_GENERATION if the client does not know epochs) if a member commits to a group that does not exist.
         """
         with self._locked() as now_ms:
+            wall_ms = self._clock.wall_ms()
+            # A client may request a retention beyond the largest timestamp.
+            expire_ms = min(wall_ms + retention_ms, FOREVER_MS) if retention_ms is not None else None
+            consumers = self._consumers.get(group_id)
+            if consumers is not None:
+                if not (consumers.is_empty or knows_epochs):
+                    text = "members of the consumer protocol need version 9 of OffsetCommit"
+                    raise ApiError(text, ErrorCode.UNSUPPORTED_VERSION)
+                outcomes, accepted = self._judge_for(consumers, committer, offsets, ErrorCode.STALE_MEMBER_EPOCH)
+                self._offsets.commit(group_id, accepted, wall_ms, expire_ms=expire_ms)
+                return outcomes
+            unknown_group = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
             group = self._group_to_commit_to(group_id, committer, unknown_group)
             self._check_committer(group, committer)
             if group.state is GroupState.COMPLETING_REBALANCE:
@@ -190,9 +245,6 @@ class GroupCoordinator:
                 member.deadline_ms = now_ms + member.session_timeout_ms
                 self._wake_for(group)
             outcomes, accepted = self._judge(offsets)
-            wall_ms = self._clock.wall_ms()
-            # A client may request a retention beyond the largest timestamp.
-            expire_ms = min(wall_ms + retention_ms, FOREVER_MS) if retention_ms is not None else None
             self._offsets.commit(group_id, accepted, wall_ms, expire_ms=expire_ms)
             return outcomes
 
@@ -211,11 +263,17 @@ class GroupCoordinator:
         """
         with self._locked():
             self._check_id(group_id)
-            group = self._group_to_commit_to(group_id, committer, ErrorCode.ILLEGAL_GENERATION)
+            consumers = self._consumers.get(group_id)
+            group = None
+            if consumers is None:
+                group = self._group_to_commit_to(group_id, committer, ErrorCode.ILLEGAL_GENERATION)
             anonymous = committer.generation < 0 and not committer.member_id and committer.instance_id is None
-            if not anonymous:
-                self._check_committer(group, committer)
-            outcomes, accepted = self._judge(offsets)
+            if consumers is not None and not anonymous:
+                outcomes, accepted = self._judge_for(consumers, committer, offsets, ErrorCode.ILLEGAL_GENERATION)
+            else:
+                if group is not None and not anonymous:
+                    self._check_committer(group, committer)
+                outcomes, accepted = self._judge(offsets)
             self._offsets.commit(group_id, accepted, self._clock.wall_ms(), producer_id=producer_id)
             return outcomes
 
@@ -224,9 +282,17 @@ class GroupCoordinator:
         with self._lock:
             self._offsets.complete(producer_id, groups, committed=committed)
 
-    def fetch(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """The committed offsets; empty if the group does not exist."""
+    def fetch(
+        self, group_id: str, member_id: str | None = None, member_epoch: int = -1
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The committed offsets; empty if the group does not exist.
+
+        :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, if a member of a group of the consumer protocol asks.
+        """
         with self._lock:
+            consumers = self._consumers.get(group_id)
+            if consumers is not None:
+                consumers.check_reader(member_id, member_epoch)
             return self._offsets.fetch(group_id)
 
     def pending(self, group_id: str) -> frozenset[TopicPartition]:
@@ -242,8 +308,8 @@ class GroupCoordinator:
         """
         with self._lock:
             self._check_id(group_id)
-            group = self._known(group_id)
-            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            group = self._consumers.get(group_id) or self._known(group_id)
+            if isinstance(group, Group) and group.protocol_type != CONSUMER and not group.is_empty:
                 raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
             outcomes = {
                 partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -262,19 +328,36 @@ class GroupCoordinator:
     # --- administration ----------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A group. :raises ApiError: GROUP_ID_NOT_FOUND."""
+        """A classic group. :raises ApiError: GROUP_ID_NOT_FOUND."""
         with self._lock:
+            if self._consumers.get(group_id) is not None:
+                raise ApiError(f"Group {group_id} is not a classic group.", ErrorCode.GROUP_ID_NOT_FOUND)
             return describe(self._known(group_id))
 
-    def all(self) -> list[GroupDescription]:
+    def describe_consumers(self, group_id: str) -> ConsumerGroup:
+        """A group of the consumer protocol; it does not change any more. :raises ApiError: GROUP_ID_NOT_FOUND."""
+        with self._lock:
+            group = self._consumers.get(group_id)
+            if group is None:
+                self._known(group_id)
+                raise ApiError(f"Group {group_id} is not a consumer group.", ErrorCode.GROUP_ID_NOT_FOUND)
+            return group
+
+    def all(self) -> list[GroupListing]:
         """Every group."""
         with self._lock:
-            return [describe(group) for group in self._groups.values()]
+            classic = [
+                GroupListing(group.group_id, "classic", group.protocol_type or "", group.state.value)
+                for group in self._groups.values()
+            ]
+            return classic + [
+                GroupListing(group.group_id, "consumer", CONSUMER, group.state) for group in self._consumers.all()
+            ]
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets. :raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         with self._lock:
-            if self._known(group_id).state is not GroupState.EMPTY:
+            if not (self._consumers.get(group_id) or self._known(group_id)).is_empty:
                 raise ApiError(f"group {group_id} has members", ErrorCode.NON_EMPTY_GROUP)
             self._store.delete(group_id)
             self._forget(group_id)
@@ -331,16 +414,37 @@ class GroupCoordinator:
         }
         return outcomes, accepted
 
+    def _judge_for(
+        self,
+        group: ConsumerGroup,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        stale: ErrorCode,
+    ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, CommittedOffset]]:
+        """As :meth:`_judge`, for a group of the consumer protocol; *stale* is the error of a commit in a wrong
+        epoch."""
+        try:
+            refused = self._consumers.refused_commits(group, committer, offsets)
+        except ApiError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise ApiError(str(error), stale) from error
+            raise
+        outcomes, accepted = self._judge({each: offset for each, offset in offsets.items() if each not in refused})
+        return {**outcomes, **dict.fromkeys(refused, stale)}, accepted
+
     def _create(self, group_id: str) -> Group:
         group = Group(group_id, self._clock.wall_ms())
         self._store.save(group)
+        self._consumers.forget(group_id)
         self._groups[group_id] = group
         self._placed[group_id] = self._cluster.coordinator_for(group_id)
         return group
 
-    def _forget(self, group_id: str) -> Group:
+    def _forget(self, group_id: str) -> Group | None:
+        """Drop a group, and return it if it is a classic one."""
         del self._placed[group_id]
-        return self._groups.pop(group_id)
+        self._consumers.forget(group_id)
+        return self._groups.pop(group_id, None)
 
     def _save(self, group: Group) -> None:
         if group.state is GroupState.EMPTY:
@@ -384,7 +488,7 @@ class GroupCoordinator:
                 # An earlier run has postponed this one.
                 return
             self._wake_ms = FOREVER_MS
-            next_ms = FOREVER_MS
+            next_ms = self._consumers.expire(now_ms)
             for group in list(self._groups.values()):
                 next_ms = min(next_ms, self._rebalance.expire(group, now_ms))
             self._wake_at(next_ms)
@@ -393,9 +497,10 @@ class GroupCoordinator:
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         try:
             with self._lock:
-                for group in list(self._groups.values()):
+                groups: list[Group | ConsumerGroup] = [*self._groups.values(), *self._consumers.all()]
+                for group in groups:
                     nothing_left = self._offsets.expire(group, retention_ms, self._clock.wall_ms())
-                    if nothing_left and group.state is GroupState.EMPTY:
+                    if nothing_left and group.is_empty:
                         self._store.delete(group.group_id)
                         self._forget(group.group_id)
         finally:

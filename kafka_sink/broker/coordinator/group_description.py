@@ -14,6 +14,16 @@ from kafka_sink.broker.coordinator.group_metadata import Group, GroupState
 
 
 @dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group of either protocol; *kind* is the protocol of its members, ``classic`` or ``consumer``."""
+
+    group_id: str
+    kind: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDescription:
     """Description of a member."""
 

@@ -1,4 +1,4 @@
-"""One group: its members, its generation, and its state machine.
+"""One classic group: its members, its generation, and its state machine.
 
 :mod:`group_membership` changes it under the coordinator's lock. This module must not read a clock, store anything or
 send answers; the caller does all of that.
@@ -101,6 +101,11 @@ class Group:
     #: By how much a first rebalance may still be delayed. member_came: whether a member joined during the delay.
     initial_delay_left_ms: int = 0
     member_came: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, and no rebalance goes on that may bring one."""
+        return self.state is GroupState.EMPTY
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -236,6 +241,18 @@ class Group:
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed_topics
+
+    def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
+        """From when on the retention of an offset counts (wall clock); None while it may not expire."""
+        if self.protocol_type is None:
+            since_ms = commit_ms
+        elif self.state is GroupState.EMPTY:
+            since_ms = self.empty_since_ms
+        elif self.state is GroupState.STABLE and self.subscribed_topics is not None:
+            since_ms = commit_ms
+        else:
+            return None
+        return None if self.is_subscribed_to(topic) else since_ms
 
     def read_subscriptions(self) -> frozenset[str] | None:
         """The topics that members subscribe to; None if they are not consumers or their metadata cannot be parsed."""

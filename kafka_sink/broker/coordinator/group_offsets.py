@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Protocol
 
-from kafka_sink.broker.coordinator.group_metadata import Group, GroupState
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.common.model import NO_OFFSET, TopicPartition
 
@@ -31,6 +30,16 @@ class CommittedOffset:
 
 #: The result for a partition without a committed offset.
 NOTHING_COMMITTED: Final = CommittedOffset(NO_OFFSET, -1, "")
+
+
+class KeepsOffsets(Protocol):
+    """A group of either protocol, as far as it decides how long its offsets are kept."""
+
+    group_id: str
+
+    def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
+        """From when on the retention of an offset counts (wall clock); None while it may not expire."""
+        ...
 
 
 class GroupOffsets:
@@ -131,7 +140,7 @@ class GroupOffsets:
         with self._store.transaction() as connection:
             connection.executemany("DELETE FROM offsets WHERE topic = ?", [(topic,) for topic in topics])
 
-    def expire(self, group: Group, retention_ms: int, now_ms: int) -> bool:
+    def expire(self, group: KeepsOffsets, retention_ms: int, now_ms: int) -> bool:
         """Delete expired offsets (wall clock); returns True if the group has no offsets left, pending ones included."""
         rows = self._store.rows(
             "SELECT topic, partition, commit_ms, expire_ms FROM offsets WHERE group_id = ? AND producer_id = ?",
@@ -140,27 +149,14 @@ class GroupOffsets:
         pending = self.pending(group.group_id)
         kept = len(pending)
         expired = []
-        for row in rows:
-            partition = TopicPartition(row[0], row[1])
-            if partition not in pending and self._is_expired(group, row, retention_ms, now_ms):
+        for topic, index, commit_ms, expire_ms in rows:
+            since_ms = group.kept_since_ms(topic, commit_ms)
+            until_ms = expire_ms if expire_ms is not None else (since_ms or 0) + retention_ms
+            partition = TopicPartition(topic, index)
+            if since_ms is not None and until_ms <= now_ms and partition not in pending:
                 expired.append(partition)
             else:
                 kept += 1
         if expired:
             self.delete(group.group_id, expired)
         return kept == 0
-
-    @staticmethod
-    def _is_expired(group: Group, row: tuple[Any, ...], retention_ms: int, now_ms: int) -> bool:
-        topic, _, commit_ms, expire_ms = row
-        if group.protocol_type is None:
-            since_ms = commit_ms
-        elif group.state is GroupState.EMPTY:
-            since_ms = group.empty_since_ms
-        elif group.state is GroupState.STABLE and group.subscribed_topics is not None:
-            since_ms = commit_ms
-        else:
-            return False
-        if group.is_subscribed_to(topic):
-            return False
-        return bool(now_ms >= expire_ms) if expire_ms is not None else bool(now_ms - since_ms >= retention_ms)

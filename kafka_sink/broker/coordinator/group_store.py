@@ -1,4 +1,4 @@
-"""Stores groups in the coordinators' file; a generation and its members are stored as a whole.
+"""Stores classic groups in the coordinators' file; a generation and its members are stored as a whole.
 
 :class:`GroupCoordinator` calls it under its lock. Of the members' protocols only the selected one is stored, as in
 Kafka: after a restart no protocol is selected before all members have joined again.
@@ -8,12 +8,14 @@ Source: apache/kafka ``GroupMetadataValue``.
 
 from __future__ import annotations
 
+import sqlite3
+
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 
 
 class GroupStore:
-    """Reads and writes groups.
+    """Reads and writes classic groups.
 
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
@@ -50,7 +52,7 @@ class GroupStore:
         return list(groups.values())
 
     def save(self, group: Group) -> None:
-        """Store the current state of a group."""
+        """Store the current state of a group, in place of a group of the consumer protocol with its id."""
         name = group.protocol_name or ""
         row = (
             group.group_id,
@@ -75,12 +77,18 @@ class GroupStore:
             for member in group.members.values()
         ]
         with self._store.transaction() as connection:
-            connection.execute("REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?)", row)
-            connection.execute("DELETE FROM members WHERE group_id = ?", (group.group_id,))
+            delete_group(connection, group.group_id)
+            connection.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)", row)
             connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
 
     def delete(self, group_id: str) -> None:
-        """Delete a group and all its offsets, including those of open transactions."""
+        """Delete a group of either protocol and all its offsets, including those of open transactions."""
         with self._store.transaction() as connection:
-            for table in ("groups", "members", "offsets"):
-                connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))
+            delete_group(connection, group_id)
+            connection.execute("DELETE FROM offsets WHERE group_id = ?", (group_id,))
+
+
+def delete_group(connection: sqlite3.Connection, group_id: str) -> None:
+    """Delete what is stored of a group of either protocol, except its offsets."""
+    for table in ("groups", "members", "consumer_groups"):
+        connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))

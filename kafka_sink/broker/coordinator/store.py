@@ -46,6 +46,8 @@ _TABLES: Final = (
         metadata BLOB NOT NULL, assignment BLOB NOT NULL,
         PRIMARY KEY (group_id, member_id)
     )""",
+    # A group of the consumer protocol is JSON, because it is always read and written as a whole.
+    "CREATE TABLE IF NOT EXISTS consumer_groups (group_id TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID",
     # producer_id is -1 for committed offsets, or the producer id of the open transaction that will commit them.
     # sequence orders the commits of a partition; expire_ms is null if the broker's retention applies.
     """CREATE TABLE IF NOT EXISTS offsets (
@@ -97,7 +99,9 @@ class CoordinatorStore:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found not in (0, _FORMAT):
                 raise ConfigError(f"{self._path} has format {found}, expected {_FORMAT}")
-            if not found:
+            (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'").fetchone()
+            # Files of earlier releases lack some of them.
+            if tables < len(_TABLES):
                 self._create_tables()
             (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":

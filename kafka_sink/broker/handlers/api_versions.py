@@ -1,5 +1,4 @@
-"""ApiVersions (key 18): the versions that this broker serves, and the cluster's finalized transaction version
-(KIP-584).
+"""ApiVersions (key 18): the versions that this broker serves, and the levels of the cluster's features (KIP-584).
 
 Requests of unknown versions are answered as well (KIP-511).
 """
@@ -9,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, TransactionVersion
+from kafka_sink.common.model import GROUP_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
@@ -44,16 +44,24 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
     names = (body.client_software_name, body.client_software_version)
     if version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
-    level = context.config.transaction_version
+    levels = feature_levels(context.config)
     # Clients of version 3 treat a minimum level of 0 as an error (KIP-1022).
     lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
     response = ApiVersionsResponse(
         api_keys=_api_keys(context),
-        supported_features=[SupportedFeatureKey(TRANSACTION_VERSION_FEATURE, lowest, TransactionVersion.V2)],
+        supported_features=[SupportedFeatureKey(name, lowest, highest) for name, (_, highest) in levels.items()],
         finalized_features_epoch=0,
-        finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION_FEATURE, level, level)],
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, (level, _) in levels.items()],
     )
     return response, version
+
+
+def feature_levels(config: BrokerConfig) -> dict[str, tuple[int, int]]:
+    """Each feature with its level and the highest level that it may have."""
+    return {
+        TRANSACTION_VERSION_FEATURE: (config.transaction_version, TransactionVersion.V2),
+        GROUP_VERSION_FEATURE: (1, 1),
+    }
 
 
 def _api_keys(context: BrokerContext) -> list[ApiVersion]:

@@ -12,8 +12,6 @@ from kafka_sink.protocol.messages.list_groups import ListedGroup, ListGroupsRequ
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(0, 5)
-#: The type of all groups here: the members compute the assignments.
-_CLASSIC: Final = "classic"
 
 
 def handle(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> None:
@@ -22,11 +20,11 @@ def handle(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> No
     types = {kind.strip().lower() for kind in request.body.types_filter}
     sees_all = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     listed = [
-        ListedGroup(group.group_id, group.protocol_type, group.state.value, _CLASSIC)
+        ListedGroup(group.group_id, group.protocol_type, group.state, group.kind)
         for group in context.groups.all()
         if context.cluster.coordinator_for(group.group_id) == context.node_id
-        and (not states or group.state.value.lower() in states)
-        and (not types or _CLASSIC in types)
+        and (not states or group.state.lower() in states)
+        and (not types or group.kind in types)
         and (sees_all or is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
     ]
     request.respond(ListGroupsResponse(groups=listed))

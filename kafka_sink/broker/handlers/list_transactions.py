@@ -1,8 +1,4 @@
-"""ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
-
-Patterns have RE2's syntax, as in Kafka, and are matched by RE2 (inside Arrow), because some patterns take exponential
-time in Python's ``re``.
-"""
+"""ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from typing import Final
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
 from kafka_sink.broker.handlers.authorization import is_allowed
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
+from kafka_sink.broker.re2 import full_matches
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
@@ -33,10 +30,11 @@ def handle(context: BrokerContext, request: ApiRequest[ListTransactionsRequest])
     ]
     if body.transactional_id_pattern:
         try:
-            found = _matching(found, body.transactional_id_pattern)
+            ids = set(full_matches(body.transactional_id_pattern, (each.transactional_id for each in found)))
         except ValueError:
             request.respond(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
+        found = [each for each in found if each.transactional_id in ids]
     found = [
         each
         for each in found
@@ -45,19 +43,6 @@ def handle(context: BrokerContext, request: ApiRequest[ListTransactionsRequest])
     states = [messages.TransactionState(each.transactional_id, each.producer_id, each.state) for each in found]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
     request.respond(ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))
-
-
-def _matching(found: list[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
-    """The transactions whose whole id matches *pattern*. :raises ValueError: if the pattern is not valid."""
-    # Imported here, because nothing else in the broker needs Arrow and its import would delay the start.
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # Validated without the added brackets, with which an invalid pattern such as "a)|(b" would be valid.
-    pc.match_substring_regex(pa.array([""]), pattern=pattern)
-    ids = pa.array([each.transactional_id for each in found], pa.string())
-    matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern})\z").to_pylist()
-    return [each for each, is_match in zip(found, matches, strict=True) if is_match]
 
 
 def _passes(metadata: TransactionMetadata, body: ListTransactionsRequest, now_ms: int) -> bool:

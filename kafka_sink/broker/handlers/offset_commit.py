@@ -22,7 +22,7 @@ from kafka_sink.protocol.messages.offset_commit import (
 from kafka_sink.protocol.schema import VersionRange
 
 VERSIONS: Final = VersionRange(2, 10)
-_FIRST_WITH_NOT_FOUND: Final = 9
+_FIRST_WITH_EPOCHS: Final = 9
 _FIRST_WITH_TOPIC_IDS: Final = 10
 _NO_RETENTION: Final = -1
 
@@ -75,16 +75,13 @@ def _commit(
     context: BrokerContext, request: ApiRequest[OffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, ErrorCode]:
     body = request.body
-    unknown_group = (
-        ErrorCode.GROUP_ID_NOT_FOUND if request.version >= _FIRST_WITH_NOT_FOUND else ErrorCode.ILLEGAL_GENERATION
-    )
     try:
         return context.groups_for(body.group_id).commit(
             body.group_id,
             Committer(body.generation_id_or_member_epoch, body.member_id, body.group_instance_id),
             offsets,
             retention_ms=body.retention_time_ms if body.retention_time_ms != _NO_RETENTION else None,
-            unknown_group=unknown_group,
+            knows_epochs=request.version >= _FIRST_WITH_EPOCHS,
         )
     except ApiError as error:
         return dict.fromkeys(offsets, error.code)

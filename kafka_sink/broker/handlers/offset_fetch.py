@@ -69,7 +69,7 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
     body, version = request.body, request.version
     if version >= _FIRST_WITH_SEVERAL_GROUPS:
         groups = [
-            _fetch(context, request, group.group_id, _asked(context, group, version))
+            _fetch(context, request, group, _asked(context, group, version))
             # Only requests for all offsets of a group have responses that are larger than themselves.
             for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
         ]
@@ -77,7 +77,8 @@ def handle(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> N
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
-    request.respond(_single_response(_fetch(context, request, body.group_id, asked), version))
+    group = OffsetFetchRequestGroup(group_id=body.group_id, topics=[])
+    request.respond(_single_response(_fetch(context, request, group, asked), version))
 
 
 def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
@@ -95,14 +96,18 @@ def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int)
 
 
 def _fetch(
-    context: BrokerContext, request: ApiRequest[OffsetFetchRequest], group_id: str, asked: list[_Asked] | None
+    context: BrokerContext,
+    request: ApiRequest[OffsetFetchRequest],
+    group: OffsetFetchRequestGroup,
+    asked: list[_Asked] | None,
 ) -> _Group:
+    group_id = group.group_id
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         groups = context.groups_for(group_id)
         # In this order: a transaction that ends in between would be found neither pending nor committed in the other.
         unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
-        committed = groups.fetch(group_id)
+        committed = groups.fetch(group_id, group.member_id, group.member_epoch)
     except ApiError as error:
         refused = [
             (topic, [_Found(each, NOTHING_COMMITTED, error.code) for each in topic.partitions]) for topic in asked or ()

@@ -1,14 +1,15 @@
-"""UpdateFeatures (key 57): refused, because the level of the one feature is an option of this broker (KIP-584)."""
+"""UpdateFeatures (key 57): refused; a feature has one level here, or the level is an option of the broker (KIP-584)."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from kafka_sink.broker.handlers.api_versions import feature_levels
 from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.common.model import TRANSACTION_VERSION_FEATURE, TransactionVersion
+from kafka_sink.common.model import GROUP_VERSION_FEATURE
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -40,12 +41,16 @@ def handle(context: BrokerContext, request: ApiRequest[UpdateFeaturesRequest]) -
 
 def _problem(context: BrokerContext, update: FeatureUpdateKey) -> str | None:
     """Why the update is refused; None if there is nothing to change."""
-    if update.feature != TRANSACTION_VERSION_FEATURE:
-        return f"feature {update.feature!r} is unknown; this broker has {TRANSACTION_VERSION_FEATURE} only"
-    if not 0 <= update.max_version_level <= TransactionVersion.V2:
+    levels = feature_levels(context.config)
+    if update.feature not in levels:
+        return f"feature {update.feature!r} is unknown; this broker has {' and '.join(levels)} only"
+    level, highest = levels[update.feature]
+    if not 0 <= update.max_version_level <= highest:
         return f"{update.feature} has no level {update.max_version_level}"
-    if update.max_version_level == context.config.transaction_version:
+    if update.max_version_level == level:
         return None
+    if update.feature == GROUP_VERSION_FEATURE:
+        return f"{update.feature} is always {level} here; clients choose with group.protocol"
     return f"{update.feature} is an option of this broker: start it with {update.feature}={update.max_version_level}"
 
 

@@ -31,6 +31,8 @@ from kafka_sink.protocol.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_user_scram_credentials,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -287,6 +289,22 @@ ROWS: Final = [
         describe_groups.DescribeGroupsRequest(["g"]),
         (group(AclOperation.DESCRIBE),),
         b"Empty",
+    ),
+    Row(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            "g", "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
+        ),
+        (group(AclOperation.READ), topic(AclOperation.DESCRIBE)),
+        b"\2m",
+    ),
+    Row(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        1,
+        consumer_group_describe.ConsumerGroupDescribeRequest(["g"], include_authorized_operations=False),
+        (group(AclOperation.DESCRIBE),),
+        b"is not a consumer group",
     ),
     Row(ApiKey.LIST_GROUPS, 4, list_groups.ListGroupsRequest(), (group(AclOperation.DESCRIBE),), b"\2g", hides=True),
     Row(ApiKey.DELETE_GROUPS, 2, delete_groups.DeleteGroupsRequest(["g"]), (group(AclOperation.DELETE),)),

@@ -226,7 +226,9 @@ def test_the_level_of_a_feature_is_the_brokers_option(version: int) -> None:
         ("transaction.version", 2, None),
         ("transaction.version", 1, "start it with transaction.version=1"),
         ("transaction.version", 9, "has no level 9"),
-        ("metadata.version", 20, "this broker has transaction.version only"),
+        ("group.version", 1, None),
+        ("group.version", 0, "group.version is always 1 here"),
+        ("metadata.version", 20, "this broker has transaction.version and group.version only"),
     ):
         body = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level)])
         answer: Any = broker.call(ApiKey.UPDATE_FEATURES, version, body)

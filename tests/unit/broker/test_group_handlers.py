@@ -9,9 +9,13 @@ import pytest
 
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kafka_sink.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -62,6 +66,16 @@ def commit_request(group: str, *partitions: int, topic: str = "t", offset: int =
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=asked)])
 
 
+def joining(group: str, member_id: str, **says: Any) -> ConsumerGroupHeartbeatRequest:
+    """The first heartbeat of a member with group.protocol=consumer."""
+    first: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["t"],
+        "topic_partitions": [],
+    }
+    return ConsumerGroupHeartbeatRequest(group, member_id, 0, **{**first, **says})
+
+
 def codes(answer: Any) -> list[int]:
     """Every error code of an answer, wherever it stands."""
     found = [answer.error_code] if hasattr(answer, "error_code") else []
@@ -104,6 +118,12 @@ def codes(answer: Any) -> list[int]:
             ),
         ),
         (ApiKey.DESCRIBE_GROUPS, 6, lambda group: DescribeGroupsRequest([group])),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, lambda group: joining(group, "m")),
+        (
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            1,
+            lambda group: ConsumerGroupDescribeRequest([group], include_authorized_operations=False),
+        ),
         (ApiKey.DELETE_GROUPS, 2, lambda group: DeleteGroupsRequest([group])),
         (ApiKey.OFFSET_DELETE, 0, lambda group: OffsetDeleteRequest(group, [])),
     ],
@@ -189,9 +209,9 @@ def test_fetch_while_a_transaction_ends_is_new_or_unstable(node: BrokerNode, mon
     offsets = {TopicPartition("t", 0): CommittedOffset(9, -1, "")}
     node.groups.commit_in_transaction(group, Committer(-1, "", None), 7, offsets)
 
-    def ending(read: Callable[[str], Any]) -> Callable[[str], Any]:
-        def read_and_end(group_id: str) -> Any:
-            found = read(group_id)
+    def ending(read: Callable[..., Any]) -> Callable[..., Any]:
+        def read_and_end(group_id: str, *member: object) -> Any:
+            found = read(group_id, *member)
             node.groups.complete_transaction(7, [group_id], committed=True)
             return found
 
@@ -200,3 +220,73 @@ def test_fetch_while_a_transaction_ends_is_new_or_unstable(node: BrokerNode, mon
     for name in ("fetch", "pending"):
         monkeypatch.setattr(node.groups, name, ending(getattr(node.groups, name)))
     assert fetch_all(node, group, stable=True, partitions=[0])[0] in ((9, 0), (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+
+
+@pytest.mark.behaviour("Consumer groups", "A member is told its assignment, its epoch and when to be heard of again")
+def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
+    group, topic_id = group_of(node, 1), node.cluster.topics["t"].topic_id
+    told: Any = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "m", rack_id="r", instance_id="i"))
+    assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m", 2, 5000)
+    assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, [0, 1])]
+    # Twice the same topic, and one that does not exist: a client may say what it likes.
+    owned = [TopicPartitions(topic_id, [0, 1]), TopicPartitions(topic_id, [0])]
+    again = ConsumerGroupHeartbeatRequest(group, "m", 2, topic_partitions=owned)
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, again)
+    assert (told.error_code, told.assignment) == (0, None)
+
+    request = ConsumerGroupDescribeRequest([group, "none"], include_authorized_operations=True)
+    described: Any = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+    found = described.groups[0]
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 2, 2)
+    assert (found.assignor_name, found.authorized_operations != 0) == ("uniform", True)
+    (member,) = found.members
+    assert (member.member_id, member.instance_id, member.rack_id, member.member_type) == ("m", "i", "r", 1)
+    assert (member.member_epoch, member.client_host, member.subscribed_topic_names) == (2, "/127.0.0.1", ["t"])
+    for assignment in (member.assignment, member.target_assignment):
+        assert [(each.topic_name, each.partitions) for each in assignment.topic_partitions] == [("t", [0, 1])]
+    listed: Any = node.call(ApiKey.LIST_GROUPS, 5, ListGroupsRequest([], ["Consumer"]))
+    assert [(each.group_id, each.group_type, each.group_state) for each in listed.groups] == [
+        (group, "consumer", "Stable")
+    ]
+
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group, "m", -2, "i"))
+    assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, -2, 0)
+
+
+def test_consumer_members_name_their_epoch_with_offsets(node: BrokerNode) -> None:
+    group = group_of(node, 1)
+    node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "m"))
+
+    def committed(epoch: int, version: int = 9) -> list[int]:
+        request = commit_request(group, 0)
+        request.member_id, request.generation_id_or_member_epoch = "m", epoch
+        return codes(node.call(ApiKey.OFFSET_COMMIT, version, request))
+
+    assert committed(2) == [0] and committed(3) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert committed(2, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    for epoch, code in ((2, 0), (1, ErrorCode.STALE_MEMBER_EPOCH)):
+        asked = OffsetFetchRequestGroup(group, "m", epoch, [OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        answer: Any = node.call(ApiKey.OFFSET_FETCH, 9, OffsetFetchRequest(groups=[asked]))
+        assert answer.groups[0].error_code == code
+
+
+def test_what_a_client_may_not_describe_hides_the_group() -> None:
+    guarded = BrokerNode(authorizer_class_name=AUTHORIZER)
+    guarded.cluster.create_topic("t", 1)
+    user = "User:ANONYMOUS"
+    for kind, name in ((ResourceType.GROUP, "g"), (ResourceType.TOPIC, "t")):
+        binding = AclBinding(principal=user, operation=AclOperation.ALL, resource_type=kind, resource_name=name)
+        guarded.cluster.create_acls([binding])
+    guarded.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "m"))
+    guarded.cluster.delete_acls(AclBindingFilter(resource_type=ResourceType.TOPIC))
+    request = ConsumerGroupDescribeRequest(["g"], include_authorized_operations=False)
+    described: Any = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+    (found,) = described.groups
+    assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
+    # And a pattern finds nothing that the client may not know of.
+    told: Any = guarded.call(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        joining("g", "n", subscribed_topic_names=[], subscribed_topic_regex=".*"),
+    )
+    assert (told.error_code, told.assignment.topic_partitions) == (0, [])

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -62,6 +63,12 @@ MANY = 300
         ),
         (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(["g"]), DeleteGroupsRequest(["g"] * MANY)),
         (ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(["g"]), DescribeGroupsRequest(["g"] * MANY)),
+        (
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            1,
+            ConsumerGroupDescribeRequest(["g"], include_authorized_operations=False),
+            ConsumerGroupDescribeRequest(["g"] * MANY, include_authorized_operations=False),
+        ),
         (
             ApiKey.DESCRIBE_TRANSACTIONS,
             0,

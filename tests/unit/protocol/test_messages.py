@@ -8,12 +8,12 @@ from typing import Any
 from uuid import UUID as Uuid
 
 import pytest
-from kafka.protocol.schemas import load_json
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Array, Field, Primitive, Struct, VersionRange
 from tests.fakes.protocol_values import message_kinds
+from tests.golden.kafka_schemas import schema_of
 
 Json = dict[str, Any]
 # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
@@ -27,8 +27,8 @@ def snake_case(name: str) -> str:
 
 def stable_versions(name: str) -> VersionRange:
     """Without the latest version where Kafka still calls it unstable, which only the request's schema says."""
-    versions = VersionRange.parse(load_json(name)["validVersions"])
-    unstable = load_json(name.replace("Response", "Request")).get("latestVersionUnstable", False)
+    versions = VersionRange.parse(schema_of(name)["validVersions"])
+    unstable = schema_of(name.replace("Response", "Request")).get("latestVersionUnstable", False)
     return VersionRange(versions.min, versions.max - unstable)
 
 
@@ -51,7 +51,7 @@ def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) ->
 def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
     versions = kind.SCHEMA.versions
     assert versions is not None
-    return list(pairs(kind, load_json(kind.__name__)["fields"], versions))
+    return list(pairs(kind, schema_of(kind.__name__)["fields"], versions))
 
 
 #: Kafka gives structs of a request and of its response the same names.
@@ -95,7 +95,7 @@ def test_versions_are_kafkas_stable_ones(kind: type[Struct]) -> None:
     if kind.__name__ in WITH_UNSTABLE_VERSION:
         stable = VersionRange(stable.min, stable.max + 1)
     assert kind.SCHEMA.versions == stable
-    assert kind.SCHEMA.flexible == VersionRange.parse(load_json(kind.__name__)["flexibleVersions"])
+    assert kind.SCHEMA.flexible == VersionRange.parse(schema_of(kind.__name__)["flexibleVersions"])
 
 
 @by_name
@@ -134,5 +134,5 @@ def test_ignorable_fields(kind: type[Struct]) -> None:
 @pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
 def test_keys_are_kafkas(key: ApiKey) -> None:
     api = APIS[key]
-    assert load_json(api.request.__name__)["apiKey"] == api.key
-    assert load_json(api.response.__name__)["apiKey"] == api.key
+    assert schema_of(api.request.__name__)["apiKey"] == api.key
+    assert schema_of(api.response.__name__)["apiKey"] == api.key

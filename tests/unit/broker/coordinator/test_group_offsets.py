@@ -61,10 +61,10 @@ def test_members_commit_in_their_generation(world: GroupWorld) -> None:
 
 
 def test_a_member_of_a_group_that_is_not_there_is_refused(world: GroupWorld) -> None:
-    assert refused(world, Committer(1, "m", None)) is ErrorCode.ILLEGAL_GENERATION
+    assert refused(world, Committer(1, "m", None)) is ErrorCode.GROUP_ID_NOT_FOUND
     with pytest.raises(ApiError) as caught:
-        world.groups.commit(GROUP, Committer(1, "m", None), {ZERO: at(1)}, unknown_group=ErrorCode.GROUP_ID_NOT_FOUND)
-    assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+        world.groups.commit(GROUP, Committer(1, "m", None), {ZERO: at(1)}, knows_epochs=False)
+    assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
     assert world.groups.all() == []
 
 

@@ -1,0 +1,280 @@
+"""One group of the consumer protocol: its members, whom each partition is to belong to, and to whom it belongs.
+
+The coordinator computes a target for all members, and each member goes towards it with its own heartbeats: it gives up
+what it is not to have, acknowledges that, and is given the rest as soon as nobody else has it. :mod:`consumer_groups`
+changes a group under the coordinator's lock. This module must not read a clock, store anything or send answers.
+
+Source: KIP-848; apache/kafka ``ConsumerGroup``, ``ConsumerGroupMember``, ``CurrentAssignmentBuilder``,
+``TargetAssignmentBuilder``; KIP-1251 (epochs of assigned partitions).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.coordinator.assignors import (
+    ASSIGNORS,
+    DEFAULT_ASSIGNOR,
+    Assignment,
+    Subscriber,
+    TopicIdPartition,
+)
+from kafka_sink.broker.coordinator.group_requests import Committer
+from kafka_sink.common.errors import ApiError, ErrorCode
+
+#: The epoch of a heartbeat that joins, leaves, or leaves as a static member that comes back.
+JOINING: Final = 0
+LEAVING: Final = -1
+LEAVING_FOR_A_WHILE: Final = -2
+#: Partitions → the epoch in which the member was given each.
+Owned: TypeAlias = Mapping[TopicIdPartition, int]
+
+
+class MemberState(Enum):
+    """What a member waits for: nothing, its own revocation of partitions, or that others give up what it is to have."""
+
+    STABLE = "stable"
+    UNREVOKED = "unrevoked"
+    UNRELEASED = "unreleased"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """One member. *topic_regex* is empty without one; *rack_id* is reported and has no effect, as in Kafka.
+
+    The member may use *assigned*; *revoking* it still has, until it acknowledges that it has given them up.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str = ""
+    assignor: str | None = None
+    epoch: int = JOINING
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = field(default_factory=dict)
+    revoking: Owned = field(default_factory=dict)
+
+    def check_epoch(self, epoch: int, owned: Assignment | None) -> None:
+        """Return if a heartbeat with *epoch* is the member's. One with the previous epoch is, if the member has at most
+        what it was assigned: the answer with the present one may have been lost.
+
+        :raises ApiError: FENCED_MEMBER_EPOCH.
+        """
+        lost = epoch == self.previous_epoch and owned is not None and owned <= self.assigned.keys()
+        if epoch in (JOINING, self.epoch) or (epoch < self.epoch and lost):
+            return
+        raise ApiError(
+            f"member {self.member_id} is in epoch {self.epoch}, not {epoch}; it must abandon all its partitions and "
+            "join again",
+            ErrorCode.FENCED_MEMBER_EPOCH,
+        )
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group. Its values are replaced and never changed, so that :meth:`copy` is cheap."""
+
+    group_id: str
+    epoch: int = 1
+    #: The epoch whose members and topics *targets* are for.
+    assignment_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    #: Member id → what the member is to have.
+    targets: dict[str, Assignment] = field(default_factory=dict)
+    #: The members' patterns → the topics that matched, as of the last look.
+    regexes: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: The subscribed topics that existed in *epoch*: id → number of partitions.
+    topics: dict[UUID, int] = field(default_factory=dict)
+
+    def copy(self) -> ConsumerGroup:
+        return replace(self, members=dict(self.members), targets=dict(self.targets))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self.members
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the group's state."""
+        if self.is_empty:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        return "Stable" if all(map(self._is_reconciled, self.members.values())) else "Reconciling"
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members ask for."""
+        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return max(asked, key=asked.__getitem__, default=DEFAULT_ASSIGNOR)
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """:raises ApiError: UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            text = f"Member {member_id} is not a member of group {self.group_id}."
+            raise ApiError(text, ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def instance(self, instance_id: str) -> ConsumerMember | None:
+        """The static member with this instance id."""
+        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+
+    def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """:raises ApiError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another process uses the instance id now."""
+        member = self.instance(instance_id)
+        if member is None:
+            raise ApiError(f"Instance id {instance_id} is unknown.", ErrorCode.UNKNOWN_MEMBER_ID)
+        if member.member_id != member_id:
+            text = f"instance {instance_id} of group {self.group_id} is {member.member_id}, not {member_id}"
+            raise ApiError(text, ErrorCode.FENCED_INSTANCE_ID)
+        return member
+
+    def replace_static(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """Give a static member a new id; it keeps what it has and is to have."""
+        del self.members[old.member_id]
+        new = self.members[member_id] = replace(old, member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
+        self.targets[member_id] = self.targets.pop(old.member_id, frozenset())
+        return new
+
+    def forget(self, member_ids: Iterable[str]) -> None:
+        """Drop members and their targets; the caller begins a new epoch."""
+        for member_id in member_ids:
+            del self.members[member_id]
+            self.targets.pop(member_id, None)
+        used = {member.topic_regex for member in self.members.values()}
+        self.regexes = {regex: topics for regex, topics in self.regexes.items() if regex in used}
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def names_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names of the topics that *member* subscribes to; not all of them have to exist."""
+        return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member is subscribed to *topic*."""
+        return any(topic in self.names_of(member) for member in self.members.values())
+
+    def follow_topics(self, existing: Mapping[str, TopicState], *, changed: bool) -> None:
+        """Begin a new epoch if the subscriptions have *changed*, or the topics that they name."""
+        names = {name for member in self.members.values() for name in self.names_of(member)}
+        topics = {existing[name].topic_id: len(existing[name].partitions) for name in sorted(names & existing.keys())}
+        if changed or topics != self.topics:
+            self.topics = topics
+            self.epoch += 1
+
+    def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
+        """From when on the retention of an offset counts; None while it may not expire."""
+        return None if self.is_subscribed_to(topic) else commit_ms
+
+    # --- assignments -------------------------------------------------------------------------------------------------
+
+    def assign(self, existing: Mapping[str, TopicState]) -> None:
+        """Compute the targets of the present epoch."""
+        subscribers = {
+            member_id: Subscriber(
+                self._topic_ids(member, existing), self.targets.get(member_id, frozenset()), member.instance_id
+            )
+            for member_id, member in self.members.items()
+        }
+        self.targets = ASSIGNORS[self.assignor](subscribers, self.topics)
+        self.assignment_epoch = self.epoch
+
+    def reconcile(
+        self, member: ConsumerMember, existing: Mapping[str, TopicState], owned: Assignment | None
+    ) -> ConsumerMember:
+        """*member* one step closer to its target; *owned* is what the client says it has, None if that is as before."""
+        if self._is_reconciled(member):
+            return member
+        topic_ids = self._topic_ids(member, existing)
+        waits = member.state is MemberState.UNREVOKED and _has_any(owned, member.revoking)
+        # While it waits for a revocation it is given nothing, but what it does not want any more it need not keep.
+        wanted = member.assigned.keys() if waits else self.targets.get(member.member_id, frozenset())
+        target = {partition for partition in wanted if partition.topic_id in topic_ids}
+        kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in target}
+        revoking = {partition: epoch for partition, epoch in member.assigned.items() if partition not in target}
+        if waits:
+            if not revoking:
+                return member
+            revoking = {**member.revoking, **revoking}
+        if revoking and _has_any(owned, revoking):
+            return replace(
+                member,
+                state=MemberState.UNREVOKED,
+                previous_epoch=member.epoch,
+                assigned=kept,
+                revoking=revoking,
+            )
+        free = target - kept.keys() - self._owned_by_others(member)
+        return replace(
+            member,
+            state=MemberState.STABLE if len(kept) + len(free) == len(target) else MemberState.UNRELEASED,
+            epoch=self.assignment_epoch,
+            previous_epoch=member.epoch,
+            assigned={**kept, **dict.fromkeys(sorted(free), self.assignment_epoch)},
+            revoking={},
+        )
+
+    def _topic_ids(self, member: ConsumerMember, existing: Mapping[str, TopicState]) -> frozenset[UUID]:
+        ids = (existing[name].topic_id for name in self.names_of(member) & existing.keys())
+        return frozenset(topic_id for topic_id in ids if topic_id in self.topics)
+
+    def _is_reconciled(self, member: ConsumerMember) -> bool:
+        return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+
+    def _owned_by_others(self, member: ConsumerMember) -> set[TopicIdPartition]:
+        others = (other for other in self.members.values() if other.member_id != member.member_id)
+        return {partition for other in others for partition in (*other.assigned, *other.revoking)}
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def check_committer(self, committer: Committer) -> ConsumerMember | None:
+        """The member that commits; None for a client without membership, which may do so while there are no members.
+
+        :raises ApiError: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH if its epoch is yet to come.
+        """
+        if committer.generation < 0 and not self.members:
+            return None
+        member = self.member(committer.member_id)
+        if committer.generation > member.epoch:
+            raise self._stale(member, committer.generation)
+        return member
+
+    def check_reader(self, member_id: str | None, epoch: int) -> None:
+        """Return if a client may fetch offsets. :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        if member_id is None and epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if epoch != member.epoch:
+            raise self._stale(member, epoch)
+
+    @staticmethod
+    def _stale(member: ConsumerMember, epoch: int) -> ApiError:
+        text = f"member {member.member_id} is in epoch {member.epoch}, not {epoch}"
+        return ApiError(text, ErrorCode.STALE_MEMBER_EPOCH)
+
+
+def may_commit(member: ConsumerMember, epoch: int, partition: TopicIdPartition) -> bool:
+    """Whether a commit of *member* in *epoch* is of one that it still has, and has had since then."""
+    given = member.assigned.get(partition, member.revoking.get(partition))
+    return epoch == member.epoch or (given is not None and given <= epoch)
+
+
+def _has_any(owned: Assignment | None, partitions: Owned) -> bool:
+    """Whether the client has any of *partitions*, as far as it has said."""
+    return owned is None or not owned.isdisjoint(partitions)

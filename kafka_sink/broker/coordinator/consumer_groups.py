@@ -1,0 +1,385 @@
+"""The groups of the consumer protocol: heartbeats, members that leave or are lost, and who may commit.
+
+:class:`GroupCoordinator` calls this module under its lock. Every heartbeat is answered at once, so nothing waits here.
+A change is made to a copy of the group, which takes the group's place when it has been stored.
+
+Source: KIP-848; apache/kafka ``GroupMetadataManager.consumerGroupHeartbeat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import uuid4
+
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.coordinator.assignors import ASSIGNORS, Assignment, TopicIdPartition
+from kafka_sink.broker.coordinator.consumer_group import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    may_commit,
+)
+from kafka_sink.broker.coordinator.consumer_store import ConsumerStore
+from kafka_sink.broker.coordinator.group_requests import UNKNOWN_MEMBER, Committer, Leaving
+from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.re2 import check_pattern, full_matches
+from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import TopicPartition
+
+#: Kafka's default of group.consumer.regex.refresh.interval.ms: how often patterns are matched again although the topics
+#: are the same, because permissions may have changed.
+_REGEX_REFRESH_MS: Final = 600_000
+_RETRY_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """A heartbeat of a member. None, and a rebalance time-out of −1, stand for "as before"."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int
+    topic_names: frozenset[str] | None
+    topic_regex: str | None
+    assignor: str | None
+    owned: Assignment | None
+    client_id: str
+    client_host: str
+    #: Whether the client may know of a topic that its pattern matches.
+    may_describe: Callable[[str], bool]
+    #: From version 1 on members choose their ids (KIP-1082).
+    names_itself: bool
+
+    def check(self) -> None:
+        """Look at the heartbeat alone; called without the lock, because a first pattern takes a while.
+
+        :raises ApiError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION.
+        """
+        problem = self._problem()
+        if problem is not None:
+            raise ApiError(problem, ErrorCode.INVALID_REQUEST)
+        if self.assignor is not None and self.assignor not in ASSIGNORS:
+            raise ApiError(
+                f"ServerAssignor {self.assignor} is not supported. Supported assignors: {', '.join(ASSIGNORS)}.",
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+            )
+        if self.topic_regex:
+            try:
+                check_pattern(self.topic_regex)
+            except ValueError as error:
+                raise ApiError(
+                    f"SubscribedTopicRegex {self.topic_regex!r} is not a valid regular expression of RE2: {error}",
+                    ErrorCode.INVALID_REGULAR_EXPRESSION,
+                ) from error
+
+    def _problem(self) -> str | None:
+        has_id = self.names_itself or self.epoch > JOINING or self.epoch == LEAVING
+        needed = [("MemberId", self.member_id if has_id else None), ("GroupId", self.group_id)]
+        for name, value in (*needed, ("InstanceId", self.instance_id), ("RackId", self.rack_id)):
+            if value is not None and not value.strip():
+                return f"{name} can't be empty."
+        if self.epoch == JOINING:
+            if self.rebalance_timeout_ms == -1:
+                return "RebalanceTimeoutMs must be provided in first request."
+            if self.owned is None or self.owned:
+                return "TopicPartitions must be empty when (re-)joining."
+            if self.topic_names is None and self.topic_regex is None:
+                return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        elif self.epoch == LEAVING_FOR_A_WHILE and self.instance_id is None:
+            return "InstanceId can't be null."
+        elif self.epoch < LEAVING_FOR_A_WHILE:
+            return "MemberEpoch is invalid."
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as after an error; the answer then has the assignment in any case."""
+        says_topics = self.topic_names is not None or self.topic_regex is not None
+        return self.epoch == JOINING or (self.rebalance_timeout_ms != -1 and says_topics and self.owned is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """What a member is told; the assignment is None if it is as before."""
+
+    member_id: str
+    epoch: int
+    assignment: Assignment | None = None
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A group and when its members are removed (monotonic); deadlines are not stored."""
+
+    group: ConsumerGroup
+    #: Member id → when its session expires, and when it must have given up its partitions.
+    sessions: dict[str, int] = field(default_factory=dict)
+    revocations: dict[str, int] = field(default_factory=dict)
+    #: The topics among which patterns were last looked for, and when that is to be done again.
+    matched: Mapping[str, TopicState] | None = None
+    match_again_ms: int = 0
+
+
+class ConsumerGroups:
+    """Groups by id.
+
+    :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method that changes a group, if it cannot be stored.
+    """
+
+    def __init__(self, config: BrokerConfig, store: CoordinatorStore, cluster: ClusterState) -> None:
+        self._config = config
+        self._store = ConsumerStore(store)
+        self._cluster = cluster
+        self._log = ContextLogger(__name__, "")
+        self._watched: dict[str, _Watched] = {}
+
+    def load(self, now_ms: int) -> list[str]:
+        """Load the groups that are not known yet, and return their ids; members have their full session time-out."""
+        loaded = [group for group in self._store.load() if group.group_id not in self._watched]
+        for group in loaded:
+            watched = self._watched[group.group_id] = _Watched(group)
+            for member in group.members.values():
+                watched.sessions[member.member_id] = now_ms + self._config.group_consumer_session_timeout_ms
+                self._watch_revocation(watched, member, now_ms)
+        return [group.group_id for group in loaded]
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        watched = self._watched.get(group_id)
+        return watched.group if watched is not None else None
+
+    def all(self) -> list[ConsumerGroup]:
+        return [watched.group for watched in self._watched.values()]
+
+    def forget(self, group_id: str) -> None:
+        """Drop a group that was deleted, or that another node coordinates now."""
+        self._watched.pop(group_id, None)
+
+    # --- heartbeats --------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> HeartbeatResult:
+        """Take a valid heartbeat of a member, which may join, leave or subscribe otherwise with it.
+
+        :raises ApiError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+            UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED.
+        """
+        watched = self._watched.get(request.group_id)
+        if watched is None:
+            if request.epoch != JOINING:
+                raise ApiError(f"Consumer group {request.group_id} not found.", ErrorCode.GROUP_ID_NOT_FOUND)
+            watched = _Watched(ConsumerGroup(request.group_id))
+        if request.epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+            return self._leave(watched, request)
+        group = watched.group.copy()
+        existing = self._cluster.topics
+        before = self._member(group, request)
+        member = group.members[before.member_id] = _updated(before, request)
+        changed = member.topic_names != before.topic_names or member.topic_regex != before.topic_regex
+        matched = self._match(watched, group, existing, request, now_ms, anew=member.topic_regex != before.topic_regex)
+        group.follow_topics(existing, changed=changed)
+        if group.epoch > group.assignment_epoch:
+            group.assign(existing)
+        member = group.members[before.member_id] = group.reconcile(member, existing, request.owned)
+        self._put(watched, group)
+        watched.sessions[member.member_id] = now_ms + self._config.group_consumer_session_timeout_ms
+        if matched:
+            watched.matched, watched.match_again_ms = existing, now_ms + _REGEX_REFRESH_MS
+        if member != before:
+            self._watch_revocation(watched, member, now_ms)
+        tells = request.is_full or member.assigned.keys() != before.assigned.keys()
+        return HeartbeatResult(member.member_id, member.epoch, frozenset(member.assigned) if tells else None)
+
+    def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
+        """The member that sent the heartbeat; a new one if it joins."""
+        if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
+            raise ApiError(
+                f"group {group.group_id} has {len(group.members)} members, its maximum (group.consumer.max.size)",
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+            )
+        member_id = request.member_id or str(uuid4())
+        if request.instance_id is not None:
+            if request.epoch == JOINING:
+                return self._joining_instance(group, member_id, request.instance_id)
+            member = group.static_member(request.instance_id, member_id)
+        elif request.epoch == JOINING:
+            member = group.members.get(member_id) or ConsumerMember(member_id)
+        else:
+            member = group.member(member_id)
+        member.check_epoch(request.epoch, request.owned)
+        return member
+
+    @staticmethod
+    def _joining_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+        known = group.instance(instance_id)
+        if known is None:
+            return group.members.get(member_id) or ConsumerMember(member_id)
+        if known.epoch != LEAVING_FOR_A_WHILE:
+            raise ApiError(
+                f"instance {instance_id} of group {group.group_id} is {known.member_id}, which has not left: give each "
+                "member a group.instance.id of its own, or wait until its session expires",
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+            )
+        return group.replace_static(known, member_id)
+
+    def _match(
+        self,
+        watched: _Watched,
+        group: ConsumerGroup,
+        existing: Mapping[str, TopicState],
+        request: ConsumerHeartbeat,
+        now_ms: int,
+        *,
+        anew: bool,
+    ) -> bool:
+        """Look for the topics of the members' patterns if that may have another result than last time."""
+        used = {member.topic_regex for member in group.members.values()} - {""}
+        due = existing is not watched.matched or now_ms >= watched.match_again_ms
+        if not anew and not (used and due):
+            return False
+        group.regexes = {
+            regex: frozenset(filter(request.may_describe, full_matches(regex, existing))) for regex in sorted(used)
+        }
+        return True
+
+    def _leave(self, watched: _Watched, request: ConsumerHeartbeat) -> HeartbeatResult:
+        group = watched.group.copy()
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = group.static_member(request.instance_id, request.member_id)
+        if request.epoch == LEAVING_FOR_A_WHILE:
+            group.members[member.member_id] = replace(member, epoch=LEAVING_FOR_A_WHILE, revoking={})
+            self._put(watched, group)
+            watched.revocations.pop(member.member_id, None)
+        else:
+            self._remove(watched, [member.member_id], "it left")
+        return HeartbeatResult(member.member_id, request.epoch)
+
+    # --- removal -----------------------------------------------------------------------------------------------------
+
+    def leave(self, group: ConsumerGroup, leaving: Collection[Leaving]) -> list[ErrorCode]:
+        """Remove members that an administrator names (LeaveGroup); returns an error code for each."""
+        outcomes, gone = [], {}
+        for each in leaving:
+            try:
+                if each.instance_id is None:
+                    member = group.member(each.member_id)
+                else:
+                    known = group.instance(each.instance_id)
+                    only_instance = each.member_id == UNKNOWN_MEMBER and known is not None
+                    member_id = known.member_id if only_instance and known is not None else each.member_id
+                    member = group.static_member(each.instance_id, member_id)
+            except ApiError as error:
+                outcomes.append(error.code)
+            else:
+                gone[member.member_id] = each.reason
+                outcomes.append(ErrorCode.NONE)
+        if gone:
+            self._remove(self._watched[group.group_id], gone, f"it left, reasons: {set(gone.values())}")
+        return outcomes
+
+    def expire(self, now_ms: int) -> int:
+        """Remove the members whose deadline has passed; returns the next deadline."""
+        for watched in list(self._watched.values()):
+            for deadlines, why in (
+                (watched.sessions, "it sent no heartbeat in time"),
+                (watched.revocations, "it did not give up its partitions within its rebalance time-out"),
+            ):
+                lost = [member_id for member_id, until_ms in deadlines.items() if until_ms <= now_ms]
+                if lost:
+                    self._try_to_remove(watched, lost, why, deadlines, now_ms)
+        return self.next_deadline_ms()
+
+    def _try_to_remove(
+        self, watched: _Watched, lost: Collection[str], why: str, deadlines: dict[str, int], now_ms: int
+    ) -> None:
+        try:
+            self._remove(watched, lost, why)
+        except ApiError:
+            self._log.exception("%s should be removed, but this cannot be stored; it is tried again", ", ".join(lost))
+            deadlines.update(dict.fromkeys(lost, now_ms + _RETRY_MS))
+
+    def next_deadline_ms(self) -> int:
+        """The next deadline of all members."""
+        deadlines = (
+            min((*watched.sessions.values(), *watched.revocations.values()), default=FOREVER_MS)
+            for watched in self._watched.values()
+        )
+        return min(deadlines, default=FOREVER_MS)
+
+    def _remove(self, watched: _Watched, member_ids: Collection[str], why: str) -> None:
+        group = watched.group.copy()
+        self._log.info("%s is removed from group %s: %s", ", ".join(member_ids), group.group_id, why)
+        group.forget(member_ids)
+        group.follow_topics(self._cluster.topics, changed=True)
+        self._put(watched, group)
+
+    def _put(self, watched: _Watched, group: ConsumerGroup) -> None:
+        """Store *group*, unless nothing changed, and let it take its place."""
+        if group != watched.group or group.group_id not in self._watched:
+            self._store.save(group)
+            if group.epoch != watched.group.epoch:
+                self._log.info("group %s begins epoch %d", group.group_id, group.epoch)
+        watched.group = group
+        self._watched[group.group_id] = watched
+        for deadlines in (watched.sessions, watched.revocations):
+            for member_id in deadlines.keys() - group.members.keys():
+                del deadlines[member_id]
+
+    @staticmethod
+    def _watch_revocation(watched: _Watched, member: ConsumerMember, now_ms: int) -> None:
+        if member.state is MemberState.UNREVOKED and member.epoch != LEAVING_FOR_A_WHILE:
+            watched.revocations[member.member_id] = now_ms + member.rebalance_timeout_ms
+        else:
+            watched.revocations.pop(member.member_id, None)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def refused_commits(
+        self, group: ConsumerGroup, committer: Committer, partitions: Collection[TopicPartition]
+    ) -> set[TopicPartition]:
+        """Those of *partitions* whose offset a member may not commit, because its epoch is from before it was given
+        them, or it is not.
+
+        :raises ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
+        """
+        member = group.check_committer(committer)
+        if member is None:
+            return set()
+        topics = self._cluster.topics
+        known = {each: topics[each.topic].topic_id for each in partitions if each.topic in topics}
+        allowed = {
+            each
+            for each, topic_id in known.items()
+            if may_commit(member, committer.generation, TopicIdPartition(topic_id, each.partition))
+        }
+        return set(partitions) - allowed
+
+
+def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    """*member* with what its heartbeat says."""
+    said: dict[str, Any] = {
+        "instance_id": request.instance_id,
+        "rack_id": request.rack_id,
+        "topic_names": request.topic_names,
+        "topic_regex": request.topic_regex,
+        "assignor": request.assignor,
+        "rebalance_timeout_ms": request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else None,
+    }
+    return replace(
+        member,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        **{name: value for name, value in said.items() if value is not None},
+    )
