@@ -133,7 +133,7 @@ class RealWorld(World):
 
     def close(self) -> None:
         if self._reading is not None:
-            self._reading.join(10)
+            self._reading.join(60)
         self.selectable.close()
         self._listener.close()
         if self._server is not None:
@@ -169,12 +169,12 @@ class TlsWorld(RealWorld):
             self._server = context.wrap_socket(plain, server_side=True)
 
     def accept(self) -> None:
-        self._accepted.join(10)
+        self._accepted.join(60)
         assert isinstance(self._server, ssl.SSLSocket)
 
     def close(self) -> None:
         self._listener.wakeup()
-        self._accepted.join(10)
+        self._accepted.join(60)
         super().close()
 
 
@@ -285,7 +285,7 @@ def test_a_frame_larger_than_any_buffer_arrives_whole(world: World) -> None:
         sender = threading.Thread(target=world.server_sends, args=[payload], daemon=True)
         sender.start()
         world.poll_until("completed_receives")
-        sender.join(10)
+        sender.join(60)
     else:
         world.server_sends(payload)
         world.poll_until("completed_receives")

@@ -404,7 +404,7 @@ def _send_to(
     world: World, transaction: Transaction, transaction_version: TransactionVersion, place: TopicPartition
 ) -> None:
     with open_producer(world.properties, transaction, transaction_version) as producer:
-        producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(10_000)
+        producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(60_000)
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "A batch over many topics is visible as a whole or not at all")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kafka_sink.common.clock import FOREVER_MS
 
 #: Real seconds after which a wait that nobody ends is a failed test instead of one that hangs.
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 def on_another_thread(action: Callable[[], object]) -> None:

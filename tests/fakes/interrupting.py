@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any
 
@@ -56,11 +56,3 @@ class Points:
 
 def interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def points_from(first: int, step: int) -> Iterator[int]:
-    """Numbers of points, without an end."""
-    point = first
-    while True:
-        yield point
-        point += step

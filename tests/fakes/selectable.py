@@ -80,11 +80,6 @@ class FakeSelectable:
 
     # -- what the test does
 
-    def establish(self, connection_id: str, *, ready: bool = True) -> None:
-        """The connect succeeds in the next poll."""
-        self.connections[connection_id].established = True
-        self.connections[connection_id].ready = ready
-
     def lose(
         self,
         connection_id: str,

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 from kafka_sink import EmbeddedCluster
 from tests.support.secure_cluster import guarded_cluster
 
-WAIT_S: Final = 20
+WAIT_S: Final = 60
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 
 

@@ -34,7 +34,7 @@ from kafka_sink.cli.main import run
 from kafka_sink.client.blocking.admin import AdminClient as OurClient
 from kafka_sink.common.errors import ApiError, ErrorCode
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

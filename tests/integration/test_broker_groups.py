@@ -43,7 +43,7 @@ from tests.support.wire import Wire
 TOPIC = "clicks"
 PARTITIONS = 4
 RECORDS = 200
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 KILLS = 3
 COMMITS = 30
 #: Clients are told that they have to join again with their next heartbeat.

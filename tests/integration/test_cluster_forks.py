@@ -134,10 +134,10 @@ def test_a_fork_waits_for_what_is_being_opened(monkeypatch: pytest.MonkeyPatch, 
         for module in ("kafka_sink.network.transport.listener", "kafka_sink.broker.file_lock"):
             monkeypatch.setattr(f"{module}.at_fork", register_late)
         opening = threads.start_thread("opens", open_one)
-        assert opened.wait(10)
+        assert opened.wait(60)
         with forked(lambda: ""):
             is_forked.set()
-            opening.join(10)
+            opening.join(60)
             (one,) = made
             match step:
                 case "listens":

@@ -259,7 +259,7 @@ def test_documented_properties_log_in(
     properties = load_properties(str(file))
     parse_options(of_sink(properties))
     with KafkaProducer(properties) as producer:
-        assert producer.send(ProducerRecord("t", provider.encode())).get(10_000).offset >= 0
+        assert producer.send(ProducerRecord("t", provider.encode())).get(60_000).offset >= 0
     (tmp_path / "rows").write_text("a row\n")
     with (tmp_path / "rows").open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)

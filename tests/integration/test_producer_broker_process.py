@@ -183,7 +183,7 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
             with pytest.raises(RecordTooLargeError, match="more than max"):
                 producer.send(ProducerRecord("t", b"x" * 10_001)).get(0)
             fine += [producer.send(ProducerRecord("t", b"%d" % number)) for number in range(10, 20)]
-            assert [future.get(10_000).offset for future in fine] == list(range(20))
+            assert [future.get(60_000).offset for future in fine] == list(range(20))
         with (
             FaultProxy(cluster.bootstrap_servers, every(1, Delay(1.0))) as proxy,
             KafkaProducer(
@@ -202,7 +202,7 @@ def test_an_error_is_the_records_own(figure: Figure) -> None:
             outcomes = []
             for future in futures:
                 try:
-                    future.get(20_000)
+                    future.get(60_000)
                     outcomes.append("stored")
                 except BufferExhaustedError:
                     outcomes.append("no memory")

@@ -135,7 +135,7 @@ def test_scopes_topics_security_and_registry(run_pytest: RunPytest) -> None:
         def test_topics(turn, kafkalite_topics, kafkalite_client, kafkalite_librdkafka):
             assert kafkalite_topics == ("orders", "payments")
             with KafkaProducer(kafkalite_client) as producer:
-                assert producer.send(ProducerRecord("orders", b"x", partition=1)).get(20_000).offset == 0
+                assert producer.send(ProducerRecord("orders", b"x", partition=1)).get(60_000).offset == 0
             producer = Producer(kafkalite_librdkafka)
             producer.produce("payments", b"y")
             assert producer.flush(20) == 0

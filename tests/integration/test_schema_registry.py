@@ -211,7 +211,7 @@ class Scripted:
         self._closing.set()
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 def http(status: int, body: bytes, *headers: str) -> bytes:

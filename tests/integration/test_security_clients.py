@@ -106,7 +106,7 @@ def test_librdkafka_makes_users(cluster: EmbeddedCluster, topic: str) -> None:
     producer = Producer(options)
     for _ in range(COUNT):
         producer.produce(topic, b"x")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     check(cluster, topic)
     [told] = admin.describe_user_scram_credentials(["carol"])["carol"].result().scram_credential_infos
     assert (told.mechanism, told.iterations) == (info.mechanism, info.iterations)

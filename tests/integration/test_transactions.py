@@ -38,7 +38,7 @@ from tests.support.readback import read_topic
 from tests.support.transaction_script import Connection
 
 PARTITIONS = 100
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

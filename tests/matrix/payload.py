@@ -18,7 +18,7 @@ _BLOCK_BYTES = 512
 #: From empty to twice the mean, so that frames and TLS records end anywhere.
 _LARGEST_VALUE = 2_000
 _MEAN_VALUE = _LARGEST_VALUE // 2
-_IDLE_LIMIT_S = 20.0
+_IDLE_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)

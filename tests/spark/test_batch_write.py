@@ -208,9 +208,6 @@ def test_code_beside_the_sink_finds_its_worker_as_it_was(
                 [pa.array([value]) for value in [batch.num_rows, *found]], names=["rows", "collected", "frozen"]
             )
 
-    def look_at_workers() -> list[Any]:
-        return spark.range(100, numPartitions=2).mapInArrow(look, "rows long, a boolean, b boolean").collect()
-
     rows = spark.range(100, numPartitions=2).select(f.col("id").cast("string").alias("value"))
     kafka_sink.write(rows, options={"kafka.bootstrap.servers": cluster.bootstrap_servers}, topic=new_topic())
     found = spark.range(100, numPartitions=2).mapInArrow(look, "rows long, collected boolean, frozen boolean").collect()

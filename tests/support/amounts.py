@@ -114,10 +114,10 @@ LITTLE_MEMORY = _amount(
     "records sent in large batches and little memory, x the numbers of partitions they go to",
 )
 MESSAGE_EXAMPLES = _amount(
-    "KAFKALITE_MESSAGE_EXAMPLES", 3, 50, "messages of each kind and version that are written and read back"
+    "KAFKALITE_MESSAGE_EXAMPLES", 2, 50, "messages of each kind and version that are written and read back"
 )
-FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 300, 5_000, "episodes of hostile answers")
-DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 6, 1, "bytes between two damaged places of a message")
+FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 200, 5_000, "episodes of hostile answers")
+DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 12, 1, "bytes between two damaged places of a message")
 IDENTITY_MB = _amount(
     "KAFKALITE_IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
 )

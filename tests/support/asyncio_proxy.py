@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 #: What is behind a port.
 P = TypeVar("P")
 
-_LIMIT_S = 10
+_LIMIT_S = 60
 
 
 class AsyncioProxy:

@@ -21,7 +21,7 @@ from kafka_sink.protocol.schema import Struct
 
 #: Of 3 s: a broker does not let a client authenticate again more often than once a second.
 _RENEWED_AFTER = (0.4, 0.45)
-_LIMIT_S = 60.0
+_LIMIT_S = 120.0
 
 
 def renew_early(patch: pytest.MonkeyPatch) -> list[int]:

@@ -46,7 +46,7 @@ from tests.fakes.record_batches import make_batch
 
 #: Not over yet, ask again: the transaction before is being completed, or a coordinator's place is being looked up.
 _NOT_YET: Final = frozenset({3, 6, 14, 15, 16, 19, 51})
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 90.0
 _TIMEOUT_MS: Final = 60_000
 _GROUP: Final = "script-group"
 #: The moment of an answer, its words, and what a broker may do as it likes.

@@ -173,7 +173,7 @@ def test_a_name_is_free_again_only_when_its_logs_are_gone() -> None:
         assert creating[0].is_alive() and cluster.topic("t") is None
 
     cluster.delete_topics(["t"], remove_logs)
-    creating[0].join(10)
+    creating[0].join(60)
     assert cluster.topic("t") is not None
 
 

@@ -312,7 +312,7 @@ def test_close_ends_the_wait_of_an_acceptor() -> None:
     counted = quotas(total=0)
     waiting = start_thread("waits for a slot", lambda: counted.inc("A", "1.1.1.1"))
     counted.close()
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 

@@ -477,7 +477,7 @@ def test_a_full_queue_refuses_or_blocks_until_there_is_room(bench: Bench) -> Non
     assert not bench.processor.accept(extra, may_block=False)
     blocked = start_thread("acceptor", lambda: bench.processor.accept(extra, may_block=True))
     bench.processor.run_once()
-    blocked.join(10)
+    blocked.join(60)
     assert not blocked.is_alive()
     bench.processor.run_once()
     assert len(bench.connection_ids) == CONNECTION_QUEUE_SIZE + 1

@@ -56,7 +56,7 @@ def test_full_queue_blocks_network_thread_until_one_is_taken() -> None:
     blocked.join(0.05)
     assert blocked.is_alive() and channel.queued == 1
     assert channel.receive_request() is first
-    blocked.join(10)
+    blocked.join(60)
     assert not blocked.is_alive()
     assert channel.receive_request() is second
 

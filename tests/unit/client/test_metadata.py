@@ -267,7 +267,7 @@ def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Excep
     thread, outcome = waiting(metadata)
     clock.until_somebody_waits()
     act(metadata)
-    thread.join(10)
+    thread.join(60)
     assert [type(error) if error else None for error in outcome] == [expected]
 
 
@@ -277,7 +277,7 @@ def test_waiting_ends_at_its_deadline() -> None:
     thread, outcome = waiting(make(clock), 500)
     clock.until_somebody_waits()
     clock.advance(500)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(outcome[0], KafkaTimeoutError)
     assert "within 500 ms" in str(outcome[0])
 

@@ -68,7 +68,7 @@ def test_a_connection_that_was_reset_is_none_on_macos(listener: Listener, monkey
 def test_a_wakeup_ends_the_wait(listener: Listener) -> None:
     waiting = start_thread("waits", lambda: listener.wait(10_000))
     listener.wakeup()
-    waiting.join(5)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 

@@ -139,19 +139,19 @@ def test_threads_that_need_a_token_ask_once() -> None:
 
     def slow() -> Token:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(60)
         return provider.fetch()
 
     user = TokenLogin(slow, NO_JITTER, clock, start_thread=provider.start).join()
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(user.token().value), daemon=True) for _ in range(4)]
     threads[0].start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     for thread in threads[1:]:
         thread.start()
     may_end.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert found == ["token-1"] * 4
     assert len(provider.threads) == 1
 

@@ -248,7 +248,7 @@ def test_many_threads_lose_no_record() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     found: list[bytes] = []
     while batches := drain(accumulator, make_cluster([0, 0])):
         for batch in batches:

@@ -14,7 +14,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.memory import allocate, try_allocate
 
 #: Real seconds after which a test with threads has failed.
-_PATIENCE_S = 10
+_PATIENCE_S = 60
 
 
 def make_pool(total: int, poolable: int, clock: FakeClock | None = None) -> BufferPool:

@@ -226,7 +226,7 @@ def run_together(*works: Callable[[], None]) -> None:
 
     def run(work: Callable[[], None]) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             work()
         except BaseException as error:
             failures.append(error)

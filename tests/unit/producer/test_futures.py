@@ -66,7 +66,7 @@ def test_get_is_released_by_another_thread() -> None:
     thread.start()
     clock.until_somebody_waits()
     finish(result)
-    thread.join(10)
+    thread.join(60)
     assert [metadata.offset for metadata in got] == [40]
 
 

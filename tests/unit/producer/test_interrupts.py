@@ -101,11 +101,6 @@ def one_sent(episode: Episode) -> None:
     episode.world.producer.send(ProducerRecord(TOPIC, episode.value(), partition=0))
 
 
-def sent_and_flushed(episode: Episode) -> None:
-    one_sent(episode)
-    episode.world.producer.flush()
-
-
 def columns_sent(episode: Episode) -> None:
     episode.send_columns(3)
 

@@ -160,9 +160,9 @@ def test_a_wrong_record_fails_alone(cluster: EmbeddedCluster, wrong: dict[str, A
         with pytest.raises(ValueError, match=rf"{next(iter(wrong)).rstrip('s')}|surrogates"):
             producer.send(ProducerRecord(**{"topic": TOPIC, "value": b"wrong", **wrong}))
         after = producer.send(ProducerRecord(TOPIC, b"after", partition=1))
-        assert [before.get(5000).offset, after.get(5000).offset] == [0, 1]
+        assert [before.get(60_000).offset, after.get(5000).offset] == [0, 1]
         cluster.create_topic("later", partitions=1)
-        assert producer.send(ProducerRecord("later", b"v")).get(5000).offset == 0
+        assert producer.send(ProducerRecord("later", b"v")).get(60_000).offset == 0
 
 
 def test_a_wrong_topic_is_refused_wherever_one_is_named(cluster: EmbeddedCluster) -> None:
@@ -294,9 +294,9 @@ class ByRoute:
 
 def test_a_partitioner_needs_one_method_for_records_and_columns(cluster: EmbeddedCluster) -> None:
     with make(cluster, partitioner=ByRoute()) as producer:
-        assert producer.send(ProducerRecord(TOPIC, b"ab")).get(5000).partition == 2
+        assert producer.send(ProducerRecord(TOPIC, b"ab")).get(60_000).partition == 2
         rows = pa.table({"value": [b"", b"a", b"ab", b"a"]})
-        places = {(d.topic_partition.partition, d.count) for d in producer.send_columns(TOPIC, rows).get(5000)}
+        places = {(d.topic_partition.partition, d.count) for d in producer.send_columns(TOPIC, rows).get(60_000)}
         assert places == {(0, 1), (1, 2), (2, 1)}
         with pytest.raises(ValueError, match=r"ByRoute \(partitioner.class\) chose partition 9"):
             producer.send_columns(TOPIC, pa.table({"value": [b"x" * 9]}))
@@ -412,7 +412,7 @@ def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
 def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
     with TaskProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
         for number in range(3):
-            assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(10_000).offset == number
+            assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(60_000).offset == number
             producer.rest()
             assert producer.can_go_on(60_000)
         # To the bootstrap address and to the node, by the first.
@@ -425,7 +425,7 @@ def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
 def test_a_resting_producer_warns_of_no_lost_connection(is_resting: bool, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), EmbeddedCluster() as gone:
         producer = TaskProducer({"bootstrap.servers": gone.bootstrap_servers})
-        producer.send(ProducerRecord("rested", b"v", partition=0)).get(10_000)
+        producer.send(ProducerRecord("rested", b"v", partition=0)).get(60_000)
         if is_resting:
             producer.rest()
         gone.stop()

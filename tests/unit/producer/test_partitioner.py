@@ -158,7 +158,7 @@ def test_concurrent_new_batches_move_the_sticky_partition_once() -> None:
     chosen: list[int] = []
 
     def leave() -> None:
-        start.wait(10)
+        start.wait(60)
         partitioner.on_new_batch(TOPIC, cluster, before)
         chosen.append(choose(partitioner, TOPIC, None, cluster))
 
@@ -166,7 +166,7 @@ def test_concurrent_new_batches_move_the_sticky_partition_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(chosen) == 8
     assert len(set(chosen)) == 1
 

@@ -30,7 +30,7 @@ _ALL = amounts.INTERRUPT_POINTS == "all"
 _STRIDE = 1 if _ALL else 151
 
 #: Real seconds after which a thread that should have ended hangs.
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 
 def sender_threads() -> list[threading.Thread]:
