@@ -30,6 +30,8 @@ _PIECES: Final = (*"abcXYZ019.-_/:'()?!@ ", *',=+<>#;"\\', "\r", "\t", "é", "ß
 _OF_ASCII: Final = ("0.9.2342.19200300.100.1.25", "1.2.840.113549.1.9.1")
 _COUNTRIES: Final = ("2.5.4.6", "1.3.6.1.4.1.311.60.2.1.3")
 _UTF8: Final = 0x0C
+#: Behind the heads of a name, a set and a pair, of two bytes each.
+_PAIR_AT: Final = 6
 #: UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString.
 _TAGS: Final = (_UTF8, _UTF8, 0x13, 0x14, 0x16, 0x1B, 0x1E)
 
@@ -59,8 +61,11 @@ def _pair(rng: random.Random, kind: x509.ObjectIdentifier) -> x509.NameAttribute
 def _retagged(rng: random.Random, der: bytes, name: x509.Name) -> bytes:
     """*der* with texts of other types: nobody verifies its signature."""
     for each in name:
-        content = str(each.value).encode()
-        der = der.replace(bytes([_UTF8, len(content)]) + content, bytes([rng.choice(_TAGS), len(content)]) + content)
+        # With its type before it: the bytes of a text alone may also be a length and the beginning of another text.
+        pair = x509.Name([x509.RelativeDistinguishedName([each])]).public_bytes()[_PAIR_AT:]
+        tag_at = len(pair) - len(str(each.value).encode()) - 2
+        if pair[tag_at] == _UTF8:
+            der = der.replace(pair, pair[:tag_at] + bytes([rng.choice(_TAGS)]) + pair[tag_at + 1 :])
     return der
 
 
