@@ -27,6 +27,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.client.blocking.group_admin import GroupAdmin
+from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafka_sink.protocol.messages.offset_commit import (
@@ -154,6 +156,13 @@ def test_members_of_the_consumer_protocol_share_a_topic(cluster: EmbeddedCluster
     assert {each.group_instance_id for each in described.members} == {None, "two"}
     listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
     assert [(each.group_id, each.type) for each in listed] == [("readers", ConsumerGroupType.CONSUMER)]
+    with GroupAdmin(cluster.bootstrap_servers) as ours:
+        group = ours.describe("readers")
+        assert (group.state, group.assignor) == ("Stable", "uniform")
+        owned = [partition for member in group.members for partition in member.partitions]
+        assert sorted(owned) == [(TOPIC, index) for index in range(PARTITIONS)]
+        with pytest.raises(ApiError, match="there is no group 'nobody'"):
+            ours.describe("nobody")
 
     one.close()
     until(lambda: len(two.assigned()) == PARTITIONS, two.poll)

@@ -2,8 +2,9 @@
 
 Blocking, on the calling thread; every call ends within default.api.timeout.ms. It never joins a group.
 
-Source: ListGroups, DescribeGroups, DeleteGroups, OffsetFetch, OffsetDelete, OffsetCommit (as an administrator: without
-member, generation -1); apache/kafka ``ConsumerProtocol`` for the format of member assignments.
+Source: ListGroups, DescribeGroups, ConsumerGroupDescribe (KIP-848), DeleteGroups, OffsetFetch, OffsetDelete,
+OffsetCommit (as an administrator: without member, generation -1); apache/kafka ``ConsumerProtocol`` for the format of
+member assignments.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from kafka_sink.client.requests.offset_fetch import OFFSETS_MAX_VERSION, OffsetF
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import ErrorCode, error_for
+from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import consumer_group_describe
+from kafka_sink.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafka_sink.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -108,13 +114,37 @@ class GroupAdmin:
         """:raises ApiError: GROUP_ID_NOT_FOUND if the group does not exist; GROUP_AUTHORIZATION_FAILED and the like."""
         group = self._requests.run(self._requests.ask(_DescribeGroup(group_id)))
         if group.group_state == _DEAD:
-            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+            return self._describe_consumers(group_id)
         members = tuple(
             GroupMember(each.member_id, each.client_id, each.client_host, _assigned(each.member_assignment))
             for each in group.members
         )
         coordinator = self._requests.coordinator((GROUP, group_id)).id
         return GroupDescription(group_id, group.group_state, group.protocol_data, coordinator, members)
+
+    def _describe_consumers(self, group_id: str) -> GroupDescription:
+        """A group with group.protocol=consumer, of which DescribeGroups says that it is dead."""
+        try:
+            group = self._requests.run(self._requests.ask(_DescribeConsumers(group_id)))
+        except ApiError as error:
+            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}") from error
+        members = tuple(
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                frozenset(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in each.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+            )
+            for each in group.members
+        )
+        coordinator = self._requests.coordinator((GROUP, group_id)).id
+        return GroupDescription(group_id, group.group_state, group.assignor_name, coordinator, members)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of the group by partition. Waits for a transaction that is changing them."""
@@ -185,6 +215,19 @@ class _DescribeGroup(_GroupRequest[DescribedGroup]):
 
     def read(self, body: Struct) -> Done[DescribedGroup] | Errors[DescribedGroup]:
         group = self._expect(body, DescribeGroupsResponse).groups[0]
+        return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
+
+
+class _DescribeConsumers(_GroupRequest[consumer_group_describe.DescribedGroup]):
+    api_key = ApiKey.CONSUMER_GROUP_DESCRIBE
+
+    def build(self, version: int) -> Struct:
+        return ConsumerGroupDescribeRequest(group_ids=[self.group_id], include_authorized_operations=False)
+
+    def read(
+        self, body: Struct
+    ) -> Done[consumer_group_describe.DescribedGroup] | Errors[consumer_group_describe.DescribedGroup]:
+        group = self._expect(body, ConsumerGroupDescribeResponse).groups[0]
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
