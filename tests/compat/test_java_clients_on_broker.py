@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.config import BrokerConfig
 from tests.compat.kafka_version import is_at_least
 from tests.conftest import Figure
 from tests.support import amounts
@@ -46,7 +47,9 @@ def with_nodes(default: int) -> pytest.MarkDecorator:
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     skip_without_kafka()
-    with EmbeddedCluster(nodes=request.param) as running:
+    # Members with group.protocol=consumer hear of a change with their next heartbeat.
+    config = BrokerConfig(group_consumer_heartbeat_interval_ms=500)
+    with EmbeddedCluster(nodes=request.param, config=config) as running:
         yield running
 
 
@@ -182,24 +185,30 @@ def test_console_clients_and_offsets(cluster: EmbeddedCluster, topic: str) -> No
     assert [row[5] for row in rows] == ["0"] * PARTITIONS, described
 
 
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=only_long)])
 @pytest.mark.behaviour("Kafka's Java clients", "Verifiable consumers share a group, and take over from each other")
 @pytest.mark.behaviour(
     "Kafka's Java clients", "A member of a group of Java consumers that leaves is replaced, and nothing is missed"
 )
 @with_nodes(3)
 def test_a_group_of_verifiable_consumers_shares_and_takes_over(
-    cluster: EmbeddedCluster, topic: str, figure: Figure
+    cluster: EmbeddedCluster, topic: str, protocol: str, figure: Figure
 ) -> None:
     server = ("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic)
-    group = ("--group-id", f"verifiable-{topic}", "--verbose")
+    group = ("--group-id", f"verifiable-{topic}", "--group-protocol", protocol, "--verbose")
     members = [Program("VerifiableConsumer", *server, *group) for _ in range(2)]
     try:
 
         def assigned(member: Program) -> int:
-            """How many partitions it has now."""
-            changes = [each for each in list(member.events) if each.get("name", "").startswith("partitions_")]
-            last = changes[-1] if changes else {"name": ""}
-            return len(last["partitions"]) if last["name"] == "partitions_assigned" else 0
+            """How many partitions it has now; members of the consumer protocol tell only what changes."""
+            has: set[int] = set()
+            for each in list(member.events):
+                partitions = {one["partition"] for one in each.get("partitions", ())}
+                if each.get("name") == "partitions_assigned":
+                    has |= partitions
+                elif each.get("name") == "partitions_revoked":
+                    has -= partitions
+            return len(has)
 
         until("each member has a part", lambda: sorted(map(assigned, members)) == [1, 2])
         sent = tool(cluster, "VerifiableProducer", "--topic", topic, "--max-messages", "500")

@@ -148,6 +148,9 @@ class ConsumerGroups:
     def load(self, now_ms: int) -> list[str]:
         """Load the groups that are not known yet, and return their ids; members have their full session time-out."""
         loaded = [group for group in self._store.load() if group.group_id not in self._watched]
+        if any(group.regexes for group in loaded):
+            # Loads RE2 now, and not while a heartbeat waits.
+            check_pattern("")
         for group in loaded:
             watched = self._watched[group.group_id] = _Watched(group)
             for member in group.members.values():
