@@ -23,6 +23,7 @@ from tests.fakes.batches import on_the_wire, read_wire
 from tests.fakes.chunks import Row
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import NODES, MadeAccumulator, append, append_columns, make_accumulator, make_cluster
+from tests.support.amounts import examples
 
 _MEMORY = 10**8
 
@@ -135,7 +136,7 @@ def _after_encoding(action: Callable[[], None] | None) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     events,
     st.sampled_from([1, 66, 70, 100, 300, 1000, 16384]),

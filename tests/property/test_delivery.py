@@ -30,6 +30,7 @@ from tests.fakes.producing import TOPIC
 from tests.fakes.selectable import FakeConnection
 from tests.fakes.sender_world import PlayedWorld
 from tests.sim.simulation import seed_all_dice
+from tests.support.amounts import examples
 
 PARTITIONS = 3
 #: How many batches a broker remembers of each producer (Kafka's number).
@@ -229,7 +230,7 @@ class Run:
             assert log.values == sorted(set(log.values))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_idempotent_records_are_stored_once_and_in_order(seed: int) -> None:
     run = Run(seed)

@@ -25,6 +25,7 @@ from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.reference import record_size, write_record
 from kafka_sink.records.vectorized import content_sizes, encode_records, partition_order, sizes_from_content
 from tests.fakes.record_batches import validated
+from tests.support.amounts import examples
 from tests.support.unpacked import decompress
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -91,7 +92,7 @@ def plain(keys: Rows, values: Rows, headers: list[Entries | None], places: list[
 
 
 @pytest.mark.behaviour("Record format", "Columns are encoded like single records")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data(), st.integers(1, 24))
 def test_columns_are_encoded_like_single_records(data: st.DataObject, rows: int) -> None:
     values = data.draw(byte_columns(rows))
@@ -139,7 +140,7 @@ def test_rows_taken_in_any_order(data: st.DataObject, rows: int) -> None:
     assert bytes(found.data) == b"".join(expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.integers(1, 20), st.sampled_from(list(CompressionType)))
 def test_what_is_encoded_is_read_back(data: st.DataObject, rows: int, kind: CompressionType) -> None:
     values, keys = data.draw(byte_columns(rows)), data.draw(byte_columns(rows))
@@ -166,7 +167,7 @@ def test_what_is_encoded_is_read_back(data: st.DataObject, rows: int, kind: Comp
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=150), max_size=20))
 def test_hashes_of_a_column_are_those_of_its_rows(keys: Rows) -> None:
     found = murmur2_array(BinaryColumn.from_arrow(pa.array(keys, pa.binary())))
@@ -176,7 +177,7 @@ def test_hashes_of_a_column_are_those_of_its_rows(keys: Rows) -> None:
             assert murmur2(key) & 0xFFFF_FFFF == kafka_python_murmur2(key) & 0xFFFF_FFFF
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from([0, 1, 2, 7, 255, 256, 70_000]), max_size=60))
 def test_partition_order_is_stable(partitions: list[int]) -> None:
     order, runs, starts = partition_order(np.array(partitions, dtype=np.int32))
@@ -206,7 +207,7 @@ def read_all(data: bytes) -> None:
         return
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_damage_is_told_as_damage(data: st.DataObject) -> None:
     batch = bytearray(data.draw(st.sampled_from(SEEDS)))
@@ -218,7 +219,7 @@ def test_damage_is_told_as_damage(data: st.DataObject) -> None:
     read_all(bytes(batch[:end]))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.sampled_from(list(CompressionType)))
 def test_damage_below_a_codec_is_told_as_damage(data: st.DataObject, kind: CompressionType) -> None:
     (view,) = read_batches(SEEDS[0])
@@ -237,7 +238,7 @@ def test_damage_below_a_codec_is_told_as_damage(data: st.DataObject, kind: Compr
         assert error.code is ErrorCode.INVALID_RECORD
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(list(CompressionType)), st.binary(max_size=300), st.integers(0, 1000))
 def test_any_bytes_decompress_within_the_limit_or_are_damage(kind: CompressionType, data: bytes, limit: int) -> None:
     prefixes = {CompressionType.SNAPPY: b"\x82SNAPPY\0\0\0\0\1\0\0\0\1", CompressionType.ZSTD: b"\x28\xb5\x2f\xfd"}
@@ -248,7 +249,7 @@ def test_any_bytes_decompress_within_the_limit_or_are_damage(kind: CompressionTy
             continue
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(list(CompressionType)), st.data())
 def test_damaged_compression_is_damage(kind: CompressionType, data: st.DataObject) -> None:
     packed = bytearray(compress(kind, b"a record like any other, " * 3000))

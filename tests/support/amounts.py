@@ -31,6 +31,11 @@ def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amo
     return type(normal)(said)
 
 
+def examples(most: int) -> int:
+    """How many random examples a property is tried on: *most* in the long run, half of them in the normal one."""
+    return most if LONG else most // 2
+
+
 SIMULATED_RUNS = _amount(
     "KAFKALITE_SIMULATED_RUNS",
     40,
