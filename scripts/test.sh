@@ -21,8 +21,9 @@
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end
-#   --suites [NAME …]   run no tests of ours: those of kafka-python, kgo and sarama (or those named) against the embedded
-#                 broker, and print which fail and why (tests/suites)
+#   --suites [--kafka] [NAME …]   run no tests of ours: the tests and programs of other projects that tests/suites lists
+#                 (or those named) against the embedded broker, and print which fail and why; with --kafka against
+#                 Apache Kafka, for comparison
 #   --fuzz MINUTES [--seed SEED]   run no tests: attack what is read (schemas, records, answers), what is written, and what
 #                 people paste, which Kafka's Java client judges as well (not with --no-kafka before it), from a random
 #                 seed that it prints, and say how many cases were tried

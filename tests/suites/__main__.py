@@ -3,10 +3,21 @@
     kafka-python   its integration tests, from the source distribution on PyPI
     kgo            franz-go's client, from the Go module proxy; needs Go
     sarama         its functional tests, from the Go module proxy, through toxiproxy; needs Go
+    kafka-go       the client of Segment, from the Go module proxy; needs Go
     aiokafka       needs KAFKALITE_AIOKAFKA, the folder of a checkout: its distributions have no tests
 
-Sources go to .work/suites. Prints each test that fails with what is known of it, and exits with 1 if one fails of which
-nothing is known.
+and programs of other projects (programs.py), which read a topic, keep state and write results. Each is killed once
+(kill -9) and so is its broker, and both start again; what the program wrote is compared record for record:
+
+    streams        Kafka Streams, exactly_once_v2, a store with its changelog
+    connect        Kafka Connect, distributed, its source of files exactly once
+    quixstreams    Quix Streams, exactly once, state with its changelog; in an environment of its own
+    faust          Faust (faust-streaming), at least once, a table with its changelog; in an environment of its own
+    kafkajs        a consumer's records written in transactions that commit its offsets; needs node
+
+With ``--kafka`` before the names they run against Apache Kafka, for comparison. What cannot be had on this machine is
+skipped with the reason. Sources go to .work/suites. Prints each test that fails with what is known of it, and exits
+with 1 if one fails of which nothing is known.
 """
 
 from __future__ import annotations
@@ -17,22 +28,23 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
 from kafka_sink.broker.security_config import AUTHORIZER
-from tests.support.broker_process import BrokerProcess
+from tests.suites.clusters import ON_KAFKA, cluster
+from tests.suites.programs import PROGRAMS
+from tests.suites.running import WORK, CannotBeHadError, run
 from tests.support.ports import free_ports
 
-WORK: Final = Path(__file__).parents[2] / ".work" / "suites"
 LIMIT_S: Final = 1800
 #: Outcome by name of the test.
 Outcomes = dict[str, str]
@@ -47,18 +59,6 @@ class Suite:
 
     run: Callable[[], Outcomes]
     known: Mapping[str, str]
-
-
-@contextmanager
-def broker(port: int | None = None, nodes: int = 1, **config: object) -> Iterator[BrokerProcess]:
-    with tempfile.TemporaryDirectory() as folder:
-        properties = {name.replace("_", "."): value for name, value in config.items()}
-        process = BrokerProcess(Path(folder) / "data", port, properties, nodes=nodes)
-        process.start()
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def of_pytest(folder: Path, *tests: str, **variables: str) -> Outcomes:
@@ -99,7 +99,7 @@ def go_module(name: str, version: str) -> Path:
     folder = WORK / f"{name.rpartition('/')[2]}-{version}"
     if not folder.exists():
         if shutil.which("go") is None:
-            raise SystemExit("this suite needs Go: install it (https://go.dev/dl), or name other suites")
+            raise CannotBeHadError("it needs Go (https://go.dev/dl)")
         told = subprocess.run(
             ["go", "mod", "download", "-json", f"{name}@{version}"], stdout=subprocess.PIPE, check=True
         )
@@ -121,7 +121,7 @@ def kafka_python() -> Outcomes:
         "class ExternalService:\n    def __init__(self, host, port): self.host, self.port = host, port\n"
         "    def open(self): ...\n    def stop(self): ...\n\n\nclass SpawnedService: ...\n"
     )
-    with broker(super_users="User:ANONYMOUS", authorizer_class_name=AUTHORIZER) as running:
+    with cluster(super_users="User:ANONYMOUS", authorizer_class_name=AUTHORIZER) as running:
         return of_pytest(
             folder,
             "test/integration",
@@ -134,7 +134,7 @@ def kafka_python() -> Outcomes:
 def kgo() -> Outcomes:
     """Its tests write until they have had enough of rebalances; the amount bounds them."""
     folder = go_module("github.com/twmb/franz-go", "v1.22.3")
-    with broker(nodes=3) as running:
+    with cluster(nodes=3) as running:
         return of_go(
             folder,
             "./pkg/kgo",
@@ -157,7 +157,7 @@ def sarama() -> Outcomes:
         process = subprocess.Popen([str(proxy), "-port", str(api)], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         running.callback(process.kill)
         advertised = "PLAINTEXT://127.0.0.1:29091"
-        running.enter_context(broker(port, 5, auto_create_topics_enable="false", advertised_listeners=advertised))
+        running.enter_context(cluster(port, 5, auto_create_topics_enable="false", advertised_listeners=advertised))
         for number in range(5):
             asked = {"name": f"kafka{number + 1}", "listen": f"127.0.0.1:{29091 + number}", "enabled": True}
             body = json.dumps({**asked, "upstream": f"127.0.0.1:{port + number}"}).encode()
@@ -165,14 +165,19 @@ def sarama() -> Outcomes:
         return of_go(folder, "-run=Func", "-tags=functional", ".", TOXIPROXY_ADDR=address, KAFKA_VERSION="4.3.0")
 
 
+def kafka_go() -> Outcomes:
+    """Its tests name the port 9092."""
+    folder = go_module("github.com/segmentio/kafka-go", "v0.4.51")
+    with cluster(9092):
+        return of_go(folder, ".", KAFKA_VERSION="4.3.0", KAFKA_SKIP_NETTEST="1")
+
+
 def aiokafka() -> Outcomes:
     """Its tests take the address of a broker instead of a container."""
     checkout = os.environ.get("KAFKALITE_AIOKAFKA")
     if checkout is None:
-        raise SystemExit(
-            "aiokafka: set KAFKALITE_AIOKAFKA to the folder of a checkout; its distributions have no tests"
-        )
-    with broker() as running:
+        raise CannotBeHadError("set KAFKALITE_AIOKAFKA to the folder of a checkout; its distributions have no tests")
+    with cluster() as running:
         host, _, port = running.bootstrap_servers.rpartition(":")
         return of_pytest(Path(checkout), "tests", KAFKA_HOST=host, KAFKA_PORT=port, KAFKA_VERSION="4.3.0")
 
@@ -194,31 +199,40 @@ SUITES: Final = {
             "TestFuncIdempotentBufferedSequence": _DOCKER,
         },
     ),
+    "kafka-go": Suite(kafka_go, {}),
     "aiokafka": Suite(aiokafka, {}),
+    **{name: Suite(partial(run, name, program), {}) for name, program in PROGRAMS.items()},
 }
 
 
 def main(names: list[str]) -> int:
-    """Run the suites *names*; all that can be had without a checkout, if there are none."""
+    """Run the suites *names*; all that can be had, if there are none."""
+    if names[:1] == ["--kafka"]:
+        os.environ[ON_KAFKA] = "1"
+        names = names[1:]
     WORK.mkdir(parents=True, exist_ok=True)
-    unknown = 0
-    for name in names or [each for each in SUITES if each != "aiokafka" or "KAFKALITE_AIOKAFKA" in os.environ]:
-        suite, began = SUITES[name], time.monotonic()
+    return int(sum(_unknown_failures(name, SUITES[name]) for name in names or SUITES) > 0)
+
+
+def _unknown_failures(name: str, suite: Suite) -> int:
+    began = time.monotonic()
+    try:
         outcomes = suite.run()
-        counted = Counter(outcomes.values())
-        print(
-            f"{name}: {counted['pass']} passed, {counted['fail']} failed, {counted['skip']} skipped, "
-            f"{time.monotonic() - began:.0f} s",
-            flush=True,
-        )
-        unknown += not outcomes
-        for test in (test for test, outcome in outcomes.items() if outcome == "fail"):
-            reason = next(
-                (why for pattern, why in suite.known.items() if re.match(f"(?:{pattern})(?:/|$)", test)), None
-            )
-            unknown += reason is None
-            print(f"  {test}: {reason or 'NOT KNOWN'}", flush=True)
-    return int(unknown > 0)
+    except CannotBeHadError as missing:
+        print(f"{name}: skipped: {missing}", flush=True)
+        return 0
+    counted = Counter(outcomes.values())
+    print(
+        f"{name}: {counted['pass']} passed, {counted['fail']} failed, {counted['skip']} skipped, "
+        f"{time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+    unknown = int(not outcomes)
+    for test in (test for test, outcome in outcomes.items() if outcome == "fail"):
+        reason = next((why for pattern, why in suite.known.items() if re.match(f"(?:{pattern})(?:/|$)", test)), None)
+        unknown += reason is None
+        print(f"  {test}: {reason or 'NOT KNOWN'}", flush=True)
+    return unknown
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+"""The programs, and where each of them comes from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.suites.running import ROOT, SOURCES, WORK, CannotBeHadError, Feed, Program
+from tests.support.ports import free_ports
+
+
+def _fetch(command: list[str], what: str, folder: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
+        raise CannotBeHadError(f"{what} cannot be had: {last}")
+
+
+def _with_jars() -> dict[str, str]:
+    """The environment in which scripts/kafka.sh has the jars of the programs too; they are fetched once."""
+    jars, libs = WORK / "jars", WORK / "libs"
+    kafka = ROOT / ".work" / "kafka" / "libs"
+    fetch = "scripts/kafka.sh fetch && . scripts/lib.sh && ensure_venv && ensure_java && fetch_jars $0 $1"
+    _fetch(["bash", "-c", fetch, "scripts/programs-ivy.xml", str(jars)], "Kafka Streams and Connect")
+    shutil.rmtree(libs, ignore_errors=True)
+    libs.mkdir()
+    for jar in (*kafka.glob("*.jar"), *jars.glob("*.jar")):
+        (libs / jar.name).symlink_to(jar)
+    return {"KAFKALITE_KAFKA_LIBS": str(libs)}
+
+
+def _script(*words: str) -> list[str]:
+    return ["bash", str(ROOT / "scripts" / "kafka.sh"), *words]
+
+
+def _streams() -> Program:
+    def command(servers: str, name: str, folder: Path) -> list[str]:
+        return _script("run-sources", str(SOURCES / "java"), "CountingStream", servers, name, str(folder))
+
+    return Program(command, environment=_with_jars())
+
+
+def _connect() -> Program:
+    """A worker whose connector reads a file, and writes its lines exactly once."""
+    port = free_ports()
+
+    def command(servers: str, name: str, folder: Path) -> list[str]:
+        settings = {
+            "bootstrap.servers": servers,
+            "group.id": name,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "exactly.once.source.support": "enabled",
+            "listeners": f"http://127.0.0.1:{port}",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "2000",
+            "producer.transaction.timeout.ms": "10000",
+            **{f"{kind}.storage.topic": f"{name}-{kind}" for kind in ("config", "offset", "status")},
+            **{f"{kind}.storage.replication.factor": "1" for kind in ("config", "offset", "status")},
+        }
+        path = folder / "worker.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return _script("run", "org.apache.kafka.connect.cli.ConnectDistributed", str(path))
+
+    def began(name: str, folder: Path) -> Feed:
+        lines = folder / "lines.txt"
+        lines.touch()
+        threading.Thread(target=_add_connector, args=[port, name, lines], daemon=True).start()
+
+        def feed(key: str, count: int) -> None:
+            with lines.open("a") as file:
+                file.write(f"{key} {count}\n")
+
+        return feed
+
+    return Program(command, environment=_with_jars(), began=began)
+
+
+def _add_connector(port: int, name: str, lines: Path) -> None:
+    settings = {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector",
+        "file": str(lines),
+        "topic": f"{name}-out",
+        "exactly.once.support": "required",
+    }
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/connectors/lines/config",
+        json.dumps(settings).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(request, timeout=30).close()
+        except OSError:
+            time.sleep(1)
+        else:
+            return
+
+
+def _in_python(requirement: str, source: str, *, exact: bool) -> Callable[[], Program]:
+    """A program in an environment of its own with *requirement*."""
+
+    def program() -> Program:
+        folder = WORK / "environments" / requirement
+        if not folder.exists():
+            _fetch([sys.executable, "-m", "venv", "--clear", str(folder)], requirement)
+            try:
+                _fetch([str(folder / "bin" / "pip"), "install", "-q", requirement], requirement)
+            except CannotBeHadError:
+                shutil.rmtree(folder)
+                raise
+        python = str(folder / "bin" / "python")
+        return Program(lambda servers, name, data: [python, str(SOURCES / source), servers, name, str(data)], exact)
+
+    return program
+
+
+def _kafkajs() -> Program:
+    folder = WORK / "node"
+    if shutil.which("npm") is None:
+        raise CannotBeHadError("kafkajs needs node and npm")
+    folder.mkdir(exist_ok=True)
+    if not (folder / "node_modules" / "kafkajs").exists():
+        _fetch(["npm", "install", "--silent", "--no-audit", "--no-fund", "kafkajs@2.2.4"], "kafkajs", folder)
+    return Program(
+        lambda servers, name, _: ["node", str(SOURCES / "passing_kafkajs.js"), servers, name],
+        environment={"NODE_PATH": str(folder / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+    )
+
+
+PROGRAMS: Final[dict[str, Callable[[], Program]]] = {
+    "streams": _streams,
+    "connect": _connect,
+    "quixstreams": _in_python("quixstreams==3.28.1", "counting_quix.py", exact=True),
+    "faust": _in_python("faust-streaming==0.15.3", "counting_faust.py", exact=False),
+    "kafkajs": _kafkajs,
+}
