@@ -21,8 +21,12 @@ TYPES = {"_typeshed"}
 SHARED = {"google": ["protobuf"]}
 #: Needed and not imported: PySpark refuses its functions with Arrow without it.
 NOT_IMPORTED = {"pandas"}
-#: Only pytest itself imports its plugin.
-PLUGIN = "kafka_sink/testing/plugin.py"
+#: Imported by files that only others run: pytest its plugin, and a suite its programs, in environments of their own.
+ELSEWHERE = {
+    ("kafka_sink/testing/plugin.py", "pytest"),
+    ("tests/suites/sources/counting_faust.py", "faust"),
+    ("tests/suites/sources/counting_quix.py", "quixstreams"),
+}
 
 
 def names(requirements: str) -> set[str]:
@@ -61,7 +65,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         file = path.relative_to(ROOT).as_posix()
         for module in imports(path):
-            if file != PLUGIN or module != "pytest":
+            if (file, module) not in ELSEWHERE:
                 yield from ((file, normal(package)) for package in SHARED.get(module, packages.get(module, [module])))
 
 
