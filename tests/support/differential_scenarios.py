@@ -259,8 +259,8 @@ def _with(**configs: str | None) -> Json:
 
 
 _INERT: Final = {
-    "delete_retention_ms": "5",
-    "min_cleanable_dirty_ratio": "0.1",
+    "file_delete_delay_ms": "5",
+    "preallocate": "true",
     "unclean_leader_election_enable": "true",
 }
 CREATE_TOPICS: Final = (
@@ -285,6 +285,9 @@ CREATE_TOPICS: Final = (
     _create("a setting that is no number", {"name": "diff-{v}-odd", **_with(retention_ms="soon")}),
     _create("a setting out of its range", {"name": "diff-{v}-odd", **_with(segment_bytes="1")}),
     _create("settings that change nothing", {"name": "diff-{v}-inert", **_with(**_INERT)}),
+    _create("a compacted one", {"name": "diff-{v}-compact", **_with(cleanup_policy="compact,delete")}),
+    _create("without a policy", {"name": "diff-{v}-kept", **_with(cleanup_policy="")}),
+    _create("a list of nothing", {"name": "diff-{v}-odd", **_with(cleanup_policy=None)}),
     _create("a setting of nothing", {"name": "diff-{v}-odd", **_with(retention_ms=None)}),
     _create("placed on a broker that is not there", {"name": "diff-{v}-odd", **_placed([9])}),
     _create("placed twice on one broker", {"name": "diff-{v}-odd", **_placed([1, 1])}),

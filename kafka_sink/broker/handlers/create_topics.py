@@ -57,7 +57,10 @@ def _partitions(context: BrokerContext, topic: CreatableTopic) -> int:
 def _create(
     context: BrokerContext, request: ApiRequest[CreateTopicsRequest], topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
-    configs = {config.name: config.value or "" for config in topic.configs}
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    without_value = sorted({config.name for config in topic.configs} - configs.keys())
+    if without_value:
+        raise ApiError(f"settings without a value: {', '.join(without_value)}", ErrorCode.INVALID_CONFIG)
     assignment = _assignment(topic) if topic.assignments else None
     counts = topic.num_partitions, topic.replication_factor
     created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)

@@ -202,8 +202,9 @@ class LogManager:
                 while not self._stopping and compact(log, self._clock.wall_ms(), lambda: self._stopping):
                     self._log.info("compacted %s", partition)
             except OSError as error:
-                # It may also have been deleted in the meantime, or the segment by retention.
-                self._log.warning("%s was not compacted, which will be tried again: %s", partition, error)
+                if self._logs.get(partition) is log:
+                    # The disk failed, or retention has deleted a segment in the meantime.
+                    self._log.warning("%s was not compacted, which will be tried again: %s", partition, error)
             except CorruptRecordError as error:
                 self._log.error("%s is not compacted any more: %s", partition, error)
             except Exception:

@@ -610,7 +610,7 @@ def test_create_topics(node: BrokerNode, version: int) -> None:
             CreatableTopic("b", -1, -1, [CreatableReplicaAssignment(1, [2]), CreatableReplicaAssignment(0, [1])]),
             CreatableTopic("c", 1, -1, [CreatableReplicaAssignment(0, [1])]),
             CreatableTopic("d", -1, -1, [CreatableReplicaAssignment(5, [1])]),
-            CreatableTopic("e", 1, 1, configs=[CreatableTopicConfig("no.such", None)]),
+            CreatableTopic("e", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", None)]),
             CreatableTopic("f", 1, 1),
             CreatableTopic("f", 1, 1),
         ]
