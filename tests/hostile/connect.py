@@ -98,6 +98,9 @@ class _Connected:
             cluster.create_topic(topic, 1)
         server.wait_until_ready()
         self.hostile, self.served = (SparkSession.builder.remote(server.url).create() for _ in range(2))
+        for session in (self.hostile, self.served):
+            # Before the server: a session that is left asks for its end for ten minutes.
+            OPEN.callback(session.stop)
         self.options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.max.block.ms": "2000"}
 
     def serve(self) -> None:

@@ -165,4 +165,4 @@ def test_a_sink_of_a_declarative_pipeline_is_exactly_once(
 @pytest.mark.behaviour("Spark Connect", "Odd options and rows of one program are refused, and others are served")
 @pytest.mark.skipif(PIPELINE_RUNS == 0, reason="KAFKALITE_PIPELINE_RUNS is not set")
 def test_an_attack_over_spark_connect_finds_nothing() -> None:
-    run(sys.executable, "-m", "tests.hostile.fuzz", "--only", "Spark Connect", "--minutes", "1", "--seed", "1")
+    run(sys.executable, "-m", "tests.hostile.fuzz", "--only", "Spark Connect", "--minutes", "2", "--seed", "1")
