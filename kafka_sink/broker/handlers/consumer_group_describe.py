@@ -79,7 +79,8 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex,
-        _assignment(context, member.assigned),
+        # It has what it is to give up until it says that it has done so.
+        _assignment(context, (*member.assigned, *member.revoking)),
         _assignment(context, target),
         _CONSUMER,
     )

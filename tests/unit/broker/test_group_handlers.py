@@ -249,6 +249,15 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
         (group, "consumer", "Stable")
     ]
 
+    # What it is to give up is its own until it says that it has done so.
+    node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "n"))
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group, "m", 2))
+    assert [each.partitions for each in told.assignment.topic_partitions] == [[0]]
+    described = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+    member = described.groups[0].members[0]
+    assert [each.partitions for each in member.assignment.topic_partitions] == [[0, 1]]
+    assert [each.partitions for each in member.target_assignment.topic_partitions] == [[0]]
+
     told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group, "m", -2, "i"))
     assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, -2, 0)
 
