@@ -3,7 +3,6 @@
     kafka-python   its integration tests, from the source distribution on PyPI
     kgo            franz-go's client, from the Go module proxy; needs Go
     sarama         its functional tests, from the Go module proxy, through toxiproxy; needs Go
-    kafka-go       the client of Segment, from the Go module proxy; needs Go
     aiokafka       needs KAFKALITE_AIOKAFKA, the folder of a checkout: its distributions have no tests
 
 and programs of other projects (programs.py), which read a topic, keep state and write results. Each is killed once
@@ -165,13 +164,6 @@ def sarama() -> Outcomes:
         return of_go(folder, "-run=Func", "-tags=functional", ".", TOXIPROXY_ADDR=address, KAFKA_VERSION="4.3.0")
 
 
-def kafka_go() -> Outcomes:
-    """Its tests name the port 9092."""
-    folder = go_module("github.com/segmentio/kafka-go", "v0.4.51")
-    with cluster(9092):
-        return of_go(folder, ".", KAFKA_VERSION="4.3.0", KAFKA_SKIP_NETTEST="1")
-
-
 def aiokafka() -> Outcomes:
     """Its tests take the address of a broker instead of a container."""
     checkout = os.environ.get("KAFKALITE_AIOKAFKA")
@@ -199,7 +191,6 @@ SUITES: Final = {
             "TestFuncIdempotentBufferedSequence": _DOCKER,
         },
     ),
-    "kafka-go": Suite(kafka_go, {}),
     "aiokafka": Suite(aiokafka, {}),
     **{name: Suite(partial(run, name, program), {}) for name, program in PROGRAMS.items()},
 }
