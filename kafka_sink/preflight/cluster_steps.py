@@ -22,6 +22,7 @@ from typing import Final, TypeVar, cast
 
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.connection.api_versions import NodeApiVersions
+from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
@@ -236,7 +237,7 @@ class ExactlyOnceSteps:
     def _find_group_coordinator(self) -> Sequence[Finding]:
         body = DescribeGroupsRequest(groups=[self._target.name])
         spec = RequestSpec(ApiKey.DESCRIBE_GROUPS, lambda _: body, _DESCRIBE_GROUPS_MAX_VERSION)
-        codes = self._codes(spec, DescribeGroupsResponse, lambda answer: answer.groups[0].error_code)
+        codes = self._codes(spec, DescribeGroupsResponse, lambda answer: only_one(answer.groups).error_code)
         return [self._coordinator("group coordinator", GROUP, codes)]
 
     # --- how ---------------------------------------------------------------------------------------------------------

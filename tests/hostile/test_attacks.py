@@ -15,12 +15,14 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.cli.values.typed_values import shown, shown_by_schema
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.common.errors import CorruptRecordError, SerializationError
+from kafka_sink.client.requests.outcomes import only_one
+from kafka_sink.common.errors import CorruptRecordError, ProtocolError, SerializationError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+from kafka_sink.protocol.messages.describe_groups import DescribedGroup
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.varint import encode_varint
 from kafka_sink.ui.cluster_view import ClusterView
@@ -75,6 +77,12 @@ def test_an_attack_finds_nothing(name: str, figure: Figure) -> None:
             raise found
     if name == "guarded listeners":
         figure("ms that a client waited meanwhile, at most", round(max(guarded.WAITS_MS), 1))
+
+
+@pytest.mark.parametrize("groups", [[], [DescribedGroup(), DescribedGroup()]])
+def test_an_answer_about_another_number_of_groups_is_refused(groups: list[DescribedGroup]) -> None:
+    with pytest.raises(ProtocolError, match=f"answered about {len(groups)} things, and was asked about one"):
+        only_one(groups)
 
 
 def nested(levels: int) -> bytes:

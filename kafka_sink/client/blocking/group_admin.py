@@ -19,7 +19,7 @@ from kafka_sink.client.blocking.admin import AdminConfig
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests
 from kafka_sink.client.requests.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
-from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
+from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors, only_one
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
@@ -214,7 +214,7 @@ class _DescribeGroup(_GroupRequest[DescribedGroup]):
         return DescribeGroupsRequest(groups=[self.group_id])
 
     def read(self, body: Struct) -> Done[DescribedGroup] | Errors[DescribedGroup]:
-        group = self._expect(body, DescribeGroupsResponse).groups[0]
+        group = only_one(self._expect(body, DescribeGroupsResponse).groups)
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
@@ -227,7 +227,7 @@ class _DescribeConsumers(_GroupRequest[consumer_group_describe.DescribedGroup]):
     def read(
         self, body: Struct
     ) -> Done[consumer_group_describe.DescribedGroup] | Errors[consumer_group_describe.DescribedGroup]:
-        group = self._expect(body, ConsumerGroupDescribeResponse).groups[0]
+        group = only_one(self._expect(body, ConsumerGroupDescribeResponse).groups)
         return self._read_code(group.error_code, group, f"the group {self.group_id!r} could not be described")
 
 
@@ -266,7 +266,7 @@ class _DeleteGroup(_GroupRequest[None]):
         return DeleteGroupsRequest(groups_names=[self.group_id])
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
-        code = self._expect(body, DeleteGroupsResponse).results[0].error_code
+        code = only_one(self._expect(body, DeleteGroupsResponse).results).error_code
         return self._read_code(code, None, f"the group {self.group_id!r} could not be deleted")
 
 

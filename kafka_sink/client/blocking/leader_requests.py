@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
@@ -192,7 +193,7 @@ class LeaderRequests:
         request = WriteTxnMarkersRequest(markers=[marker])
 
         def read(body: Any) -> Iterable[_PartAnswer]:
-            code = body.markers[0].topics[0].partitions[0].error_code
+            code = only_one(only_one(only_one(body.markers).topics).partitions).error_code
             yield _PartAnswer(partition, code, None, f"the marker of producer id {transaction.producer_id}")
 
         yield from self._ask(

@@ -12,7 +12,7 @@ Source: FindCoordinator (KIP-699); apache/kafka ``TransactionManager.TxnRequestH
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -112,6 +112,16 @@ class CoordinatorRequest(ABC, Generic[T]):
     def _read_code(self, code: int, value: T, detail: str) -> Done[T] | Errors[T]:
         """The reading of an answer with a single error code."""
         return Errors([ErrorCode.of(code)], detail) if code else Done(value)
+
+
+def only_one(items: Sequence[T]) -> T:
+    """The item of an answer about one thing.
+
+    :raises ProtocolError: if the broker sent another number of them.
+    """
+    if len(items) != 1:
+        raise ProtocolError(f"the broker answered about {len(items)} things, and was asked about one: {items!r:.200}")
+    return items[0]
 
 
 class Attempts(Generic[T]):
