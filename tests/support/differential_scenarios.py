@@ -865,7 +865,7 @@ CONSOLES: Final = (
     *(_pages(f"a limit of {limit}", "diff-a", limit=limit) for limit in (1, 0, -1)),
     Ask("ListConfigResources", "brokers", {"resource_types": [_BROKER]}, range(1, 100)),
     Ask("ListConfigResources", "loggers", {"resource_types": [8]}, range(1, 100)),
-    Ask("ListConfigResources", "groups and metrics", {"resource_types": [16, 32]}, range(1, 100)),
+    Ask("ListConfigResources", "groups and metrics", {"resource_types": [16, 32]}, range(1, 100), everything=True),
     Ask("ListConfigResources", "a kind that is none", {"resource_types": [99]}, range(1, 100)),
     Ask("ListConfigResources", "metrics", {}, range(1)),
     _alter("a user", [("user", "diff")], ("producer_byte_rate", 100_000.0)),
