@@ -122,7 +122,8 @@ class FetchSessions:
             if not session.partitions:
                 del self._sessions[session.session_id]
                 return FetchContext(self, body.topics, by_id)
-            if self._partitions() > MOST_PARTITIONS:
+            # Only a request that names partitions can add some.
+            if body.topics and self._partitions() > MOST_PARTITIONS:
                 del self._sessions[session.session_id]
                 raise ApiError("sessions of this node have too many partitions", ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             session.used_ms = self._clock.monotonic_ms()

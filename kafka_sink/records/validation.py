@@ -171,8 +171,8 @@ def _check_deltas(data: bytes, starts: list[int], first: int | None) -> tuple[in
     """The least and the largest delta of a timestamp of the records that begin at *starts*, or 0. Their offsets must be
     the numbers from *first* on, if it is given.
 
-    Each delta is read as twice its value (zig-zag). A batch has thousands, of which nearly all timestamps have at most
-    two bytes and offsets three: those need no call, and a record has so many.
+    Each delta is read as twice its value (zig-zag). A batch may have a million records, so that timestamps of one or
+    two bytes and offsets of up to three, which are nearly all, are read without a call.
 
     :raises CorruptRecordError: if an offset is another one, or a delta has more bytes than its type allows.
     """

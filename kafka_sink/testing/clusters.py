@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,11 +53,9 @@ class ClusterSettings:
             raise ConfigError("mechanism has no effect without security; set security=SASL_SSL or SASL_PLAINTEXT")
         return cls(int(nodes), parse(BrokerConfig, options), security)
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[EmbeddedCluster]:
-        """A cluster of its own, which is stopped at the end."""
-        with EmbeddedCluster(self.nodes, config=self.config) as cluster:
-            yield cluster
+    def cluster(self) -> EmbeddedCluster:
+        """A cluster with these settings, which is not started."""
+        return EmbeddedCluster(self.nodes, config=self.config)
 
 
 class SharedCluster:

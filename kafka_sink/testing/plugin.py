@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -28,7 +27,7 @@ _TOPICS_MARK: Final = "kafkalite_topics"
 _SHARED: Final = "shared"
 _LONGEST_NAME: Final = 80
 #: In the process that distributes the tests of pytest-xdist: the cluster of all its workers.
-_SHARED_CLUSTER: Final = pytest.StashKey[tuple[AbstractContextManager[Any], dict[str, Any]]]()
+_SHARED_CLUSTER: Final = pytest.StashKey["tuple[EmbeddedCluster, dict[str, Any]]"]()
 
 _numbers: Final = itertools.count(1)
 
@@ -52,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     shared = config.stash.get(_SHARED_CLUSTER, None)
     if shared is not None:
-        shared[0].__exit__(None, None, None)
+        shared[0].stop()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,10 +63,10 @@ def pytest_configure_node(node: Any) -> None:
         return
     if _SHARED_CLUSTER not in config.stash:
         settings = _settings(given)
-        running = settings.running()
-        servers = running.__enter__().bootstrap_servers
-        told = {"bootstrap_servers": servers, "security": dataclasses.asdict(settings.security)}
-        config.stash[_SHARED_CLUSTER] = running, told
+        cluster = settings.cluster()
+        cluster.start()
+        told = {"bootstrap_servers": cluster.bootstrap_servers, "security": dataclasses.asdict(settings.security)}
+        config.stash[_SHARED_CLUSTER] = cluster, told
     node.workerinput[_INI] = config.stash[_SHARED_CLUSTER][1]
 
 
@@ -138,21 +137,21 @@ def kafkalite_cluster(
 
         yield SharedCluster(told["bootstrap_servers"], _kafkalite_settings.security)
         return
-    with _kafkalite_settings.running() as cluster:
+    with _kafkalite_settings.cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def kafkalite_module_cluster(_kafkalite_settings: ClusterSettings) -> Iterator[EmbeddedCluster]:
     """As ``kafkalite_cluster``, for the tests of one module."""
-    with _kafkalite_settings.running() as cluster:
+    with _kafkalite_settings.cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kafkalite_function_cluster(_kafkalite_settings: ClusterSettings) -> Iterator[EmbeddedCluster]:
     """As ``kafkalite_cluster``, for one test, which may stop its nodes."""
-    with _kafkalite_settings.running() as cluster:
+    with _kafkalite_settings.cluster() as cluster:
         yield cluster
 
 
@@ -197,6 +196,10 @@ def kafkalite_topics(
     mark = request.node.get_closest_marker(_TOPICS_MARK)
     if mark is None or not mark.args or not all(isinstance(name, str) for name in mark.args):
         raise pytest.UsageError(f"the fixture kafkalite_topics needs @pytest.mark.{_TOPICS_MARK}(NAME, …), got {mark}")
+    from kafka_sink.testing.clusters import delete_if_there
+
+    for name in mark.args:
+        delete_if_there(kafkalite_cluster, name)
     for _ in _with_topics(kafkalite_cluster, mark, mark.args):
         yield mark.args
 
@@ -204,14 +207,13 @@ def kafkalite_topics(
 def _with_topics(
     cluster: EmbeddedCluster | SharedCluster, mark: pytest.Mark | None, names: Sequence[str]
 ) -> Iterator[str]:
-    """Make *names* anew as *mark* says, yield the first of them, and delete all."""
+    """Create *names* as *mark* says, yield the first of them, and delete all."""
     from kafka_sink.testing.clusters import delete_if_there
 
     wanted: Mapping[str, Any] = {} if mark is None else mark.kwargs
-    if set(wanted) - {"partitions", "configs"}:
-        raise pytest.UsageError(f"mark kafkalite_…: expected partitions=… and configs=…, got {mark}")
+    if mark is not None and set(wanted) - {"partitions", "configs"}:
+        raise pytest.UsageError(f"mark {mark.name}: expected partitions=… and configs=…, got {mark}")
     for name in names:
-        delete_if_there(cluster, name)
         cluster.create_topic(name, wanted.get("partitions", 1), configs=wanted.get("configs"))
     yield names[0]
     for name in names:

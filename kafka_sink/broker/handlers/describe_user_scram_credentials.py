@@ -35,9 +35,10 @@ def handle(context: BrokerContext, request: ApiRequest[DescribeUserScramCredenti
         answer = DescribeUserScramCredentialsResponse(error_code=error.code, error_message=str(error), results=refused)
         request.respond(answer)
         return
+    users = context.users.all_scram()
     infos: dict[str, list[CredentialInfo]] = {}
     for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
-        for (of, name), credential in context.users.all_scram().items():
+        for (of, name), credential in users.items():
             if of == mechanism:
                 infos.setdefault(name, []).append(CredentialInfo(number, credential.iterations))
 
