@@ -219,6 +219,8 @@ transaction.state.log.min.isr=$min_isr
 share.coordinator.state.topic.replication.factor=$replicas
 share.coordinator.state.topic.min.isr=$min_isr
 group.initial.rebalance.delay.ms=0
+group.consumer.assignment.interval.ms=0
+group.consumer.assignor.offload.enable=false
 PROPERTIES
     [ $# = 0 ] || printf '%s\n' "$@"
 }

@@ -1,4 +1,8 @@
-"""A real Kafka and the embedded broker answer the same heartbeats of the consumer protocol (KIP-848) alike."""
+"""A real Kafka and the embedded broker answer the same heartbeats of the consumer protocol (KIP-848) alike.
+
+``scripts/kafka.sh`` makes Kafka assign with the heartbeat that asks for it; by default it does so in the background, a
+second later, and the answers depend on time.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,6 @@ from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
 from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -48,7 +47,6 @@ from tests.support.real_kafka import RealKafka
 from tests.support.wire import Wire
 
 PARTITIONS = 4
-GROUP_CONFIG = 32
 PATIENCE_S = 60.0
 _NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
@@ -81,13 +79,6 @@ class Script:
                 return found
             assert time.monotonic() < deadline, topic
             time.sleep(0.05)
-
-    def assign_at_once(self) -> None:
-        """What Kafka does by default a second later."""
-        configs = [AlterableConfig("consumer.assignment.interval.ms", 0, "0")]
-        asked = IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_CONFIG, self.group, configs)])
-        (outcome,) = self._wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked).responses
-        assert not outcome.error_code, outcome
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -270,9 +261,7 @@ class Script:
 @pytest.mark.behaviour("Same answers as Apache Kafka", "Heartbeats of the consumer protocol are answered as Kafka does")
 @requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 def test_consumer_groups_are_answered_as_kafka_does(real_kafka: RealKafka, figure: Any) -> None:
-    script = Script(real_kafka.bootstrap_servers)
-    script.assign_at_once()
-    theirs = script.play()
+    theirs = Script(real_kafka.bootstrap_servers).play()
     with EmbeddedCluster() as cluster:
         ours = Script(cluster.bootstrap_servers).play()
 

@@ -89,8 +89,9 @@ def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedC
         producer.flush()
         found = [future.get().partition for future in partitions]
     turns = [1 + sum(1 for _ in group) for group in _groups(found)]
-    # Nine records fill a batch; two turns after each other may go to the same partition.
-    assert all(turn % 9 == 0 for turn in turns[:-1])
+    # Nine records fill a batch. A turn may be longer: an open batch is sent with a full one to the same node, and two
+    # turns after each other may go to the same partition.
+    assert all(turn >= 9 for turn in turns[:-1])
     assert len(set(found)) > 1
 
 
