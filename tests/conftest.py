@@ -157,6 +157,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     # Each process of a run (pytest-xdist) has a summary of its own part, and only the first has all of them.
     if hasattr(config, "workerinput"):
         return
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"failed once: {report.nodeid}", "-")
+        terminalreporter.line(report.longreprtext)
     noted: dict[str, list[str]] = {}
     passed: dict[str, list[str]] = {}
     for outcome, reports in terminalreporter.stats.items():
