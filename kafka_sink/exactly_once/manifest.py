@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+from kafka_sink.columns.varint import encode_varint, read_varlong
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, split_writer_id, writer_id
-from kafka_sink.records.varint import encode_varint, read_varlong
 
 #: The first of 2¹⁴ characters of the block "CJK Unified Ideographs", which are all assigned, are one UTF-16 unit each,
 #: and have no other form.

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
-from kafka_sink.records.gather import Field, Piece, UInt64s, Words, join_rows
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.gather import Field, Piece, UInt64s, Words, join_rows
 
 Absent: TypeAlias = Bools | None
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import Bools, Int64s
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent, either, nulls_of
-from kafka_sink.records.binary_column import Bools, Int64s
 
 
 class EncodedItems(NamedTuple):

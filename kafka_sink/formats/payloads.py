@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.gather import Piece, constant_fields
 from kafka_sink.formats.fields import Absent, joined, nulls_of, only_present
-from kafka_sink.records.gather import Piece, constant_fields
 
 
 class Writer(Protocol):

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn, Bools
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent, nulls_of
-from kafka_sink.records.binary_column import BinaryColumn, Bools
 
 _SHOWN: Final = 60
 

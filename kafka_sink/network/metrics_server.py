@@ -1,6 +1,6 @@
 """Serves metrics at an address that Prometheus scrapes.
 
-It has a thread, and what :mod:`kafka_sink.network.local_server` starts for each request.
+It has a thread, and what :mod:`kafka_sink.http.local_server` starts for each request.
 
 Source: https://prometheus.io/docs/specs/om/open_metrics_spec.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.local_server import LocalHandler, LocalServer
+from kafka_sink.http.local_server import LocalHandler, LocalServer
 
 PATH: Final = "/metrics"
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import (
@@ -58,7 +59,6 @@ from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.state import TransactionalResult
-from kafka_sink.records.columns import ColumnChunk
 
 __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from kafka_sink.columns.varint import encode_varint, read_varint, read_varlong
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_TIMESTAMP
@@ -23,7 +24,6 @@ from kafka_sink.records.compression import compress, decompressed
 from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordBatchView
 from kafka_sink.records.rebase import write_content
 from kafka_sink.records.spans import Span, record_spans
-from kafka_sink.records.varint import encode_varint, read_varint, read_varlong
 
 #: Attributes that a batch keeps when all its records are gone.
 _ATTRIBUTES_OF_EMPTY: Final = layout.TIMESTAMP_TYPE_BIT | layout.TRANSACTIONAL_BIT | layout.CONTROL_BIT

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.records.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kafka_sink.columns.varint import read_varint, read_varlong
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
@@ -21,7 +22,6 @@ from kafka_sink.records import layout
 from kafka_sink.records.batch import BatchHeader, parse_header, verify_crc
 from kafka_sink.records.compression import decompressed
 from kafka_sink.records.spans import Span, record_spans
-from kafka_sink.records.varint import read_varint, read_varlong
 
 #: The limit for one decompressed batch if the caller sets none: batches have a few MB, and a decompression bomb with a
 #: ratio of 1000 in a usual request of 100 MB is refused.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafka_sink.columns.varint import encode_varint, read_varint, read_varlong
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.records.varint import encode_varint, read_varint, read_varlong
 
 
 class PlacedRecord(NamedTuple):

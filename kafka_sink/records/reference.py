@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kafka_sink.columns.varint import NULL_LENGTH, encode_varint, varint_size
 from kafka_sink.common.model import Header
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
-from kafka_sink.records.varint import NULL_LENGTH, encode_varint, varint_size
 
 
 def write_record(

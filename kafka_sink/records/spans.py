@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Final
 
+from kafka_sink.columns.varint import MAX_VARINT_BYTES, read_varint
 from kafka_sink.common.errors import CorruptRecordError
-from kafka_sink.records.varint import MAX_VARINT_BYTES, read_varint
 
 #: The bytes that a record is in, where it begins in them behind its length, and where it ends.
 Span = tuple[bytes, int, int]

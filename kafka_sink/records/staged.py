@@ -18,13 +18,13 @@ import pyarrow as pa
 # The encoder needs it. It is imported here, so that the import does not delay the first batch.
 import pyarrow.compute
 
+from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.record_columns import ColumnChunk, HeadersColumn
+from kafka_sink.columns.varint import NULL_LENGTH, encode_varint
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 from kafka_sink.records import reference
-from kafka_sink.records.binary_column import BinaryColumn
-from kafka_sink.records.columns import ColumnChunk, HeadersColumn
-from kafka_sink.records.varint import NULL_LENGTH, encode_varint
 from kafka_sink.records.vectorized import encode_records
 
 #: For fewer records, arrays cost more time than they save.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
+from kafka_sink.columns.varint import read_varint, read_varlong
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode, InvalidRecordError
 from kafka_sink.common.model import NO_TIMESTAMP
@@ -26,7 +27,6 @@ from kafka_sink.records.compacted import read_keyed
 from kafka_sink.records.compression import CompressionType, decompressed
 from kafka_sink.records.layout import CODEC_MASK, HEADER_BYTES, MAGIC, MAGIC_AT
 from kafka_sink.records.spans import LEAST_BYTES, record_runs
-from kafka_sink.records.varint import read_varint, read_varlong
 
 #: The first Produce version that supports zstd (KIP-110).
 _FIRST_WITH_ZSTD: Final = 7

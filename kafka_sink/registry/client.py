@@ -23,11 +23,10 @@ from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
-from kafka_sink.network.oauth.rules import EndpointLimits, RefreshRules
-from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
-from kafka_sink.network.oauth.token_login import LOGINS, TokenLogin, TokenUser
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
+from kafka_sink.http.oauth.rules import EndpointLimits, RefreshRules
+from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
 from kafka_sink.registry.errors import (
     IncompatibleSchemaError,
@@ -37,6 +36,7 @@ from kafka_sink.registry.errors import (
     SchemaNotFoundError,
 )
 from kafka_sink.registry.references import AVRO, KINDS, Place, asked, resolved
+from kafka_sink.trust.tls_context import TlsContexts
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 

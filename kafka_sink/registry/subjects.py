@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_sink.columns.varint import encode_varint, read_varint
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
-from kafka_sink.records.varint import encode_varint, read_varint
 from kafka_sink.registry.config import SubjectNameStrategy
 
 _MAGIC = b"\x00"

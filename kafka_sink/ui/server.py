@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_sink.network.local_asgi import AsgiServer
+from kafka_sink.http.local_asgi import AsgiServer
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.pages import Pages
 from kafka_sink.ui.reports import Reports

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.kafka_version import requires_kafka

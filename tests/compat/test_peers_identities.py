@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.identity_kafka import (

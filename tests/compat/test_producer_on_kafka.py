@@ -13,9 +13,9 @@ import pytest
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.errors import RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from tests.support.amounts import only_long
 from tests.support.readback import Message, read_topic
 

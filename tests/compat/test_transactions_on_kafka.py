@@ -30,6 +30,7 @@ from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.client.options.config import ClientConfig
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import (
     ApiError,
@@ -42,7 +43,6 @@ from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, Pr
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts

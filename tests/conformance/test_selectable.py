@@ -20,10 +20,10 @@ from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.resolver import SocketAddress, resolve
 from kafka_sink.network.transport.transport import Socket
-from kafka_sink.network.trust.tls_context import TlsContexts
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from kafka_sink.trust.tls_context import TlsContexts
 from tests.fakes.clock import FakeClock
 from tests.fakes.hesitant import HesitantChannelBuilder, HoldingChannelBuilder, payload_of_records, record
 from tests.fakes.selectable import FakeSelectable

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.model import Header
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

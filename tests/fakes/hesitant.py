@@ -15,7 +15,7 @@ from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.channel.channel_builder import AuthenticatorFactory, ChannelBuilder, SecureChannelBuilder
 from kafka_sink.network.frames.receive import FrameReader
 from kafka_sink.network.transport.transport import WRITE, PlaintextTransport, Socket
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority
 
 #: The most bytes that a call moves: of a few, of a frame's size, of more than the system takes.

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from kafka.record.memory_records import MemoryRecords
 
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.model import Header
 from kafka_sink.records.batch import BatchHeader, write_header
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Record, read_batches

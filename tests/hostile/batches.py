@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord, FetchedPartition
@@ -24,7 +25,6 @@ from kafka_sink.records.batch import write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import Looking
-from kafka_sink.records.varint import encode_varint
 from tests.support.good_client import frame, read_frame
 
 PLACE: Final = TopicPartition("t", 0)

@@ -16,6 +16,7 @@ from kafka_sink.cli.main import run
 from kafka_sink.cli.values.typed_values import shown, shown_by_schema
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.requests.outcomes import only_one
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError, ProtocolError, SerializationError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
@@ -24,7 +25,6 @@ from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.protocol.messages.describe_groups import DescribedGroup
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.varint import encode_varint
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.shown import ByteView
 from tests.conftest import Figure

@@ -16,19 +16,19 @@ import pytest
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.segment import SEARCHED_RECORDS
 from kafka_sink.broker.network.listener_security import LOGIN_BYTES, LOGIN_FREE_BYTES
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import CorruptRecordError, ErrorCode
 from kafka_sink.consumer.newest import PeekLimits
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.network.http_exchange import MAX_ANSWER_BYTES
-from kafka_sink.network.local_server import REQUEST_MS
+from kafka_sink.http.exchange import MAX_ANSWER_BYTES
+from kafka_sink.http.local_server import REQUEST_MS
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import LEAST_BYTES, MOST_TIMES
 from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, read_batches
-from kafka_sink.records.varint import encode_varint
 from kafka_sink.registry.errors import RegistryError
 from kafka_sink.reports.writes import read_writes
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
@@ -206,7 +206,7 @@ REACHED = {
         "concern the records of that schema, for 30 s": "test_a_refusal_concerns_one_schema",
         "is asked again after 30 s": "test_a_registry_that_is_down_is_left_alone_for_a_while",
     },
-    "unit/network/test_key_stores.py": {
+    "unit/trust/test_key_stores.py": {
         "a password is hashed 10,000,000 times at most, in DER and in BER": (
             "test_hashes_without_end_are_refused_in_ber"
         ),

@@ -10,11 +10,11 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 
 from kafka_sink.cli.values.typed_values import shown
+from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.protobuf.parsing import parse_file
 from kafka_sink.formats.protobuf.weighing import Scale
-from kafka_sink.records.varint import encode_unsigned_varint
 from tests.hostile.records import WIRE, OneSchema, avro_type
 
 #: A value has at most so many characters with its name, beside the bytes of texts and names.

@@ -22,7 +22,7 @@ from kafka_sink.client.login.token_source import token_source
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.target import CheckTarget

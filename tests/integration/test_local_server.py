@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kafka_sink.network import local_server
-from kafka_sink.network.local_server import LocalServer
+from kafka_sink.http import local_server
+from kafka_sink.http.local_server import LocalServer
 from kafka_sink.network.metrics_server import MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer

@@ -15,7 +15,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
 from kafka_sink.common.properties import load_properties
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.spark.options import parse_options

@@ -17,9 +17,9 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.common.errors import BufferExhaustedError, KafkaTimeoutError, RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.conftest import Figure
 from tests.support import amounts
 from tests.support.broker_process import BrokerProcess

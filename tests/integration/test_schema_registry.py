@@ -32,8 +32,8 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.network.http_exchange import MAX_ANSWER_BYTES
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.exchange import MAX_ANSWER_BYTES
+from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.registry.errors import (

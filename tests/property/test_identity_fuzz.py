@@ -25,18 +25,18 @@ from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.scram_credential import ScramCredential, parse_credential
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.network.http_exchange import Exchange, HttpAnswer
-from kafka_sink.network.oauth.bearer_token import token_of, unsecured_tokens
-from kafka_sink.network.oauth.rules import EndpointLimits
-from kafka_sink.network.oauth.token_endpoint import ClientCredentials, TokenEndpoint
-from kafka_sink.network.oauth.token_login import LOGINS
+from kafka_sink.http.exchange import Exchange, HttpAnswer
+from kafka_sink.http.oauth.rules import EndpointLimits
+from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.http.oauth.token_login import LOGINS
+from kafka_sink.network.sasl.bearer_token import token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
-from kafka_sink.network.trust.jks import KeyStoreError
-from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.jks import KeyStoreError
+from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.amounts import FUZZ_IDENTITIES
 from tests.support.certificates import Authority
 
@@ -114,7 +114,7 @@ def endpoint_answer(data: bytes) -> None:
     endpoint = TokenEndpoint("url", "https://idp/token", SslConfig(), EndpointLimits(1, 1, 0, 0), SYSTEM_CLOCK)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Exchange, "run", lambda *_: answer)
-        patch.setattr("kafka_sink.network.oauth.token_endpoint.TlsContexts", lambda *_, **__: None)
+        patch.setattr("kafka_sink.http.oauth.token_endpoint.TlsContexts", lambda *_, **__: None)
         endpoint.fetch(ClientCredentials("me", "s3cr3t"))
 
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.batch import write_header
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.murmur2 import murmur2, murmur2_array
 from kafka_sink.records.reader import Looking, read_batches

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafka_sink import KafkaProducer, ProducerRecord
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.support.readback import Message
 
 KEYS = 64

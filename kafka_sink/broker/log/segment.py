@@ -15,6 +15,7 @@ from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem, LogFile
 from kafka_sink.broker.log.offset_index import OffsetIndex, Seal, no_seal
+from kafka_sink.columns.varint import read_varint, read_varlong
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_TIMESTAMP
@@ -23,7 +24,6 @@ from kafka_sink.records.compression import decompressed
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import RecordBatchView, read_batches
 from kafka_sink.records.spans import record_spans
-from kafka_sink.records.varint import read_varint, read_varlong
 
 LOG_SUFFIX: Final = ".log"
 #: Of a file that a compaction writes, until it takes the place of a segment.

@@ -31,7 +31,7 @@ from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
 from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramServer
 from kafka_sink.network.transport.transport import TransportLayer
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 
 _PLAINTEXT: Final = "PLAINTEXT"
 _TLS: Final = frozenset({"SSL", "SASL_SSL"})

@@ -20,7 +20,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.once import warn
-from kafka_sink.network.oauth.bearer_token import Token, token_of
+from kafka_sink.network.sasl.bearer_token import Token, token_of
 
 _log = logging.getLogger(__name__)
 

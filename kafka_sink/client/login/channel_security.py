@@ -28,7 +28,7 @@ from kafka_sink.network.sasl.mechanism import SaslClient
 from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.transport.transport import TransportLayer
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 
 _log = logging.getLogger(__name__)
 

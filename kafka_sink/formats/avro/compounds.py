@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.gather import Field, Piece, column_pieces, constant_field, varint_fields
 from kafka_sink.formats.fields import Absent, after, either, joined, nulls_of, only_present
 from kafka_sink.formats.items import encode_items
 from kafka_sink.formats.payloads import Writer
 from kafka_sink.formats.refusals import refuse_nulls
-from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.gather import Field, Piece, column_pieces, constant_field, varint_fields
 
 
 @dataclass(frozen=True, slots=True)

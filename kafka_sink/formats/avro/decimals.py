@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kafka_sink.columns.gather import Field, UInt64s, Words, constant_field
 from kafka_sink.formats.fields import decimal_halves
-from kafka_sink.records.gather import Field, UInt64s, Words, constant_field
 
 _WORD_BYTES: Final = 8
 _BYTES: Final = 16

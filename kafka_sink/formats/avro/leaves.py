@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_sink.columns.binary_column import Int64s
+from kafka_sink.columns.gather import Field, Piece, column_pieces, constant_fields, varint_fields
 from kafka_sink.formats.avro.decimals import decimal_fields, fixed_decimal_fields
 from kafka_sink.formats.avro.schema import Decimal
 from kafka_sink.formats.fields import Absent, numbers, only_present
 from kafka_sink.formats.refusals import bytes_of, refuse_rows
-from kafka_sink.records.binary_column import Int64s
-from kafka_sink.records.gather import Field, Piece, column_pieces, constant_fields, varint_fields
 
 _INT64_MAX: Final = (1 << 63) - 1
 

@@ -23,6 +23,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
+from kafka_sink.columns.varint import read_varlong
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.text import json_text
 from kafka_sink.formats.avro.parsing import parse_to_read
@@ -39,7 +40,6 @@ from kafka_sink.formats.avro.schema import (
     Union,
 )
 from kafka_sink.formats.bounds import MOST_DEPTH
-from kafka_sink.records.varint import read_varlong
 
 #: Python makes no text of more digits.
 _MOST_DECIMAL_BYTES: Final = 1_024

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.gather import column_pieces
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present, optional_field
 from kafka_sink.formats.items import encode_items
 from kafka_sink.formats.json.tokens import Literal, Token, Writer, pieces_of
-from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
-from kafka_sink.records.gather import column_pieces
 
 _Encode: TypeAlias = Callable[[pa.Array, Absent], tuple[pa.Buffer, Int64s]]
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_sink.columns.binary_column import BinaryColumn, Bytes
 from kafka_sink.formats.fields import Absent
 from kafka_sink.formats.refusals import bytes_of, refuse_other_than_utf8
-from kafka_sink.records.binary_column import BinaryColumn, Bytes
 
 _SHORT: Final = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 _FIRST_PLAIN: Final = 0x20

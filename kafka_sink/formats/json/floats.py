@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from kafka_sink.columns.binary_column import Bools
 from kafka_sink.formats.fields import numbers
-from kafka_sink.records.binary_column import Bools
 
 #: As Jackson writes them.
 _NOT_FINITE: Final = ('"NaN"', '"Infinity"', '"-Infinity"')

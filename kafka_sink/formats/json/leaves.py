@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.gather import Field, Piece, column_pieces
 from kafka_sink.formats.fields import Absent, joined, numbers, only_present, optional_field
 from kafka_sink.formats.json.escapes import escaped
 from kafka_sink.formats.json.floats import float_texts
 from kafka_sink.formats.json.tokens import Literal, Token
 from kafka_sink.formats.refusals import bytes_of, refuse_rows
-from kafka_sink.records.binary_column import BinaryColumn
-from kafka_sink.records.gather import Field, Piece, column_pieces
 
 _QUOTE: Final = b'"'
 _TRUE: Final = np.uint64(int.from_bytes(b"true", "little"))

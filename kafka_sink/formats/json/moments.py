@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.gather import Field, Piece, UInt64s, column_pieces, constant_field, constant_fields
 from kafka_sink.formats.fields import Absent, numbers, only_present
 from kafka_sink.formats.json.tokens import Literal, Token
 from kafka_sink.formats.json.zones import Periods, periods_at
-from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.gather import Field, Piece, UInt64s, column_pieces, constant_field, constant_fields
 
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 

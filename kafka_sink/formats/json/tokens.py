@@ -13,9 +13,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.gather import INLINE_BYTES, Piece, constant_fields
 from kafka_sink.formats.fields import Absent, only_present
-from kafka_sink.records.binary_column import BinaryColumn
-from kafka_sink.records.gather import INLINE_BYTES, Piece, constant_fields
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import Int64s
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.records.binary_column import Int64s
 
 _FIXED: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 #: The short names of Java, which Spark takes and Python's database does not have (``java.time.ZoneId.SHORT_IDS`` of

@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.gather import Piece, column_pieces, constant_fields
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
 from kafka_sink.formats.items import encode_items
@@ -22,8 +24,6 @@ from kafka_sink.formats.payloads import Writer
 from kafka_sink.formats.protobuf.leaves import Value
 from kafka_sink.formats.protobuf.wire import framed, tag_of, tagged
 from kafka_sink.formats.refusals import refuse_nulls
-from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.gather import Piece, column_pieces, constant_fields
 
 _NO_NULL: Final = "and Protobuf has no null in lists and maps; leave it out, or fill it"
 

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_sink.columns.binary_column import Bools, Int64s
+from kafka_sink.columns.gather import Field, Piece, UInt64s, column_pieces, unsigned_varint_fields, varint_fields
 from kafka_sink.formats.fields import Absent, decimal_halves, either, numbers
 from kafka_sink.formats.protobuf.wire import FIXED32, FIXED64, tagged
 from kafka_sink.formats.refusals import bytes_of, refuse_other_than_utf8, refuse_rows
-from kafka_sink.records.binary_column import Bools, Int64s
-from kafka_sink.records.gather import Field, Piece, UInt64s, column_pieces, unsigned_varint_fields, varint_fields
 
 _INT64_MAX: Final = (1 << 63) - 1
 _LOW_32_BITS: Final = np.uint64(0xFFFF_FFFF)

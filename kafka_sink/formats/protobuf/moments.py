@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.binary_column import Int64s
+from kafka_sink.columns.gather import Piece, unsigned_varint_fields
 from kafka_sink.formats.fields import Absent, numbers
 from kafka_sink.formats.protobuf.leaves import without_defaults
 from kafka_sink.formats.protobuf.wire import VARINT, framed, tag_of, tagged
 from kafka_sink.formats.refusals import refuse_rows
-from kafka_sink.records.binary_column import Int64s
-from kafka_sink.records.gather import Piece, unsigned_varint_fields
 
 _NANOS: Final = 1_000_000_000
 _SECONDS_TAG: Final = tag_of(1, VARINT)

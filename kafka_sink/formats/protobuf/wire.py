@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from kafka_sink.columns.gather import Piece, constant_field, unsigned_varint_fields
+from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.formats.fields import Absent, after, only_present, sizes_of
-from kafka_sink.records.gather import Piece, constant_field, unsigned_varint_fields
-from kafka_sink.records.varint import encode_unsigned_varint
 
 VARINT: Final = 0
 FIXED64: Final = 1

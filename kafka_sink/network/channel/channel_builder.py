@@ -14,7 +14,7 @@ from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.frames.receive import FrameReader
 from kafka_sink.network.transport.tls_transport import TlsTransport
 from kafka_sink.network.transport.transport import PlaintextTransport, Socket, TransportLayer
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 
 
 class ChannelBuilder(Protocol):

@@ -1,6 +1,6 @@
 """OAUTHBEARER: authentication with a token instead of a password.
 
-The exchange runs on a selector's thread, which may fetch the first token (``network.oauth``). Tokens never appear in a
+The exchange runs on a selector's thread, which may fetch the first token (``http.oauth``). Tokens never appear in a
 text.
 
 Source: RFC 7628, KIP-255; apache/kafka ``OAuthBearerSaslServer`` and its unsecured tokens for development.
@@ -14,7 +14,7 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.oauth.bearer_token import Token, claims_of
+from kafka_sink.network.sasl.bearer_token import Token, claims_of
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
 _SEPARATOR: Final = "\1"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.accumulator import EncodedRows, OpenBatch, RecordAccumulator
 from kafka_sink.producer.futures import DeliveryCallback
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_from_content
 
 Int64s = NDArray[np.int64]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from kafka_sink.columns.varint import varint_size
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.buffers import Buffer, total_size
 from kafka_sink.common.clock import Clock
@@ -33,7 +34,6 @@ from kafka_sink.records import rebase
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.staged import StagedRecords, header_entries
-from kafka_sink.records.varint import varint_size
 
 _log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import cut_turns, partition_count, partitions_by_key
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.plugins import name_of
-from kafka_sink.records.binary_column import BinaryColumn
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.producer.producer_record import ProducerRecord
-from kafka_sink.records.columns import ColumnChunk
 
 
 def check_send(record: object, on_delivery: object) -> None:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import RowError, RowSerializationError, SerializationError
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 
 #: ``value`` and ``key``: text or bytes; ``headers``: list<struct<key: string, value: binary>>; ``partition``: integers;
 #: ``timestamp``: timestamps of any unit, truncated to milliseconds, or integers of milliseconds since 1970.

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.config import ProducerConfig
@@ -23,7 +24,6 @@ from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice, check_choices, partition_count, row_by_row
 from kafka_sink.producer.staging.arrow_rows import ArrowRows
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION, TopicMetadata
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, partition_order
 

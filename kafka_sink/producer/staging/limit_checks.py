@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.producer.batching.producer_batch import Compression
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TimeLimit, TopicLimits
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, encode_records

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, RowError, RowSerializationError
 from kafka_sink.producer.staging.arrow_rows import rows_of
-from kafka_sink.records.columns import ColumnChunk
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from kafka_sink.columns.record_columns import BinaryColumn
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ErrorCode, RowError, error_for
 from kafka_sink.producer.config import ProducerConfig
@@ -24,7 +25,6 @@ from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
-from kafka_sink.records.columns import BinaryColumn
 from kafka_sink.spark.prepared_write import DEAD_LETTER, FAIL, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows

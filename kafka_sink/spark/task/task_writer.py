@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import BatchRefusedError, RowError, RowPartitionError
@@ -32,7 +33,6 @@ from kafka_sink.producer.staging.column_staging import piece_bytes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions

@@ -19,7 +19,7 @@ from kafka_sink.broker.cluster.cluster_file import ClusterFile
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.formats.bounds import is_too_deep
-from kafka_sink.network.local_server import LocalHandler, LocalServer
+from kafka_sink.http.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.references import KINDS, Place
 from kafka_sink.testing.registry.refusals import RefusalError
 from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore

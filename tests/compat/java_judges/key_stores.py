@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from kafka_sink.common.config import parse
 from kafka_sink.common.tls_config import ClientSslConfig
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 from tests.compat.java_judges.damage import damaged
 from tests.compat.java_judges.judging import Difference, Given, Judged, Verdict
 from tests.support.key_stores import MATERIAL

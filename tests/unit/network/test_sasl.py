@@ -9,7 +9,7 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.scram_credential import ScramCredential, parse_credential
-from kafka_sink.network.oauth.bearer_token import Token, token_of, unsecured_tokens
+from kafka_sink.network.sasl.bearer_token import Token, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer

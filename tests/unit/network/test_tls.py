@@ -14,7 +14,7 @@ from kafka_sink.common.errors import ConfigError, SslAuthenticationError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.transport.tls_transport import TlsTransport
 from kafka_sink.network.transport.transport import READ, WRITE
-from kafka_sink.network.trust.tls_context import TlsContexts, openssl_name
+from kafka_sink.trust.tls_context import TlsContexts, openssl_name
 from tests.support.certificates import Authority, Identity
 
 AUTHORITY = Authority()

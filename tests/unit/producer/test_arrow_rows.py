@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kafka_sink.columns import record_columns
+from kafka_sink.columns.gather import join_rows
+from kafka_sink.columns.record_columns import HeadersColumn
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
-from kafka_sink.records import columns
-from kafka_sink.records.columns import HeadersColumn
-from kafka_sink.records.gather import join_rows
 
 WALL_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -145,7 +145,7 @@ def test_headers_in_one_piece_are_encoded_once_for_many_pieces(
         encoded.append(rows)
         return join(pieces, rows)
 
-    monkeypatch.setattr(columns, "join_rows", counting)
+    monkeypatch.setattr(record_columns, "join_rows", counting)
     values = pa.chunked_array([[b"a", b"b"]] * 50)
     headers = pa.array([None if row % 7 == 0 else [("k", b"%d" % row)] * (row % 3) for row in range(100)], HEADERS)
     parts = rows_to_send(pa.table({"value": values, "headers": headers}), WALL_MS)

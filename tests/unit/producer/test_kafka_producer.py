@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.common.errors import (
     ApiError,
     ConfigError,
@@ -35,7 +36,6 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
 from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
 from tests.support.waiting import until
 

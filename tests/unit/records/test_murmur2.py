@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_sink.records.columns import BinaryColumn
+from kafka_sink.columns.record_columns import BinaryColumn
 from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
 
 # From Kafka's UtilsTest.

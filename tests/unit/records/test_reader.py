@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.reader import Record, read_batches
 from kafka_sink.records.reference import write_record
-from kafka_sink.records.varint import encode_varint
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 ROWS: list[Row] = [

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.records.spans import record_spans
-from kafka_sink.records.varint import encode_varint
 
 
 def cut(rng: random.Random, data: bytes) -> list[bytes]:

@@ -7,11 +7,11 @@ import struct
 import pytest
 from crc32c import crc32c
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.records.varint import encode_varint
 from tests.fakes.record_batches import make_batch, validated
 from tests.hostile.batches import batch_of, record_of
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_sink.records import gather
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk
+from kafka_sink.columns import gather
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.records.reference import write_record
 from kafka_sink.records.vectorized import (
     content_sizes,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_sink.common.errors import ConfigError, KafkaError
-from kafka_sink.network.http_exchange import Exchange, HttpAnswer, Server
+from kafka_sink.http.exchange import Exchange, HttpAnswer, Server
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import is_of_registry, registry_configs, registry_secrets
 from kafka_sink.registry.subjects import subject_name, wire_header

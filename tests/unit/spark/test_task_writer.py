@@ -14,12 +14,12 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import BatchRefusedError, ErrorCode, error_for
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.records.columns import ColumnChunk
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
@@ -206,7 +206,7 @@ def test_a_task_loads_only_what_every_task_uses() -> None:
     code = (
         "import sys; import kafka_sink.spark.task.task_writer; "
         "print(sorted(name for name in sys.modules if name.startswith(('kafka_sink.formats.avro', "
-        "'kafka_sink.formats.json', 'kafka_sink.registry.client', 'kafka_sink.network.oauth.token', 'http.client'))))"
+        "'kafka_sink.formats.json', 'kafka_sink.registry.client', 'kafka_sink.http.oauth.token', 'http.client'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n", done.stdout

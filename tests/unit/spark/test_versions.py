@@ -126,8 +126,8 @@ def test_stream_writers_of_spark_4_0_are_arrow_writers() -> None:
     ("package", "found", "module"),
     [
         ("pyspark", "3.3.4", "spark.versions"),
-        ("pyarrow", "9.0.0", "records.columns"),
-        ("numpy", "1.22.4", "records.columns"),
+        ("pyarrow", "9.0.0", "columns.record_columns"),
+        ("numpy", "1.22.4", "columns.record_columns"),
     ],
 )
 def test_package_that_is_too_old_is_named(package: str, found: str, module: str) -> None:

@@ -11,11 +11,11 @@ from kafka_sink.broker.log import segment
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record, read_batches
-from kafka_sink.records.varint import encode_varint
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
 from tests.hostile.batches import BASE_MS, batch_of, record_of

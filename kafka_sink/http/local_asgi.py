@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 from urllib.parse import unquote
 
-from kafka_sink.network.local_server import LocalHandler, LocalServer
+from kafka_sink.http.local_server import LocalHandler, LocalServer
 
 
 class AsgiServer(LocalServer):

@@ -1,6 +1,6 @@
 """Zig-zag variable-length integers as numpy arrays.
 
-The column encoders call it on the task's thread. It is separate from :mod:`kafka_sink.records.varint`, so that a
+The column encoders call it on the task's thread. It is separate from :mod:`kafka_sink.columns.varint`, so that a
 broker, which has no columns, starts without numpy. Both must always agree.
 
 Source: https://kafka.apache.org/documentation/#recordbatch, KIP-98 (Protocol Buffers' ``sint32`` and ``sint64``).
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kafka_sink.records.varint import varint_size
+from kafka_sink.columns.varint import varint_size
 
 
 def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.records.binary_column import BinaryColumn, Int64s
-from kafka_sink.records.varint import encode_unsigned_varint, encode_varint, unsigned_varint_size, varint_size
-from kafka_sink.records.varint_arrays import zigzag_array
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.varint import encode_unsigned_varint, encode_varint, unsigned_varint_size, varint_size
+from kafka_sink.columns.varint_arrays import zigzag_array
 
 UInt64s: TypeAlias = NDArray[np.uint64]
 # One number for all rows, or one number per row.

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.network.trust.pem import rebuilt
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.pem import rebuilt
+from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.key_stores import MATERIAL
 
 PASSWORD = MATERIAL["password"]

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.gather import Piece, column_pieces, join_rows, varint_fields
 from kafka_sink.common.errors import RowSerializationError, SerializationError
-from kafka_sink.records.binary_column import BinaryColumn, Bools, Int64s
-from kafka_sink.records.gather import Piece, column_pieces, join_rows, varint_fields
 
 __all__ = ["BinaryColumn", "ColumnChunk", "HeadersColumn", "length_values"]
 

@@ -20,10 +20,10 @@ from kafka_sink.common.config import resolved
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.tls_config import JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslConfig
-from kafka_sink.network.trust.jks import MAGIC, KeyStoreError
-from kafka_sink.network.trust.key_stores import key_and_chain, trusted_certificates
-from kafka_sink.network.trust.pem import rebuilt
-from kafka_sink.network.trust.private_keys import decrypted
+from kafka_sink.trust.jks import MAGIC, KeyStoreError
+from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
+from kafka_sink.trust.pem import rebuilt
+from kafka_sink.trust.private_keys import decrypted
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kafka_sink.network.trust.jks import KeyStoreError
+from kafka_sink.trust.jks import KeyStoreError
 
 _ENCRYPTED: Final = re.compile("-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END ENCRYPTED PRIVATE KEY-----\n?", re.S)
 #: Object identifier (DER) → its algorithm, for all that OpenSSL 3 calls legacy.

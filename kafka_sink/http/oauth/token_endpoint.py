@@ -22,11 +22,11 @@ from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote, urlsplit
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.network.http_exchange import Exchange, ExchangeError, HttpAnswer, Server
-from kafka_sink.network.oauth.bearer_token import Token, is_jwt, token_of
-from kafka_sink.network.oauth.client_assertion import Assertion
-from kafka_sink.network.oauth.rules import EndpointLimits
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server
+from kafka_sink.http.oauth.client_assertion import Assertion
+from kafka_sink.http.oauth.rules import EndpointLimits
+from kafka_sink.network.sasl.bearer_token import Token, is_jwt, token_of
+from kafka_sink.trust.tls_context import TlsContexts
 
 _BEARER_GRANT: Final = quote_plus("urn:ietf:params:oauth:grant-type:jwt-bearer")
 _ASSERTION_TYPE: Final = quote_plus("urn:ietf:params:oauth:client-assertion-type:jwt-bearer")

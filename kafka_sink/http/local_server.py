@@ -20,7 +20,7 @@ from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 from kafka_sink.common.once import Said
 from kafka_sink.common.open_files import is_reserved, most_local_connections
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.network.local_pages import refusal_of
+from kafka_sink.http.local_pages import refusal_of
 from kafka_sink.network.transport.listener import listening_socket, local_address
 
 #: A client that sends nothing for so long, or does not take its answer, is left.

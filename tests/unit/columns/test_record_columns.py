@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
 from kafka_sink.common.errors import SerializationError
-from kafka_sink.records.columns import BinaryColumn, ColumnChunk, HeadersColumn
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ROWS = [b"one", None, b"", b"a longer row", b"\xff\xfe"]

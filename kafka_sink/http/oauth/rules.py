@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kafka_sink.network.oauth.bearer_token import Token
+    from kafka_sink.network.sasl.bearer_token import Token
 
 #: Algorithms that sign assertions.
 RS256: Final = "RS256"

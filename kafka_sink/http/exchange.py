@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import REDACTED
 from kafka_sink.common.text import printable
-from kafka_sink.network.trust.tls_context import TlsContexts
+from kafka_sink.trust.tls_context import TlsContexts
 
 #: A schema has some kilobytes, and a token too.
 MAX_ANSWER_BYTES: Final = 4 << 20

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from kafka_sink.network.trust.jks import MAGIC, KeyStoreError, read_jks, unprotect
+from kafka_sink.trust.jks import MAGIC, KeyStoreError, read_jks, unprotect
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.oauth.bearer_token import encoded
-from kafka_sink.network.oauth.rules import ES256, RS256
-from kafka_sink.network.trust.pem import rebuilt
+from kafka_sink.http.oauth.rules import ES256, RS256
+from kafka_sink.network.sasl.bearer_token import encoded
+from kafka_sink.trust.pem import rebuilt
 
 #: The bytes of each of the two numbers of a signature with ES256 (RFC 7518, 3.4).
 _ES256_BYTES: Final = 32
