@@ -1,6 +1,6 @@
 """The options of an address for Prometheus, which several commands have, and what serves it while they run.
 
-The server has a thread of its own; see :mod:`kafka_sink.network.metrics_server`.
+The server has a thread of its own; see :mod:`kafka_sink.http.metrics_server`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kafka_sink.network.metrics_server import MetricsServer
+from kafka_sink.http.metrics_server import MetricsServer
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -29,7 +29,7 @@ from kafka_sink.common.metrics import render_prometheus
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.http.local_pages import refusal_of
-from kafka_sink.network.metrics_server import CONTENT_TYPE, PATH
+from kafka_sink.http.metrics_server import CONTENT_TYPE, PATH
 from kafka_sink.reports.chart import chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown

@@ -16,7 +16,7 @@ import pytest
 
 from kafka_sink.http import local_server
 from kafka_sink.http.local_server import LocalServer
-from kafka_sink.network.metrics_server import MetricsServer
+from kafka_sink.http.metrics_server import MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.server import PageServer
 

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.network.metrics_server import CONTENT_TYPE, MetricsServer
+from kafka_sink.http.metrics_server import CONTENT_TYPE, MetricsServer
 
 
 def by_name(text: str) -> dict[str, Metric]:
