@@ -1,170 +1,200 @@
-"""The writes of a stream over time, drawn as SVG: its rows per second, the time of each write with the percentiles of
-the acknowledgements, and the lag behind the source.
+"""The writes of a stream over time as a figure of Plotly: its rows per second, the time of each write with the
+percentiles of the acknowledgements, and the lag behind the source.
 
-Pure. Colours are classes, which the style sheet of the page defines, or :data:`STYLE` in a file of its own.
+Pure: a figure is a JSON object, which plotly.js draws in the browser.
 
-Source: https://www.w3.org/TR/SVG2.
+Source: https://plotly.com/javascript/reference; colours that differ for the colour-blind: Okabe and Ito, Color
+Universal Design, https://jfly.uni-koeln.de/color.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Final
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
 
 from kafka_sink.reports.writes import Write, with_before
 
-_WIDTH: Final = 720
-_PLOT: Final = 84
-#: Above each plot its name, and below the last one the clock.
-_HEAD: Final = 22
-_FOOT: Final = 22
-_TICKS: Final = 5
-_LEAST_WIDTH: Final = 1.5
-_DAY_MS: Final = 86_400_000
-
-#: For a drawing outside of the pages.
-STYLE: Final = """
-svg.chart { font: 12px system-ui, sans-serif; background: #fff; color: #1d2327; }
-.chart text { fill: currentColor; } .chart .soft { opacity: .65; }
-.chart .axis { stroke: currentColor; opacity: .3; }
-.chart .rate { fill: #1f8a70; } .chart .tasks { fill: #4a8fb5; } .chart .commit { fill: #d59a3a; }
-.chart polyline { fill: none; stroke-width: 1.5; } .chart .p50 { stroke: #6a3fa0; } .chart .p99 { stroke: #b0367f; }
-.chart .lag { stroke: #8a6d1f; } .chart .gap { fill: #b3261e; opacity: .18; }
-.chart .failed { stroke: #b3261e; stroke-width: 2; } .chart .torn { fill: #b3261e; }
-@media (prefers-color-scheme: dark) { svg.chart { background: #14181b; color: #dde3e7; } }
-"""
+#: Of the height, between two plots.
+_GAP: Final = 0.1
+#: A write that took next to no time is still drawn with this part of the width, and the width ends so far from writes.
+_LEAST_WIDTH: Final = 1 / 300
+_PADDING: Final = 1 / 50
+#: Time without a write is folded if it is longer than so many usual writes; one of them stays.
+_IDLE_WRITES: Final = 20
+_BLUE, _SKY, _ORANGE, _GREEN = "#0072b2", "#56b4e9", "#e69f00", "#009e73"
+_VERMILION, _PURPLE, _GREY = "#d55e00", "#cc79a7", "#7f7f7f"
+#: Configuration of plotly.js: the page decides the width, and nothing is sent to anybody.
+CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d"]]}
 
 
-class _Axis:
-    """Turns times into places from left to right."""
-
-    def __init__(self, first_ms: int, last_ms: int) -> None:
-        self.first_ms = first_ms
-        self.span_ms = max(last_ms - first_ms, 1)
-
-    def x(self, time_ms: float) -> float:
-        return min(max((time_ms - self.first_ms) / self.span_ms, 0), 1) * _WIDTH
-
-    def ticks(self) -> Iterator[tuple[float, str]]:
-        """Places and clock times."""
-        form = "%H:%M:%S" if self.span_ms < _DAY_MS else "%m-%d %H:%M"
-        for number in range(_TICKS):
-            share = number / (_TICKS - 1)
-            moment = datetime.fromtimestamp((self.first_ms + share * self.span_ms) / 1000, UTC)
-            yield share * _WIDTH, moment.strftime(form)
-
-
-def chart_of(writes: Sequence[Write], *, style: str = "") -> str:
-    """The drawing of those of *writes* whose time is known; empty if they are fewer than two.
-
-    :param style: of a drawing that is a file of its own.
-    """
+def chart_of(writes: Sequence[Write]) -> dict[str, Any] | None:
+    """The figure of those of *writes* whose end is known: ``data`` and ``layout``; None if they are fewer than two."""
     timed = [write for write in writes if write.timestamp_ms]
     if len(timed) < 2:
-        return ""
-    axis = _Axis(_began_ms(timed[0]), _ended_ms(timed[-1]))
+        return None
+    first_ms, last_ms = _began_ms(timed[0]), _ended_ms(timed[-1])
+    folded = list(_idle(timed))
+    span_ms = max(last_ms - first_ms - sum(end - begin for begin, end in folded), 1)
+    pairs = with_before(timed)
     plots = [
-        _plot("rows per second of the stream", _rates(timed), lambda top: _rate_bars(timed, axis, top)),
-        _plot("ms of each write: tasks and commit; p50 and p99", _times(timed), lambda top: _bars(timed, axis, top)),
+        ("rows/s of the stream · clock in UTC", _rates(pairs, span_ms)),
+        ("ms of each write", _times(timed, span_ms)),
     ]
     if any(write.lag is not None for write in timed):
-        lags = [write.lag or 0 for write in timed]
-        plots.append(
-            _plot(
-                "rows behind the source",
-                lags,
-                lambda top: [_line("lag", timed, [write.lag for write in timed], axis, top)],
-            )
+        plots.append(("rows behind the source", [_line("behind the source", _GREY, timed, [w.lag for w in timed])]))
+    marks = list(_marks(pairs))
+    data = [{**trace, "yaxis": _axis(at)} for at, (_, traces) in enumerate(plots, 1) for trace in traces]
+    return {
+        "data": data + [{**mark, "yaxis": "y"} for mark in marks],
+        "layout": {
+            "barmode": "stack",
+            "height": 135 + 150 * len(plots),
+            "margin": {"l": 10, "r": 10, "t": 30, "b": 65},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "hovermode": "closest",
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": _BLUE},
+            "legend": {"orientation": "h", "y": 0, "yref": "container", "traceorder": "normal"},
+            "shapes": [_fold(begin) for begin, _ in folded],
+            "annotations": [_title(name, at, len(plots)) for at, (name, _) in enumerate(plots, 1)],
+            "xaxis": {
+                "type": "date",
+                "tickangle": 0,
+                "nticks": 5,
+                "range": [first_ms - span_ms * _PADDING, last_ms + span_ms * _PADDING],
+                "anchor": _axis(len(plots)),
+                "gridcolor": "rgba(127,127,127,.25)",
+                "rangebreaks": [{"bounds": list(bounds)} for bounds in folded],
+            },
+            **{f"yaxis{at if at > 1 else ''}": _plot(at, len(plots)) for at in range(1, len(plots) + 1)},
+        },
+    }
+
+
+def _axis(at: int) -> str:
+    return "y" if at == 1 else f"y{at}"
+
+
+def _domain(at: int, count: int) -> tuple[float, float]:
+    """From where to where, as parts of the height from below, the plot *at* of *count* is, counted from above and 1."""
+    height = (1 - _GAP * count) / count
+    low = (count - at) * (height + _GAP)
+    return low, low + height
+
+
+def _plot(at: int, count: int) -> dict[str, Any]:
+    return {
+        "domain": list(_domain(at, count)),
+        "automargin": True,
+        "rangemode": "tozero",
+        "nticks": 4,
+        "gridcolor": "rgba(127,127,127,.25)",
+    }
+
+
+def _title(name: str, at: int, count: int) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "paper", "y": _domain(at, count)[1]}
+    return {"text": name, "showarrow": False, "yanchor": "bottom", **place}
+
+
+def _fold(time_ms: int) -> dict[str, Any]:
+    """The mark of folded time, through all plots."""
+    line = {"color": _GREY, "width": 1, "dash": "dot"}
+    return {"type": "line", "x0": time_ms, "x1": time_ms, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+
+
+def _rates(pairs: Sequence[tuple[Write, Write | None]], span_ms: int) -> list[dict[str, Any]]:
+    bars = [
+        (
+            _ended_ms(before),
+            _ended_ms(write),
+            rate,
+            f"{_name(write)}: {rate:,.0f} rows/s of the stream, {write.rows_per_s:,} of the write",
         )
-    marks = "".join(_marks(timed, axis))
-    height = len(plots) * (_HEAD + _PLOT) + _FOOT
-    body = "".join(
-        f'<g transform="translate(0 {number * (_HEAD + _PLOT) + _HEAD})">{marks}{plot}</g>'
-        for number, plot in enumerate(plots)
+        for write, before in pairs
+        if before is not None
+        and (rate := write.stream_rows_per_s(before)) is not None
+        and not write.missing_since(before)
+    ]
+    return [_bars("rows/s", _GREEN, span_ms, bars)]
+
+
+def _times(writes: Sequence[Write], span_ms: int) -> list[dict[str, Any]]:
+    tasks = [(_began_ms(write), _ended_ms(write), write.elapsed_ms, _told(write)) for write in writes]
+    commits = [(_began_ms(write), _ended_ms(write), write.commit_ms, _told(write)) for write in writes]
+    return [
+        _bars("tasks", _SKY, span_ms, tasks),
+        _bars("commit", _ORANGE, span_ms, commits),
+        _line("p50 until acknowledged", _BLUE, writes, [write.ack_p50_ms for write in writes]),
+        _line("p99 until acknowledged", _PURPLE, writes, [write.ack_p99_ms for write in writes]),
+    ]
+
+
+def _told(write: Write) -> str:
+    bad = f", {write.bad_rows:,} bad rows" if write.bad_rows else ""
+    return f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
+
+
+def _bars(name: str, colour: str, span_ms: int, bars: Sequence[tuple[int, int, float, str]]) -> dict[str, Any]:
+    """*bars*: begin and end in ms, height, what is shown under the mouse."""
+    widths = [max(end - begin, span_ms * _LEAST_WIDTH) for begin, end, _, _ in bars]
+    return {
+        "type": "bar",
+        "name": name,
+        "marker": {"color": colour},
+        "x": [end - width / 2 for (_, end, _, _), width in zip(bars, widths, strict=True)],
+        "width": widths,
+        "y": [height for _, _, height, _ in bars],
+        "hovertext": [escape(text) for *_, text in bars],
+        "hoverinfo": "text+x",
+    }
+
+
+def _line(name: str, colour: str, writes: Sequence[Write], values: Sequence[int | None]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "line": {"color": colour, "width": 1.5},
+        "marker": {"size": 4},
+        "connectgaps": True,
+        "x": [_ended_ms(write) for write in writes],
+        "y": list(values),
+    }
+
+
+def _marks(pairs: Sequence[tuple[Write, Write | None]]) -> Iterator[dict[str, Any]]:
+    """What is wrong: failed and torn writes, and those that have others missing before them."""
+    kinds = (
+        ("failed", "x", [pair for pair in pairs if pair[0].is_failed]),
+        ("torn", "diamond", [pair for pair in pairs if pair[0].is_torn]),
+        ("missing", "triangle-left", [pair for pair in pairs if pair[0].missing_since(pair[1])]),
     )
-    sheet = f"<style>{style}</style>" if style else ""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-label="The last {len(timed)} writes over time">{sheet}{body}{_clock(axis, height)}</svg>'
-    )
+    for name, symbol, found in kinds:
+        if found:
+            yield {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "marker": {"symbol": symbol, "size": 11, "color": _VERMILION},
+                "x": [_ended_ms(write) for write, _ in found],
+                "y": [0] * len(found),
+                "hovertext": [escape(f"{_name(write)}: {write.remark(before)}") for write, before in found],
+                "hoverinfo": "text+x",
+                "cliponaxis": False,
+            }
 
 
-def _plot(name: str, values: Iterable[float], draw: Callable[[float], Iterable[str]]) -> str:
-    """A plot whose highest value is the highest of *values*."""
-    top = max(values, default=0)
-    return (
-        f'<text x="0" y="-6">{escape(name)}</text><text class="soft" x="{_WIDTH}" y="-6" text-anchor="end">up to '
-        f'{top:,.0f}</text>{"".join(draw(max(top, 1)))}<line class="axis" x1="0" y1="{_PLOT}" x2="{_WIDTH}" '
-        f'y2="{_PLOT}"/>'
-    )
-
-
-def _rates(writes: Sequence[Write]) -> Iterator[float]:
-    return (write.stream_rows_per_s(before) or 0 for write, before in with_before(writes))
-
-
-def _times(writes: Sequence[Write]) -> Iterator[float]:
-    return (max(write.elapsed_ms + write.commit_ms, write.ack_p99_ms or 0) for write in writes)
-
-
-def _rate_bars(writes: Sequence[Write], axis: _Axis, top: float) -> Iterator[str]:
-    for write, before in with_before(writes):
-        rate = write.stream_rows_per_s(before)
-        if rate is not None and before is not None and not write.missing_since(before):
-            title = f"{_name(write)}: {rate:,.0f} rows/s of the stream, {write.rows_per_s:,} of the write"
-            yield _rect("rate", axis.x(_ended_ms(before)), axis.x(_ended_ms(write)), 0, rate / top, title)
-
-
-def _bars(writes: Sequence[Write], axis: _Axis, top: float) -> Iterator[str]:
-    for write in writes:
-        begin, end = axis.x(_began_ms(write)), axis.x(_ended_ms(write))
-        bad = f", {write.bad_rows:,} bad rows" if write.bad_rows else ""
-        title = f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
-        tasks, commit = write.elapsed_ms / top, write.commit_ms / top
-        yield _rect("tasks", begin, end, 0, tasks, title) + _rect("commit", begin, end, tasks, commit, title)
-    yield _line("p50", writes, [write.ack_p50_ms for write in writes], axis, top)
-    yield _line("p99", writes, [write.ack_p99_ms for write in writes], axis, top)
-
-
-def _line(name: str, writes: Sequence[Write], values: Sequence[int | None], axis: _Axis, top: float) -> str:
-    places = " ".join(
-        f"{axis.x(_ended_ms(write)):.1f},{_PLOT * (1 - value / top):.1f}"
-        for write, value in zip(writes, values, strict=True)
-        if value is not None
-    )
-    return f'<polyline class="{name}" points="{places}"/>'
-
-
-def _marks(writes: Sequence[Write], axis: _Axis) -> Iterator[str]:
-    """What is wrong, through all plots: gaps, failed and torn writes."""
-    for write, before in with_before(writes):
-        place = axis.x(_ended_ms(write))
-        title = escape(f"{_name(write)}: {write.remark(before)}")
-        if before is not None and write.missing_since(before):
-            yield _rect("gap", axis.x(_ended_ms(before)), axis.x(_began_ms(write)), 0, 1, title)
-        if write.is_failed:
-            yield f'<line class="failed" x1="{place:.1f}" x2="{place:.1f}" y1="0" y2="{_PLOT}"><title>{title}</title>'
-            yield "</line>"
-        elif write.is_torn:
-            yield f'<circle class="torn" cx="{place:.1f}" cy="5" r="4"><title>{title}</title></circle>'
-
-
-def _rect(name: str, begin: float, end: float, low: float, share: float, title: str) -> str:
-    width = max(end - begin, _LEAST_WIDTH)
-    return (
-        f'<rect class="{name}" x="{min(begin, _WIDTH - width):.1f}" y="{_PLOT * (1 - low - share):.1f}" '
-        f'width="{width:.1f}" height="{_PLOT * share:.1f}"><title>{title}</title></rect>'
-    )
-
-
-def _clock(axis: _Axis, height: int) -> str:
-    anchors = ("start", *["middle"] * (_TICKS - 2), "end")
-    return "".join(
-        f'<text class="soft" x="{x:.0f}" y="{height - 6}" text-anchor="{anchor}">{text}</text>'
-        for (x, text), anchor in zip(axis.ticks(), anchors, strict=True)
-    )
+def _idle(writes: Sequence[Write]) -> Iterator[tuple[int, int]]:
+    """The times in ms between writes that are folded."""
+    usual = round(median(_ended_ms(write) - _ended_ms(before) for before, write in pairwise(writes)))
+    for before, write in pairwise(writes):
+        begin, end = _ended_ms(before), _began_ms(write)
+        if end - begin > usual * _IDLE_WRITES:
+            yield begin + usual, end
 
 
 def _name(write: Write) -> str:

@@ -30,7 +30,7 @@ from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.http.local_pages import refusal_of
 from kafka_sink.http.metrics_server import CONTENT_TYPE, PATH
-from kafka_sink.reports.chart import chart_of
+from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown
 from kafka_sink.ui.cluster_metrics import cluster_metrics
@@ -46,9 +46,11 @@ from kafka_sink.ui.reports import Reports
 MOST_HEADERS: Final = 20
 
 _HERE: Final = Path(__file__).parent
+#: An empty element, to which plotly.js adds its rules; those of its maps stay refused.
+_EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; connect-src 'self'; img-src 'self'; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "cache-control": "no-store",
@@ -125,7 +127,7 @@ class Pages:
                 Route("/transactions", self.transactions),
                 Route("/streams", self.streams),
                 Route(PATH, self.metrics),
-                Mount("/static", StaticFiles(directory=_HERE / "static")),
+                Mount("/static", StaticFiles(directory=_HERE / "static", packages=[("plotly", "package_data")])),
             ],
             middleware=[Middleware(OwnBrowserOnly)],
             exception_handlers={HTTPException: self._not_found},
@@ -192,7 +194,7 @@ class Pages:
             return {
                 "count": count,
                 "rows": with_before(writes)[::-1],
-                "chart": chart_of(writes),
+                "chart": {**figure, "config": CONFIG} if (figure := chart_of(writes)) is not None else None,
                 "rate": recent_rows_per_s(writes),
                 "lag": lags[-1] if lags else None,
             }

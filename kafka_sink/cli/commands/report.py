@@ -20,7 +20,8 @@ from rich.text import Text
 
 from kafka_sink.cli import output
 from kafka_sink.common.files import replace_text
-from kafka_sink.reports.chart import STYLE, chart_of
+from kafka_sink.common.requirements import RequirementError
+from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import Write, read_writes, recent_rows_per_s, with_before
 
 _BAR_COLUMNS: Final = 12
@@ -28,7 +29,7 @@ _BAR_COLUMNS: Final = 12
 _WIDE: Final = 110
 _REMARK_COLUMNS: Final = 10
 _WIDTH: Final = 140
-_SUFFIXES: Final = (".svg", ".html")
+_SUFFIX: Final = ".html"
 _BAD: Final = "bold red"
 
 
@@ -39,7 +40,7 @@ _BAD: Final = "bold red"
     "--output",
     "target",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the chart over time to this file, as SVG, or with the table as HTML, by its suffix.",
+    help="Also write the table and a chart over time to this file NAME.html (needs kafkalite[ui]).",
 )
 def report(file: Path, last: int, target: Path | None) -> None:
     """Show the last writes in FILE, the option reportPath of a write or a stream.
@@ -49,8 +50,8 @@ def report(file: Path, last: int, target: Path | None) -> None:
     and gaps in the numbers of micro-batches: these are not in the file, because they were skipped or the file was
     replaced. Behind are the rows of the source that were not yet read, if a progress_listener has noted them.
     """
-    if target is not None and target.suffix not in _SUFFIXES:
-        raise click.UsageError(f"--output {target}: expected a name that ends with {' or '.join(_SUFFIXES)}.")
+    if target is not None and target.suffix != _SUFFIX:
+        raise click.UsageError(f"--output {target}: expected a name that ends with {_SUFFIX}.")
     try:
         count, writes = read_writes(file, last)
     except ValueError as error:
@@ -106,14 +107,23 @@ def _shown(value: float | None) -> str:
 
 
 def _save(table: Table, writes: Sequence[Write], target: Path) -> None:
-    """The chart as SVG, or above the table as HTML."""
-    chart = chart_of(writes, style=STYLE)
-    if target.suffix == ".svg":
-        if not chart:
-            raise click.ClickException("a chart over time needs two writes whose end is known; write to .html instead.")
-        replace_text(target, chart)
-        return
+    """The chart above the table, in a page that loads nothing."""
     console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
     console.print(table)
     page = console.export_html()
-    replace_text(target, page.replace("<body>", f"<body>\n{chart}", 1))
+    replace_text(target, page.replace("<body>", f"<body>\n{_drawn(writes)}", 1))
+
+
+def _drawn(writes: Sequence[Write]) -> str:
+    """The chart with the script that draws it; empty if there is none.
+
+    :raises RequirementError: if the packages of the extra are not installed.
+    """
+    figure = chart_of(writes)
+    if figure is None:
+        return ""
+    try:
+        from plotly.io import to_html
+    except ModuleNotFoundError:
+        raise RequirementError("a chart needs the package plotly, which pip install 'kafkalite[ui]' installs") from None
+    return str(to_html(figure, config=CONFIG, full_html=False, include_plotlyjs=True, validate=False))

@@ -7,6 +7,7 @@ const TYPING_MS = 200;
 const live = document.getElementById("live");
 let timer = 0;
 let latest = 0;
+let loading;
 
 /** Make `old` the same as `fresh`; elements with a data-key are recognised when they have moved. */
 function morph(old, fresh) {
@@ -19,6 +20,12 @@ function morph(old, fresh) {
         return;
     }
     if (old.isEqualNode(fresh)) return;
+    if (old.dataset.chart !== undefined) {
+        if (old.dataset.chart === fresh.dataset.chart) return;
+        old.dataset.chart = fresh.dataset.chart;
+        draw(old);
+        return;
+    }
     for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) {
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -48,6 +55,30 @@ function morphChildren(old, fresh) {
     }
 }
 
+/** Draw the figure of Plotly in the attribute data-chart, with the colours of the page. */
+async function draw(figure) {
+    await plotly();
+    const { data, layout, config } = JSON.parse(figure.dataset.chart);
+    const { color, fontFamily } = getComputedStyle(figure);
+    await Plotly.react(figure, data, { ...layout, font: { color, family: fontFamily, size: 12 } }, config);
+}
+
+/** Load plotly.js, which pages without a chart do not need. */
+function plotly() {
+    loading ??= new Promise((resolve, reject) => {
+        const script = document.createElement("script");
+        script.src = "/static/plotly.min.js";
+        script.onload = resolve;
+        script.onerror = reject;
+        document.head.append(script);
+    });
+    return loading;
+}
+
+function drawAll() {
+    for (const figure of document.querySelectorAll("[data-chart]")) draw(figure);
+}
+
 async function refresh() {
     clearTimeout(timer);
     const number = ++latest;
@@ -57,6 +88,7 @@ async function refresh() {
         // A later one, for another search, has been begun.
         if (number !== latest) return;
         morphChildren(document.getElementById("main"), page.getElementById("main"));
+        for (const figure of document.querySelectorAll("[data-chart]:empty")) draw(figure);
         document.title = page.title;
         live.textContent = answer.ok ? "live" : "no answer";
         live.className = answer.ok ? "" : "stale";
@@ -102,3 +134,5 @@ document.addEventListener("input", (event) => event.target instanceof HTMLInputE
 document.addEventListener("submit", (event) => event.preventDefault());
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 timer = setTimeout(refresh, EVERY_MS);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+drawAll();
