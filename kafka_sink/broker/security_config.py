@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common import config as c
-from kafka_sink.common.sasl_mechanisms import MECHANISMS
+from kafka_sink.common.sasl_mechanisms import SERVED
 from kafka_sink.common.tls_config import SslConfig
 
 _INT_MAX: Final = 2**31 - 1
 #: The only value of ``authorizer.class.name``.
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-_EXPECTED: Final = f"names among {', '.join(MECHANISMS)}"
+_EXPECTED: Final = f"names among {', '.join(SERVED)}"
 
 
 def _principals(text: str) -> frozenset[str]:
@@ -38,7 +38,7 @@ class BrokerSecurityConfig(SslConfig):
         (),
         "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
         "tokens, as Kafka does by default, so it is for tests only",
-        c.Validator(_EXPECTED, lambda names: set(names) <= set(MECHANISMS)),
+        c.Validator(_EXPECTED, lambda names: set(names) <= set(SERVED)),
     )
     sasl_jaas_config: str = c.STRING(
         "sasl.jaas.config",

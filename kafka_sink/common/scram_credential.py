@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import MECHANISMS, SCRAM_MECHANISMS
 
 MIN_ITERATIONS: Final = 4096
-_DIGESTS: Final[Mapping[str, str]] = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 _SALT_BYTES: Final = 24
 
 
@@ -33,7 +32,7 @@ def unescape_name(name: str) -> str:
 
 def digest_of(mechanism: str) -> str:
     """The name of the hash function of *mechanism*."""
-    return _DIGESTS[mechanism]
+    return MECHANISMS[mechanism].digest
 
 
 def salted_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
@@ -82,8 +81,8 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
     :raises ConfigError: if the text has another form; the error does not contain the text.
     """
     mechanism, _, rest = text.partition("=")
-    if mechanism not in _DIGESTS or not (rest.startswith("[") and rest.endswith("]")):
-        raise ConfigError("expected SCRAM-SHA-256=[…] or SCRAM-SHA-512=[…]")
+    if mechanism not in SCRAM_MECHANISMS or not (rest.startswith("[") and rest.endswith("]")):
+        raise ConfigError(f"expected {' or '.join(f'{name}=[…]' for name in SCRAM_MECHANISMS)}")
     fields = dict(entry.partition("=")[::2] for entry in rest[1:-1].split(","))
     try:
         salt, stored_key, server_key = (

@@ -15,7 +15,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER
 from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder
 from kafka_sink.network.channel.selectable import Disconnect
 from kafka_sink.network.transport.resolver import SocketAddress
@@ -119,40 +119,21 @@ class Reachability:
         return Finding(_AGREED[protocol], "", Status.OK, f"{protocol}{mechanism} accepted")
 
     def _disagreed(self, lost: Disconnect) -> Finding:
-        option, protocol = self._config.option, self._config.security_protocol
-        error = lost.authentication_error
+        protocol, error = self._config.security_protocol, lost.authentication_error
         if isinstance(error, SslAuthenticationError):
             found, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
             return Finding(TLS, "", Status.FAILED, found, advice or self._other_protocol())
         if error is not None:
-            credentials = self._of_mechanism() or (
-                f"check {option('sasl.mechanism')}, the user name and the password ({option('sasl.jaas.config')}, or "
-                f"{option('sasl.username')} and {option('sasl.password')}), and that the brokers know this user"
-            )
-            return Finding(SASL, "", Status.FAILED, str(error), credentials)
+            return Finding(SASL, "", Status.FAILED, str(error), self._of_credentials())
         stage = TLS if protocol in (SSL, SASL_SSL) else SASL
         return Finding(stage, "", Status.FAILED, f"no agreement: {lost.cause}", self._other_protocol())
 
-    def _of_mechanism(self) -> str:
-        """What to do if credentials other than a user name and a password were refused; empty for these."""
-        config = self._config
-        if config.sasl_mechanism in (OAUTHBEARER, AWS_MSK_IAM) and is_of_aws(config):
-            return (
-                "check that the IAM policy of the AWS credentials allows kafka-cluster:Connect on this cluster, "
-                f"the region ({config.option('sasl.oauthbearer.aws.region')}), the clock of this machine, and that the "
-                "port is that of IAM (9098; 9198 from the internet)"
-            )
-        if config.sasl_mechanism == OAUTHBEARER:
-            return (
-                "check the client's credentials at the identity provider, and that issuer, audience, signature and "
-                "expiry of its tokens are what the brokers expect (their logs say what they miss)"
-            )
-        if config.sasl_mechanism == GSSAPI:
-            return (
-                f"check {config.option('sasl.jaas.config')} and {config.option('sasl.kerberos.service.name')}, "
-                "krb5.conf (KRB5_CONFIG) and the clock of this machine, and what the brokers' logs say"
-            )
-        return ""
+    def _of_credentials(self) -> str:
+        """What to do if the credentials were refused."""
+        config, mechanism = self._config, self._config.sasl_mechanism
+        if mechanism == OAUTHBEARER and is_of_aws(config):
+            mechanism = AWS_MSK_IAM
+        return MECHANISMS[mechanism].advice.format(prefix=config.option_prefix)
 
     def _other_protocol(self) -> str:
         return (

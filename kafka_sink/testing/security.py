@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.requirements import RequirementError
-from kafka_sink.common.sasl_mechanisms import PLAIN, SCRAM_MECHANISMS, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import MECHANISMS, PLAIN, SCRAM_MECHANISMS, SCRAM_SHA_512
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
@@ -60,14 +60,9 @@ class ClusterSecurity:
         if self.certificate:
             found |= {"ssl.keystore.key": self.key, "ssl.keystore.certificate.chain": self.certificate}
         if self.mechanism:
-            users = f'{self._login_module} required user_{_USER}="{self.password}";'
+            users = f'{MECHANISMS[self.mechanism].login_module} required user_{_USER}="{self.password}";'
             found |= {"sasl.enabled.mechanisms": self.mechanism, "sasl.jaas.config": users}
         return found
-
-    @property
-    def _login_module(self) -> str:
-        package, name = ("plain", "Plain") if self.mechanism == PLAIN else ("scram", "Scram")
-        return f"org.apache.kafka.common.security.{package}.{name}LoginModule"
 
     def client(self, bootstrap_servers: str) -> dict[str, str]:
         """Options of clients by the names of Kafka's own clients, which are those of this project too."""
@@ -75,7 +70,7 @@ class ClusterSecurity:
         if self.certificate:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.certificate}
         if self.mechanism:
-            user = f'{self._login_module} required username="{_USER}" password="{self.password}";'
+            user = f'{MECHANISMS[self.mechanism].login_module} required username="{_USER}" password="{self.password}";'
             found |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": user}
         return found
 

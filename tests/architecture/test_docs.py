@@ -17,6 +17,7 @@ from kafka_sink.cli.main import cli
 from kafka_sink.client.blocking.admin import AdminConfig
 from kafka_sink.common import config
 from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.sasl_mechanisms import MECHANISMS
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
@@ -51,6 +52,11 @@ def test_every_error_is_on_the_page_of_errors() -> None:
 
 
 @pytest.mark.behaviour("Documentation", "Every block of code is valid, and every command has the options that it names")
+def test_every_mechanism_is_on_the_page_of_security() -> None:
+    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    assert [name for name in MECHANISMS if f"`{name}`" not in page] == []
+
+
 def test_blocks_of_python_and_shell_are_valid() -> None:
     for page in PAGES:
         for code in blocks(page, "python"):

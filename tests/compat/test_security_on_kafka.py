@@ -41,7 +41,7 @@ SESSION_MS = 3000
 #: Two connections, of which one is renewed twice.
 LEAST_SESSIONS = 4
 SCRAM = requires_kafka("3.5", "SCRAM without ZooKeeper (KIP-900)")
-NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT sends the password of alice unencrypted; use SASL_SSL to encrypt it"
+NAKED_PASSWORD = "PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL to encrypt it"
 
 SPARK_JOB = """
 def write(options):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from kafka_sink.client.login.credentials import PasswordCredentials
 from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
@@ -15,7 +16,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN
+from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel_builder import (
     AuthenticatorFactory,
@@ -76,7 +77,7 @@ def _warn_of_unused(config: ClientConfig) -> None:
 def _authenticators(
     config: ClientConfig, exchange: Callable[[str], SaslClient], clock: Clock, client_id: str
 ) -> AuthenticatorFactory:
-    mechanism = OAUTHBEARER if config.sasl_mechanism == AWS_MSK_IAM else config.sasl_mechanism
+    mechanism = MECHANISMS[config.sasl_mechanism].sent_as or config.sasl_mechanism
 
     def create(connection_id: str, transport: TransportLayer, reader: FrameReader, peer_host: str) -> Authenticator:
         return SaslClientAuthenticator(
@@ -88,35 +89,50 @@ def _authenticators(
 
 def _exchange(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
     """A function that begins an exchange of the configured mechanism with the configured credentials and a host."""
-    mechanism = config.sasl_mechanism
-    if mechanism == AWS_MSK_IAM:
+    mechanism = MECHANISMS[config.sasl_mechanism]
+    if mechanism.name == AWS_MSK_IAM:
         _log.warning(
             "%s=AWS_MSK_IAM is translated into OAUTHBEARER, which MSK's brokers accept on the same port; set "
             "OAUTHBEARER and %s to say so yourself",
             config.option("sasl.mechanism"),
             config.option("sasl.oauthbearer.aws.region"),
         )
-    if mechanism in (OAUTHBEARER, AWS_MSK_IAM):
-        # What fetches tokens costs a task more to import than all other mechanisms together.
-        from kafka_sink.client.login.token_source import token_source
-        from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
+    begin = _EXCHANGES.get(mechanism.sent_as or mechanism.name, _scram)(config, clock)
+    if mechanism.exposed and config.security_protocol == SASL_PLAINTEXT:
+        _log.warning(
+            "%s over SASL_PLAINTEXT sends the %s unencrypted; use SASL_SSL to encrypt it",
+            mechanism.sent_as or mechanism.name,
+            mechanism.exposed,
+        )
+    return begin
 
-        tokens = token_source(config, clock)
-        if config.security_protocol == SASL_PLAINTEXT:
-            _log.warning("OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL to encrypt it")
-        return lambda host: OAuthBearerClient(tokens.token)
-    if mechanism == GSSAPI:
-        from kafka_sink.client.login.kerberos_login import kerberos_login
-        from kafka_sink.network.sasl.gssapi import GssApiClient
 
-        kerberos_login(config)
-        return lambda host: GssApiClient(kerberos_login(config), host, config.option("sasl.kerberos.service.name"))
+def _bearer(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
+    # What fetches tokens costs a task more to import than all other mechanisms together.
+    from kafka_sink.client.login.token_source import token_source
+    from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
+
+    tokens = token_source(config, clock)
+    return lambda host: OAuthBearerClient(tokens.token)
+
+
+def _kerberos(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
+    from kafka_sink.client.login.kerberos_login import kerberos_login
+    from kafka_sink.network.sasl.gssapi import GssApiClient
+
+    kerberos_login(config)
+    return lambda host: GssApiClient(kerberos_login(config), host, config.option("sasl.kerberos.service.name"))
+
+
+def _plain(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
     credentials = PasswordCredentials(config)
-    if mechanism == PLAIN:
-        if config.security_protocol == SASL_PLAINTEXT:
-            _log.warning(
-                "PLAIN over SASL_PLAINTEXT sends the password of %s unencrypted; use SASL_SSL to encrypt it",
-                credentials()[0],
-            )
-        return lambda host: PlainClient(*credentials())
-    return lambda host: ScramClient(mechanism, *credentials())
+    return lambda host: PlainClient(*credentials())
+
+
+def _scram(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
+    credentials = PasswordCredentials(config)
+    return lambda host: ScramClient(config.sasl_mechanism, *credentials())
+
+
+#: What begins an exchange of a mechanism; for those of SCRAM it is one function.
+_EXCHANGES: Final = {OAUTHBEARER: _bearer, GSSAPI: _kerberos, PLAIN: _plain}

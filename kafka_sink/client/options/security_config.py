@@ -11,7 +11,7 @@ from typing import Final
 
 from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
-from kafka_sink.common.sasl_mechanisms import GSSAPI, OF_CLIENTS
+from kafka_sink.common.sasl_mechanisms import GSSAPI, MECHANISMS
 from kafka_sink.common.tls_config import ClientSslConfig
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -28,7 +28,7 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
         "sasl.mechanism",
         GSSAPI,
         "SASL mechanism used for authentication; GSSAPI is Kerberos, AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
-        c.one_of(*OF_CLIENTS),
+        c.one_of(*MECHANISMS),
     )
     sasl_jaas_config: str = c.STRING(
         "sasl.jaas.config",

@@ -14,17 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from kafka_sink.common.sasl_mechanisms import MECHANISMS
 
-#: The simple name of a login module's class → its mechanisms. The package name is ignored, because it depends on how
-#: Kafka's classes are shaded.
-_MODULES: Final[Mapping[str, frozenset[str]]] = {
-    "PlainLoginModule": frozenset({PLAIN}),
-    "ScramLoginModule": frozenset({SCRAM_SHA_256, SCRAM_SHA_512}),
-    "OAuthBearerLoginModule": frozenset({OAUTHBEARER}),
-    "IAMLoginModule": frozenset({AWS_MSK_IAM}),
-    "Krb5LoginModule": frozenset({GSSAPI}),
-}
+#: The login modules without their packages, in the order of their mechanisms.
+_MODULES: Final = tuple(dict.fromkeys(each.module for each in MECHANISMS.values()))
 #: What Java's StreamTokenizer sees as Kafka sets it up. What is in quotes ends with its line; outside of quotes a slash
 #: begins a comment, a word begins with a letter, and a number is no text.
 _TOKEN: Final = re.compile(
@@ -53,7 +46,7 @@ class JaasEntry:
     @property
     def mechanisms(self) -> frozenset[str]:
         """The mechanisms of the module."""
-        return _MODULES[self.module]
+        return frozenset(name for name, each in MECHANISMS.items() if each.module == self.module)
 
 
 def parse_jaas(option: str, text: str) -> JaasEntry:

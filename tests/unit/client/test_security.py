@@ -143,7 +143,7 @@ def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.Log
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (
             logging.WARNING,
-            "PLAIN over SASL_PLAINTEXT sends the password of alice unencrypted; use SASL_SSL to encrypt it",
+            "PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL to encrypt it",
         ),
         (
             logging.WARNING,
