@@ -24,10 +24,15 @@ from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.metrics import Metric
+from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.network.transport.resolver import address_of_this_machine, is_loopback
 
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})
+HANDLERS_IDLE: Final = Family(
+    "KafkaRequestHandlerPool",
+    "RequestHandlerAvgIdlePercent",
+    "Share of time, 0 to 1, that the handlers wait. Near 0 they are the bottleneck: num.io.threads.",
+)
 
 
 class BrokerServer:
@@ -118,8 +123,7 @@ class BrokerServer:
         """Kafka's metrics of this node at this moment (any thread)."""
         tags = (("node", str(self._context.node_id)),)
         yield from self._server.metrics(tags)
-        idle = self._pools[0].idle_share
-        yield Metric("RequestHandlerAvgIdlePercent", "KafkaRequestHandlerPool", tags, idle)
+        yield HANDLERS_IDLE.at(self._pools[0].idle_share, *tags)
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
         """Replace the connection limits (any thread)."""

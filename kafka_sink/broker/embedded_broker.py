@@ -25,7 +25,7 @@ from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.html_table import html_table
-from kafka_sink.common.metrics import Metric, render_prometheus
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said
 from kafka_sink.common.threads import at_fork
@@ -246,8 +246,11 @@ class EmbeddedCluster:
         return self._cluster.metrics()
 
     def prometheus(self) -> str:
-        """:meth:`metrics` in Prometheus' text format."""
-        return render_prometheus(self.metrics())
+        """:meth:`metrics` as OpenMetrics."""
+        # Programs that show no metrics start without it.
+        from kafka_sink.common.exposition import OPENMETRICS, rendered
+
+        return rendered(self.metrics(), OPENMETRICS)[0]
 
     def set_produce_quota(self, bytes_per_s: int | None, client_id: str | None = None) -> None:
         """Throttle *client_id* (None: clients without their own quota) above *bytes_per_s*; None removes the quota.

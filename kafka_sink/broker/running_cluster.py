@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.broker_server import BrokerServer
@@ -39,8 +40,12 @@ from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, error_for
 from kafka_sink.common.files import make_own_directory
-from kafka_sink.common.metrics import Metric
+from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.model import TopicPartition
+
+WAITING_FETCHES: Final = Family(
+    "DelayedOperationPurgatory", "PurgatorySize", "Fetches that wait for records: about the number of idle consumers."
+)
 
 
 class RunningCluster:
@@ -173,8 +178,7 @@ class RunningCluster:
     def metrics(self) -> list[Metric]:
         figures = [metric for broker in tuple(self._brokers.values()) for metric in broker.metrics()]
         # All nodes share one purgatory.
-        fetches = (("delayedOperation", "Fetch"),)
-        return [*figures, Metric("PurgatorySize", "DelayedOperationPurgatory", fetches, self._purgatory.watched)]
+        return [*figures, WAITING_FETCHES.at(self._purgatory.watched, ("delayedOperation", "Fetch"))]
 
     def set_connection_limits(self, limits: ConnectionLimits) -> None:
         for broker in tuple(self._brokers.values()):

@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "check",
     "report",
     "ui",
+    "files",
     "completion",
 )
 

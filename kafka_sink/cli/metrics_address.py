@@ -6,13 +6,13 @@ The server has a thread of its own; see :mod:`kafka_sink.http.metrics_server`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
-from kafka_sink.http.metrics_server import MetricsServer
+from kafka_sink.common.metrics import Metric
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -32,11 +32,14 @@ def metrics_address(command: C) -> C:
 
 
 @contextmanager
-def served(host: str, port: int | None, render: Callable[[], str]) -> Iterator[None]:
-    """Serve what *render* returns; nothing without a port. :raises ConfigError: if the port is in use."""
+def served(host: str, port: int | None, collect: Callable[[], Iterable[Metric]]) -> Iterator[None]:
+    """Serve what *collect* returns; nothing without a port. :raises ConfigError: if the port is in use."""
     if port is None:
         yield
         return
-    with MetricsServer(host, port, render) as server:
+    # Commands that serve nothing start without it.
+    from kafka_sink.http.metrics_server import MetricsServer
+
+    with MetricsServer(host, port, collect) as server:
         _log.info("metrics=%s", server.url)
         yield

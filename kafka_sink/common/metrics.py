@@ -3,36 +3,58 @@
 The threads that do the work record values once per batch, request or poll; any thread may read them. This module never
 reads a clock: every call receives the time.
 
-Source: apache/kafka ``SampledStat`` and ``Rate``; https://prometheus.io/docs/instrumenting/exposition_formats/.
+Source: apache/kafka ``SampledStat`` and ``Rate``.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kafka_sink.common.locks import Lock, leaves, release_left
 
-#: The last words of names that are units.
-_UNITS: Final = frozenset({"ms", "bytes", "seconds"})
 _IDLE_WINDOW_NS: Final = 30 * 10**9
 
 
-class Metric(NamedTuple):
-    """The current value of one metric. Sizes are in bytes, times in the unit of the name (ms if it has none)."""
+class Family(NamedTuple):
+    """What is measured, by Kafka's names of the metric and of its group."""
 
-    name: str
     group: str
-    tags: tuple[tuple[str, str], ...]
-    value: float
+    name: str
+    #: What a value means, with its unit, and what to do when it moves: one line, for who is called at night.
+    meaning: str
 
     @property
     def is_total(self) -> bool:
         """Whether the value never decreases."""
         return self.name.endswith("-total")
+
+    def at(self, value: float, *tags: tuple[str, str]) -> Metric:
+        """The metric of the things that *tags* name."""
+        return Metric(self, tags, value)
+
+
+class Metric(NamedTuple):
+    """The current value of one metric. Sizes are in bytes, times in the unit of the name (ms if it has none)."""
+
+    family: Family
+    tags: tuple[tuple[str, str], ...]
+    value: float
+
+    @property
+    def name(self) -> str:
+        return self.family.name
+
+    @property
+    def group(self) -> str:
+        return self.family.group
+
+
+def families(group: str, meanings: Mapping[str, str]) -> dict[str, Family]:
+    """The families of *group* by name."""
+    return {name: Family(group, name, meaning) for name, meaning in meanings.items()}
 
 
 class _Window:
@@ -151,33 +173,3 @@ class IdleMeter:
         idle_ns = before_ns + self._idle_ns + (now_ns - waiting_since_ns if waiting_since_ns else 0)
         length_ns = before_length_ns + now_ns - self._started_ns
         return min(idle_ns / length_ns, 1.0) if length_ns else 1.0
-
-
-def render_prometheus(metrics: Iterable[Metric]) -> str:
-    """*metrics* as OpenMetrics, which Prometheus' older parser reads as well: ``kafka_<group>_<name>{<tags>}``; metrics
-    without a value are left out."""
-    families: dict[str, list[str]] = {}
-    for metric in metrics:
-        if math.isnan(metric.value):
-            continue
-        sample = _prometheus_name(f"kafka-{metric.group}-{metric.name}")
-        # The family of a counter has the name without the suffix of its samples.
-        family, kind = (sample.removesuffix("_total"), "counter") if metric.is_total else (sample, "gauge")
-        lines = families.setdefault(family, _described(family, kind, metric))
-        tags = ",".join(f'{_prometheus_name(name)}="{_escape(value)}"' for name, value in metric.tags)
-        lines.append(f"{sample}{{{tags}}} {float(metric.value)!r}")
-    return "".join(line + "\n" for lines in (*families.values(), ["# EOF"]) for line in lines)
-
-
-def _described(family: str, kind: str, metric: Metric) -> list[str]:
-    unit = family.rpartition("_")[2]
-    units = [f"# UNIT {family} {unit}"] if unit in _UNITS else []
-    return [f"# HELP {family} {metric.name} of {metric.group}.", f"# TYPE {family} {kind}", *units]
-
-
-def _prometheus_name(name: str) -> str:
-    return name.replace("-", "_").replace(".", "_")
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -7,14 +7,15 @@ Source: https://prometheus.io/docs/specs/om/open_metrics_spec.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.exposition import rendered
+from kafka_sink.common.metrics import Metric
 from kafka_sink.http.local_server import LocalHandler, LocalServer
 
 PATH: Final = "/metrics"
-CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class _Handler(LocalHandler):
@@ -27,15 +28,16 @@ class _Handler(LocalHandler):
             self.send_error(404, f"the metrics are at {PATH}")
             return
         try:
-            text = self.server_as(MetricsServer).render()
+            metrics = self.server_as(MetricsServer).collect()
+            text, content_type = rendered(metrics, self.headers.get("Accept", ""))
         except (OSError, ValueError) as error:
             self.send_body(503, "text/plain; charset=utf-8", f"{error}\n".encode())
         else:
-            self.send_body(200, CONTENT_TYPE, text.encode())
+            self.send_body(200, content_type, text.encode())
 
 
 class MetricsServer(LocalServer):
-    """Serves what *render* returns at :attr:`url`, until :meth:`close`.
+    """Serves what *collect* returns at :attr:`url`, until :meth:`close`, in the format that a scraper asks for.
 
     :param port: 0 = any free port.
     :raises ConfigError: if the port is in use.
@@ -43,14 +45,14 @@ class MetricsServer(LocalServer):
 
     name = "metrics-server"
 
-    def __init__(self, host: str, port: int, render: Callable[[], str]) -> None:
+    def __init__(self, host: str, port: int, collect: Callable[[], Iterable[Metric]]) -> None:
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise ConfigError(
                 f"the metrics cannot be served: {error.strerror or error}; choose another port, or 0"
             ) from None
-        self.render = render
+        self.collect = collect
         self.start()
 
     @property

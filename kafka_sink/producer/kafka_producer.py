@@ -34,7 +34,7 @@ from kafka_sink.common.errors import (
     TransactionStateError,
 )
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.metrics import Metric, render_prometheus
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.model import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
@@ -358,8 +358,11 @@ class KafkaProducer:
         return self._pipeline.metrics.metrics(self._clock.monotonic_ms())
 
     def prometheus(self) -> str:
-        """:meth:`all_metrics` in Prometheus' text format, as the response to a scrape."""
-        return render_prometheus(self.all_metrics())
+        """:meth:`all_metrics` as OpenMetrics, the response to a scrape."""
+        # Programs that show no metrics start without it.
+        from kafka_sink.common.exposition import OPENMETRICS, rendered
+
+        return rendered(self.all_metrics(), OPENMETRICS)[0]
 
     def close(self, timeout_ms: int = FOREVER_MS) -> None:
         """Send all staged records, then end the sender thread. After *timeout_ms* the rest fails, and the thread is

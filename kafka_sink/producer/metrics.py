@@ -7,11 +7,12 @@ Source: apache/kafka ``SenderMetricsRegistry``, ``KafkaProducerMetrics``; KIP-18
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kafka_sink.common.locks import Lock
-from kafka_sink.common.metrics import Metric, Sampled
+from kafka_sink.common.metrics import Family, Metric, Sampled, families
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.records.layout import HEADER_BYTES
 
@@ -21,6 +22,106 @@ Figures = Iterator[tuple[str, float]]
 FigureSource = Callable[[int], Iterable[tuple[str, float]]]
 
 _NS_PER_MS = 1_000_000
+
+#: What happened to records, in all topics and in each.
+_OUTCOMES: Final = {
+    "record-send-rate": "Records sent per second, retries included.",
+    "record-send-total": "Records sent, retries included.",
+    "record-error-rate": "Records per second that failed for good. Above 0 rows are lost unless their writer tries "
+    "again: read the error of the future or of the task.",
+    "record-error-total": "Records that failed for good, whether they were sent or not.",
+    "record-retry-rate": "Records per second that are sent again. While leaders move that is normal; if it stays, the "
+    "log names the brokers' error.",
+    "record-retry-total": "Records that were sent again.",
+}
+#: What goes over the connections, all together and each.
+_TRAFFIC: Final = {
+    "request-rate": "Requests sent per second.",
+    "request-total": "Requests sent.",
+    "request-size-avg": "Mean size of a request, bytes. Small ones beside a high rate: raise linger.ms or batch.size.",
+    "request-size-max": "Size of the largest request, bytes.",
+    "outgoing-byte-rate": "Bytes sent per second.",
+    "outgoing-byte-total": "Bytes sent.",
+    "response-rate": "Answers received per second.",
+    "response-total": "Answers received. If it falls behind the requests, brokers do not answer.",
+    "incoming-byte-rate": "Bytes received per second.",
+    "incoming-byte-total": "Bytes received.",
+}
+_LATENCY: Final = {
+    "request-latency-avg": "Mean time from a request to its answer, ms. If it grows, the brokers are slow, throttle "
+    "the client, or wait for replicas (acks=all).",
+    "request-latency-max": "Longest time from a request to its answer, ms.",
+}
+FAMILIES: Final = families(
+    "producer-metrics",
+    {
+        **_OUTCOMES,
+        "batch-size-avg": "Mean size of a batch as sent, bytes. Far below batch.size beside a high rate: raise "
+        "linger.ms.",
+        "batch-size-max": "Size of the largest batch as sent, bytes.",
+        "record-queue-time-avg": "Mean time that a batch waits before it is sent, ms. Beyond linger.ms the connections "
+        "or the brokers are slower than the writer.",
+        "record-queue-time-max": "Longest time that a batch waited, ms. At delivery.timeout.ms its records fail.",
+        **_LATENCY,
+        "produce-throttle-time-avg": "Mean time that brokers held the client back, ms. Above 0 it exceeds its quota: "
+        "write less, or have the quota raised.",
+        "produce-throttle-time-max": "Longest time that a broker held the client back, ms.",
+        "record-size-avg": "Mean size of a record before compression, bytes.",
+        "record-size-max": "Size of the largest record, bytes. Beyond max.request.size or the topic's "
+        "max.message.bytes it is refused.",
+        "compression-rate-avg": "Mean size of a batch as sent by its size before compression. Near 1 compression costs "
+        "time for nothing.",
+        "records-per-request-avg": "Mean number of records in a request.",
+        "batch-split-rate": "Batches per second that a broker refused as too large and that were split. Above 0 set "
+        "batch.size below the topic's max.message.bytes.",
+        "batch-split-total": "Batches that were split.",
+        "batch-total": "Batches sent, retries included.",
+        "batch-byte-total": "Bytes of batches as sent, retries included.",
+        "uncompressed-byte-total": "Bytes of batches before compression, retries included.",
+        "buffer-total-bytes": "The option buffer.memory.",
+        "buffer-available-bytes": "Bytes of buffer.memory that are free. Near 0 writers wait: the brokers are slower "
+        "than the writer.",
+        "buffer-exhausted-rate": "Records per second that failed because no memory became free within max.block.ms. "
+        "Above 0 raise buffer.memory, or write less.",
+        "buffer-exhausted-total": "Records that failed because no memory became free.",
+        "waiting-threads": "Threads that wait for memory.",
+        "bufferpool-wait-ratio": "Share of time that threads wait for memory. If it grows, the brokers are slower than "
+        "the writer.",
+        "bufferpool-wait-time-ns-total": "Time that threads have waited for memory, ns.",
+        "flush-time-ns-total": "Time that flush() has taken, ns.",
+        "metadata-wait-time-ns-total": "Time that writers have waited for topics and leaders, ns. If it grows after "
+        "the start, leaders are missing.",
+        "requests-in-flight": "Requests without an answer yet.",
+        "metadata-age": "Age of what is known of topics and leaders, seconds. Beyond metadata.max.age.ms no broker "
+        "answers.",
+        "connection-count": "Open connections.",
+        "connection-creation-rate": "Connections opened per second. If it stays above 0, they are closed by brokers, "
+        "idle limits or a proxy: the log names them.",
+        "connection-creation-total": "Connections opened.",
+        "connection-close-rate": "Connections closed per second.",
+        "connection-close-total": "Connections closed.",
+        **_TRAFFIC,
+        "select-rate": "Times per second that the sender looked for work.",
+        "select-total": "Times that the sender looked for work.",
+        "io-wait-time-ns-avg": "Mean time that the sender waited for a connection, ns.",
+        "io-wait-time-ns-total": "Time that the sender waited for connections, ns.",
+        "io-wait-ratio": "Share of time that the sender waits. Near 0 the sender is the bottleneck: more producers or "
+        "tasks.",
+        "io-time-ns-avg": "Mean time that the sender read and wrote, ns.",
+        "io-time-ns-total": "Time that the sender read and wrote, ns.",
+        "io-ratio": "Share of time that the sender reads and writes.",
+    },
+)
+NODE_FAMILIES: Final = families("producer-node-metrics", _TRAFFIC | _LATENCY)
+TOPIC_FAMILIES: Final = families(
+    "producer-topic-metrics",
+    {
+        **_OUTCOMES,
+        "byte-rate": "Bytes of batches sent per second.",
+        "byte-total": "Bytes of batches sent.",
+        "compression-rate": "Mean size of a batch as sent by its size before compression.",
+    },
+)
 
 
 def _nothing(now_ms: int) -> Iterable[tuple[str, float]]:
@@ -58,6 +159,11 @@ class _TopicMetrics:
         for name, quantity in (("send", self.sends), ("error", self.errors), ("retry", self.retries)):
             yield f"record-{name}-rate", quantity.rate(now_ms)
             yield f"record-{name}-total", quantity.total
+
+    def sent(self, now_ms: int) -> Figures:
+        yield "byte-rate", self.sizes.rate(now_ms)
+        yield "byte-total", self.sizes.total
+        yield "compression-rate", self.compression.average(now_ms)
 
 
 class ProducerMetrics:
@@ -163,24 +269,17 @@ class ProducerMetrics:
 
     def metrics(self, now_ms: int) -> list[Metric]:
         """Every metric with its group and tags."""
-        found = [Metric(name, "producer-metrics", self._tags, value) for name, value in self._figures(now_ms)]
+        found = list(_named(FAMILIES, self._figures(now_ms), *self._tags))
         for node_id, figures in self._sources.nodes().items():
             tags = (*self._tags, ("node-id", f"node-{node_id}"))
-            found += [Metric(name, "producer-node-metrics", tags, value) for name, value in figures(now_ms)]
+            found += _named(NODE_FAMILIES, figures(now_ms), *tags)
             latency = self._latencies.get(node_id)
             if latency is not None:
-                found += [
-                    Metric("request-latency-avg", "producer-node-metrics", tags, latency.average(now_ms)),
-                    Metric("request-latency-max", "producer-node-metrics", tags, latency.maximum(now_ms)),
-                ]
+                found += _named(NODE_FAMILIES, _average_and_maximum("request-latency", latency, now_ms), *tags)
         for topic, of_topic in tuple(self._topics.items()):
             tags = (*self._tags, ("topic", topic))
-            found += [Metric(name, "producer-topic-metrics", tags, value) for name, value in of_topic.outcomes(now_ms)]
-            found += [
-                Metric("byte-rate", "producer-topic-metrics", tags, of_topic.sizes.rate(now_ms)),
-                Metric("byte-total", "producer-topic-metrics", tags, of_topic.sizes.total),
-                Metric("compression-rate", "producer-topic-metrics", tags, of_topic.compression.average(now_ms)),
-            ]
+            found += _named(TOPIC_FAMILIES, of_topic.outcomes(now_ms), *tags)
+            found += _named(TOPIC_FAMILIES, of_topic.sent(now_ms), *tags)
         return found
 
     def _figures(self, now_ms: int) -> Figures:
@@ -191,8 +290,7 @@ class ProducerMetrics:
             ("request-latency", self._request_latency),
             ("produce-throttle-time", self._throttle_time),
         ):
-            yield f"{name}-avg", quantity.average(now_ms)
-            yield f"{name}-max", quantity.maximum(now_ms)
+            yield from _average_and_maximum(name, quantity, now_ms)
         yield "record-size-avg", self._record_sizes.average(now_ms)
         yield "record-size-max", self._largest_records.maximum(now_ms)
         yield "compression-rate-avg", self._all.compression.average(now_ms)
@@ -207,3 +305,15 @@ class ProducerMetrics:
         yield "metadata-wait-time-ns-total", self._metadata_wait_ms * _NS_PER_MS
         yield from self._sources.client(now_ms)
         yield from self._sources.network(now_ms)
+
+
+def _average_and_maximum(name: str, quantity: Sampled, now_ms: int) -> Figures:
+    yield f"{name}-avg", quantity.average(now_ms)
+    yield f"{name}-max", quantity.maximum(now_ms)
+
+
+def _named(
+    families_by_name: Mapping[str, Family], figures: Iterable[tuple[str, float]], *tags: tuple[str, str]
+) -> Iterator[Metric]:
+    for name, value in figures:
+        yield families_by_name[name].at(value, *tags)

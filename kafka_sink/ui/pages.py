@@ -8,7 +8,7 @@ Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +25,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
-from kafka_sink.common.metrics import render_prometheus
+from kafka_sink.common.exposition import rendered
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.http.local_pages import refusal_of
-from kafka_sink.http.metrics_server import CONTENT_TYPE, PATH
+from kafka_sink.http.metrics_server import PATH
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown
@@ -126,8 +127,8 @@ class Pages:
                 Route("/groups/{name:path}", self.group),
                 Route("/transactions", self.transactions),
                 Route("/streams", self.streams),
-                Route(PATH, self.metrics),
-                Mount("/static", StaticFiles(directory=_HERE / "static", packages=[("plotly", "package_data")])),
+                Route(PATH, self.scraped),
+                Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             middleware=[Middleware(OwnBrowserOnly)],
             exception_handlers={HTTPException: self._not_found},
@@ -202,21 +203,23 @@ class Pages:
         path, is_folder = reports.path, reports.path.is_dir()
         return self._page("streams", values, path=str(path), is_folder=is_folder, names=names, chosen=chosen)
 
-    def metrics(self, request: Request) -> Response:
-        """All metrics, for Prometheus."""
-        try:
-            return Response(self.rendered_metrics(), media_type=CONTENT_TYPE)
-        except (OSError, ValueError) as error:
-            return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
-
-    def rendered_metrics(self) -> str:
-        """Those of the streams in the reports and of the cluster, as OpenMetrics.
+    def metrics(self) -> Iterator[Metric]:
+        """Those of the streams in the reports and of the cluster.
 
         :raises ValueError: if a file is no report.
         :raises OSError: if one cannot be read.
         """
-        streams = () if self._reports is None else self._reports.metrics()
-        return render_prometheus([*streams, *cluster_metrics(self._cluster)])
+        if self._reports is not None:
+            yield from self._reports.metrics()
+        yield from cluster_metrics(self._cluster)
+
+    def scraped(self, request: Request) -> Response:
+        """All metrics, for Prometheus."""
+        try:
+            text, content_type = rendered(self.metrics(), request.headers.get("accept", ""))
+        except (OSError, ValueError) as error:
+            return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        return Response(text, media_type=content_type)
 
     def _page(self, template: str, values: Callable[[], Values], **always: Any) -> Response:
         """The page of the *template*; if there are no *values*, with what prevented them."""

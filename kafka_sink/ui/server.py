@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_sink.common.metrics import Metric
 from kafka_sink.http.local_asgi import AsgiServer
 from kafka_sink.ui.cluster_view import ClusterView
 from kafka_sink.ui.pages import Pages
@@ -46,9 +47,9 @@ class PageServer(AsgiServer):
     def url(self) -> str:
         return super().url + "/"
 
-    def rendered_metrics(self) -> str:
-        """As the page ``/metrics`` has them; see :meth:`Pages.rendered_metrics`."""
-        return self._pages.rendered_metrics()
+    def metrics(self) -> Iterator[Metric]:
+        """As the page ``/metrics`` has them; see :meth:`Pages.metrics`."""
+        return self._pages.metrics()
 
     def close(self) -> None:
         """Stop, and close the connections to the cluster."""

@@ -45,7 +45,7 @@ _BODIES: Final = (b"", b"{", b'{"schema": "\\"int\\""}', b"[" * 100_000, b'{"sch
 def _server(name: str) -> LocalServer:
     create: dict[str, Callable[[], LocalServer]] = {
         "pages": lambda: PageServer("127.0.0.1:1", 0, timeout_ms=50),
-        "metrics": lambda: MetricsServer("127.0.0.1", 0, lambda: "# EOF\n"),
+        "metrics": lambda: MetricsServer("127.0.0.1", 0, list),
         "registry": EmbeddedRegistry,
     }
     return OPEN.enter_context(create[name]())

@@ -243,6 +243,6 @@ def test_figures_are_there_under_kafkas_names(cluster: EmbeddedCluster) -> None:
     assert found["connection-count", None, None] == 1
     assert found["expired-connections-killed-count", None, None] == 0
     assert (
-        'kafka_RequestMetrics_TotalTimeMs{node="1",request="Produce",attribute="99thPercentile"}'
+        'kafka_RequestMetrics_TotalTimeMs{attribute="99thPercentile",node="1",request="Produce"}'
         in cluster.prometheus()
     )

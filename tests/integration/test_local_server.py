@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from kafka_sink.common.metrics import Metric
 from kafka_sink.http import local_server
 from kafka_sink.http.local_server import LocalServer
 from kafka_sink.http.metrics_server import MetricsServer
@@ -23,7 +24,7 @@ from kafka_sink.ui.server import PageServer
 MOST = 4
 SERVERS: dict[str, tuple[Callable[[], LocalServer], str]] = {
     "pages": (lambda: PageServer("127.0.0.1:1", 0, timeout_ms=100), "/static/page.css"),
-    "metrics": (lambda: MetricsServer("127.0.0.1", 0, lambda: "# EOF\n"), "/metrics"),
+    "metrics": (lambda: MetricsServer("127.0.0.1", 0, list), "/metrics"),
     "registry": (EmbeddedRegistry, "/subjects"),
 }
 HALF = b"GET /subjects HTTP/1.1\r\nHost: localhost\r\nX: "
@@ -129,12 +130,12 @@ def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local_server, "REQUEST_MS", 200)
     begun, goes_on = threading.Event(), threading.Event()
 
-    def render() -> str:
+    def collect() -> list[Metric]:
         begun.set()
         goes_on.wait(30)
-        return "# EOF\n"
+        return []
 
-    with MetricsServer("127.0.0.1", 0, render) as server, connected(server) as patient:
+    with MetricsServer("127.0.0.1", 0, collect) as server, connected(server) as patient:
         patient.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert begun.wait(30)
         with connected(server) as silent:
@@ -146,7 +147,7 @@ def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatc
 
 def test_metrics_for_other_machines_may_be_asked_for_by_any_name() -> None:
     """As Prometheus does, by the name of a container; pages and registry are for names of this machine."""
-    with MetricsServer("0.0.0.0", 0, lambda: "# EOF\n") as metrics, EmbeddedRegistry("0.0.0.0") as registry:
+    with MetricsServer("0.0.0.0", 0, list) as metrics, EmbeddedRegistry("0.0.0.0") as registry:
         for name, code in (("prom.example.com:9100", 200), ("10.0.0.7:9100", 200)):
             assert status(metrics, "/metrics", Host=name) == code
         assert status(metrics, "/metrics", Host="a.example", Origin="http://b.example") == 403

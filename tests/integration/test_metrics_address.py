@@ -11,8 +11,11 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.common import metrics
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.http.metrics_server import CONTENT_TYPE, MetricsServer
+from kafka_sink.common.exposition import OPENMETRICS
+from kafka_sink.http.metrics_server import MetricsServer
+from scripts.metric_table import SECTIONS
 
 
 def by_name(text: str) -> dict[str, Metric]:
@@ -22,17 +25,20 @@ def by_name(text: str) -> dict[str, Metric]:
 
 @pytest.mark.behaviour("Metrics", "Brokers and producers show OpenMetrics, at an address too")
 def test_metrics_are_openmetrics_with_help_and_types() -> None:
-    with EmbeddedCluster() as cluster, MetricsServer("127.0.0.1", 0, cluster.prometheus) as server:
+    with EmbeddedCluster() as cluster, MetricsServer("127.0.0.1", 0, cluster.metrics) as server:
         cluster.create_topic("t", 2)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "me"}) as producer:
             for number in range(10):
                 producer.send(ProducerRecord("t", b"x", partition=number % 2))
             producer.flush()
             sent = by_name(producer.prometheus())
-        with urllib.request.urlopen(server.url, timeout=30) as answer:
-            assert answer.headers["Content-Type"] == CONTENT_TYPE
+            families = {each.family for each in (*producer.all_metrics(), *cluster.metrics())}
+        asked = urllib.request.Request(server.url, headers={"Accept": f"{OPENMETRICS};version=1.0.0"})
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            assert answer.headers["Content-Type"].startswith(OPENMETRICS)
             found = by_name(answer.read().decode())
     assert len(found) > 10 and all(family.documentation for family in found.values())
+    assert families <= {family for _, named in SECTIONS.values() for family in named}
     (records,) = (each for each in sent["kafka_producer_metrics_record_send"].samples)
     assert (records.name, records.value, records.labels) == (
         "kafka_producer_metrics_record_send_total",
@@ -42,12 +48,12 @@ def test_metrics_are_openmetrics_with_help_and_types() -> None:
     assert sent["kafka_producer_metrics_record_send"].type == "counter"
 
 
-def failing() -> str:
+def failing() -> list[metrics.Metric]:
     raise ValueError("orders.jsonl line 1 is no report")
 
 
 def test_other_paths_and_other_hosts_are_refused() -> None:
-    with MetricsServer("127.0.0.1", 0, lambda: "# EOF\n") as server:
+    with MetricsServer("127.0.0.1", 0, list) as server:
         url = server.url
         for request, code in (
             (urllib.request.Request(url.removesuffix("/metrics")), 404),
@@ -66,6 +72,6 @@ def test_other_paths_and_other_hosts_are_refused() -> None:
             pytest.raises(
                 ConfigError, match=f"cannot be served: cannot listen on 127.0.0.1:{port}: .*choose another port, or 0"
             ),
-            MetricsServer("127.0.0.1", port, lambda: ""),
+            MetricsServer("127.0.0.1", port, list),
         ):
             raise AssertionError("the port is in use")

@@ -25,6 +25,7 @@ from kafka_sink.cli.commands import ui
 from kafka_sink.cli.main import run
 from kafka_sink.cli.values.typed_values import shown_by_schema
 from kafka_sink.client.blocking.group_admin import GroupAdmin
+from kafka_sink.common.exposition import OPENMETRICS
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.requirements import RequirementError
 from kafka_sink.exactly_once.model import Progress
@@ -266,22 +267,22 @@ def test_metrics_of_streams_and_cluster_are_exported(cluster: EmbeddedCluster, u
         admin.set_offsets("scraped", {TopicPartition("exported", 0): 4})
     # Other tests of this module asked for the topics within the last second.
     with PageServer(cluster.bootstrap_servers, 0, report=reports) as fresh:
-        answer = get(fresh.url, "/metrics")
+        answer = get(fresh.url, "/metrics", Accept=OPENMETRICS)
         found = samples(answer.body)
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.headers["content-type"].startswith(OPENMETRICS)
     assert found["kafka_sink_rows_total", "orders.jsonl"] == 2_000
-    assert found["kafka_topic_partition_current_offset", "exported", "0"] == 10
-    assert found["kafka_consumergroup_lag", "scraped", "exported", "0"] == 6
+    assert found["kafka_topic_partition_current_offset", "0", "exported"] == 10
+    assert found["kafka_consumergroup_lag", "scraped", "0", "exported"] == 6
     assert found["kafka_cluster_up",] == 1
-    assert samples(get(url, "/metrics").body)["kafka_sink_rows_total", "orders.jsonl"] == 2_000
+    assert samples(get(url, "/metrics", Accept=OPENMETRICS).body)["kafka_sink_rows_total", "orders.jsonl"] == 2_000
     with file.open("a") as more:
         more.write(line(2))
-    assert samples(get(url, "/metrics").body)["kafka_sink_rows_total", "orders.jsonl"] == 3_000
+    assert samples(get(url, "/metrics", Accept=OPENMETRICS).body)["kafka_sink_rows_total", "orders.jsonl"] == 3_000
     file.write_text("nonsense\n")
     assert "is no report of a write" in get(url, "/metrics").body
     file.unlink()
     with PageServer("127.0.0.1:1", 0, timeout_ms=300) as alone:
-        assert samples(get(alone.url, "/metrics").body) == {("kafka_cluster_up",): 0}
+        assert samples(get(alone.url, "/metrics", Accept=OPENMETRICS).body) == {("kafka_cluster_up",): 0}
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
@@ -394,7 +395,7 @@ def test_broker_serves_the_pages_of_itself() -> None:
         with KafkaProducer({"bootstrap.servers": servers}) as producer:
             producer.send(ProducerRecord("avro", b"\0" + number.to_bytes(4) + b"\x02"))
         decoded = get(url, "/topics/avro").words
-        exported = get(metrics, "/metrics").body
+        exported = get(metrics, "/metrics", Accept=OPENMETRICS).body
         broker.terminate()
         assert broker.wait(timeout=30) == 0
     assert "There is no topic yet" in page.words

@@ -14,10 +14,25 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kafka_sink.broker.network.request_channel import Request
-from kafka_sink.common.metrics import Metric
+from kafka_sink.common.metrics import Metric, families
 from kafka_sink.protocol.api_key import ApiKey
 
-GROUP: Final = "RequestMetrics"
+FAMILIES: Final = families(
+    "RequestMetrics",
+    {
+        "RequestsPerSec": "Requests of the API: their number (Count), and per second over the last minute.",
+        "RequestQueueTimeMs": "Time that a request waited for a handler. If it grows, the handlers are busy: see the "
+        "local time of the APIs.",
+        "LocalTimeMs": "Time that the handler took. Produce grows with the disk, and with what each batch costs to "
+        "check.",
+        "RemoteTimeMs": "Time that a request waited for something else: a fetch for records, up to fetch.max.wait.ms.",
+        "ThrottleTimeMs": "Time that the client was held back, because it exceeds its quota.",
+        "ResponseQueueTimeMs": "Time that an answer waited for the network thread.",
+        "ResponseSendTimeMs": "Time to send an answer. If it grows, the client reads slowly.",
+        "TotalTimeMs": "Time from the request's last byte to its answer's. If it grows, look which of the other times "
+        "does.",
+    },
+)
 #: Number of most recent requests, per API and network thread, from which times are computed.
 _KEPT: Final = 512
 _MINUTE_NS: Final = 60 * 10**9
@@ -85,8 +100,9 @@ def request_figures(
             recent.setdefault(key, []).extend(times.recent.copy())
     for key in sorted(counts):
         named = (*tags, ("request", kafka_name(key)))
-        yield Metric("RequestsPerSec", GROUP, (*named, ("attribute", "Count")), counts[key])
-        yield Metric("RequestsPerSec", GROUP, (*named, ("attribute", "OneMinuteRate")), _rate(recent[key], now_ns))
+        requests = FAMILIES["RequestsPerSec"]
+        yield requests.at(counts[key], *named, ("attribute", "Count"))
+        yield requests.at(_rate(recent[key], now_ns), *named, ("attribute", "OneMinuteRate"))
         for name, values in _durations_ms(recent[key]):
             values.sort()
             for attribute, value in (
@@ -95,7 +111,7 @@ def request_figures(
                 ("50thPercentile", _percentile(values, 0.5)),
                 ("99thPercentile", _percentile(values, 0.99)),
             ):
-                yield Metric(name, GROUP, (*named, ("attribute", attribute)), value)
+                yield FAMILIES[name].at(value, *named, ("attribute", attribute))
 
 
 def kafka_name(key: ApiKey) -> str:

@@ -24,7 +24,7 @@ from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
 from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.metrics import Metric
+from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
@@ -58,6 +58,29 @@ def kselector_factory(
         return KSelector(builder, clock, limits, log_context=f"listener {endpoint.listener_name}")
 
     return create
+
+
+_IDLE: Final = Family(
+    "SocketServer",
+    "NetworkProcessorAvgIdlePercent",
+    "Share of time, 0 to 1, that the network threads wait. Near 0 they are the bottleneck: num.network.threads.",
+)
+_EXPIRED: Final = Family(
+    "socket-server-metrics",
+    "expired-connections-killed-count",
+    "Connections closed because their client sent on after its SASL session had ended, without logging in again.",
+)
+_CONNECTIONS: Final = Family(
+    "socket-server-metrics",
+    "connection-count",
+    "Open connections of the listener. If it only grows, a client does not close its own.",
+)
+_QUEUED: Final = Family(
+    "RequestChannel",
+    "RequestQueueSize",
+    "Requests that wait for a handler. If it stays above 0, the handlers are the bottleneck: num.io.threads.",
+)
+FAMILIES: Final = (_IDLE, _EXPIRED, _CONNECTIONS, _QUEUED)
 
 
 class SocketServer:
@@ -169,12 +192,12 @@ class SocketServer:
         yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
         if processors:
             idle = sum(one.idle_share for one in processors) / len(processors)
-            yield Metric("NetworkProcessorAvgIdlePercent", "SocketServer", tags, idle)
+            yield _IDLE.at(idle, *tags)
         expired = sum(one.expired_sessions for one in processors)
-        yield Metric("expired-connections-killed-count", "socket-server-metrics", tags, expired)
+        yield _EXPIRED.at(expired, *tags)
         for listener, count in self._quotas.counts().items():
-            yield Metric("connection-count", "socket-server-metrics", (*tags, ("listener", listener)), count)
-        yield Metric("RequestQueueSize", "RequestChannel", tags, self.data_plane_request_channel.queued)
+            yield _CONNECTIONS.at(count, *tags, ("listener", listener))
+        yield _QUEUED.at(self.data_plane_request_channel.queued, *tags)
 
     def shutdown(self) -> None:
         """Close listeners and connections and end all threads; outstanding responses are dropped."""

@@ -136,7 +136,7 @@ def broker(
     )
     for text in faults:
         set_fault(cluster.faults, text)
-    metrics = MetricsFile(metrics_file, cluster.prometheus, SYSTEM_CLOCK)
+    metrics = MetricsFile(metrics_file, lambda: _text_of(cluster), SYSTEM_CLOCK)
     with StopSignals() as stop, cluster, metrics, _registry(registry_port, data_dir) as registry:
         where = "a temporary directory" if data_dir is None else data_dir
         _log.info("kafkalite %s; data in %s; SIGTERM or Ctrl-C stops it", VERSION, where)
@@ -144,7 +144,7 @@ def broker(
         _warn_if_locked(cluster, config)
         if registry is not None:
             _log.info("schema.registry.url=%s", registry.url)
-        with _pages(cluster, ui_port, registry), served(metrics_host, metrics_port, cluster.prometheus):
+        with _pages(cluster, ui_port, registry), served(metrics_host, metrics_port, cluster.metrics):
             click.echo(f"bootstrap.servers={cluster.bootstrap_servers}")
             stop.wait()
             _log.info("stopping")
@@ -208,6 +208,13 @@ def raise_descriptor_limit() -> None:
     except (OSError, ValueError) as error:
         # macOS has a lower limit than the one that it reports.
         _log.warning("cannot raise the limit of %d open files and connections: %s", soft, error)
+
+
+def _text_of(cluster: EmbeddedCluster) -> str:
+    # A broker that shows no metrics starts without it.
+    from kafka_sink.common.exposition import TEXT, rendered
+
+    return rendered(cluster.metrics(), TEXT)[0]
 
 
 def _config(path: str | None) -> BrokerConfig:

@@ -85,7 +85,7 @@ def ui(
     more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decoder_of(registry)}
     server = page_server(bootstrap_servers, port, **more)
     output.show_progress()
-    with StopSignals() as stop, server, served(metrics_host, metrics_port, server.rendered_metrics):
+    with StopSignals() as stop, server, served(metrics_host, metrics_port, server.metrics):
         click.echo(f"ui={server.url}")
         if opens:
             click.launch(server.url)

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
-from kafka_sink.common.metrics import render_prometheus
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.reports.figures import StreamFigures
 from kafka_sink.reports.writes import SourceLag, Tail, Write
@@ -87,7 +87,7 @@ class ProgressListener(StreamingQueryListener):
         # Programs that serve nothing start without it.
         from kafka_sink.http.metrics_server import MetricsServer
 
-        self._server = MetricsServer(host, port, self._rendered)
+        self._server = MetricsServer(host, port, self._metrics)
 
     @property
     def url(self) -> str | None:
@@ -133,7 +133,7 @@ class ProgressListener(StreamingQueryListener):
                     if isinstance(line, SinkProgress) and not line.is_failed:
                         found.append(line)
                 if has_news and self._file is not None:
-                    replace_text(self._file, render_prometheus(self._figures.metrics()))
+                    self._write_file(self._file)
                 if self._callback is not None:
                     for progress in found:
                         self._callback(progress)
@@ -142,9 +142,15 @@ class ProgressListener(StreamingQueryListener):
                 return []
             return found
 
-    def _rendered(self) -> str:
+    def _metrics(self) -> list[Metric]:
         with self._lock:
-            return render_prometheus(self._figures.metrics())
+            return list(self._figures.metrics())
+
+    def _write_file(self, file: Path) -> None:
+        # Programs that show no metrics start without it.
+        from kafka_sink.common.exposition import TEXT, rendered
+
+        replace_text(file, rendered(self._figures.metrics(), TEXT)[0])
 
     def _note_source(self, progress: StreamingQueryProgress) -> None:
         """Append the lag of the source to the report, where the pages of kafkalite ui read it."""

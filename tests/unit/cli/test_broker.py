@@ -17,6 +17,7 @@ from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli.commands import broker
 from kafka_sink.cli.main import run
 from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.version import VERSION
 
 
@@ -40,8 +41,8 @@ class FakeCluster:
         os.kill(os.getpid(), signal.SIGTERM)
         return self
 
-    def prometheus(self) -> str:
-        return "figures"
+    def metrics(self) -> list[Metric]:
+        return [Family("here", "figures-total", "Figures.").at(7)]
 
     def describe_acls(self) -> list[object]:
         return self.acls
@@ -61,7 +62,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
 def test_figures_are_in_their_file_at_the_end(cluster: type[FakeCluster], tmp_path: Path) -> None:
     path = tmp_path / "broker.prom"
     assert run(["broker", "--metrics-file", str(path)]) == 0
-    assert path.read_text() == "figures"
+    assert "\nkafka_here_figures_total 7.0\n" in path.read_text()
 
 
 @pytest.mark.behaviour("Schema registry", "kafkalite broker --registry-port runs a registry beside the broker")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from kafka_sink.common.metrics import Metric, Sampled, render_prometheus
+from kafka_sink.common.exposition import OPENMETRICS, TEXT, rendered
+from kafka_sink.common.metrics import Sampled, families
 
 
 def test_nothing_recorded_has_no_average_and_no_rate() -> None:
@@ -41,21 +42,37 @@ def test_a_rate_begins_as_if_the_windows_before_had_been_empty() -> None:
     assert one.rate(500) == 5
 
 
-def test_prometheus_text() -> None:
+def test_metrics_are_rendered_in_the_format_that_is_accepted() -> None:
+    topics = families("producer-topic-metrics", {"record-send-total": "Records sent."})
+    own = families("producer-metrics", {"batch-size-avg": "Mean size.", "free-bytes": "Bytes\n that are free."})
     metrics = [
-        Metric("record-send-total", "producer-topic-metrics", (("client-id", "a"), ("topic", 'x"\\\n')), 3),
-        Metric("record-send-total", "producer-topic-metrics", (("client-id", "a"), ("topic", "y.z")), 0.5),
-        Metric("batch-size-avg", "producer-metrics", (("client-id", "a"),), float("nan")),
-        Metric("batch-size-max", "producer-metrics", (("client-id", "a"),), 7),
+        topics["record-send-total"].at(3, ("client-id", "a"), ("topic", 'x"\\\n')),
+        own["batch-size-avg"].at(math.nan, ("client-id", "a")),
+        own["free-bytes"].at(7, ("client-id", "a")),
+        topics["record-send-total"].at(0.5, ("client-id", "a"), ("topic", "y.z")),
     ]
-    assert render_prometheus(metrics) == (
-        "# HELP kafka_producer_topic_metrics_record_send record-send-total of producer-topic-metrics.\n"
-        "# TYPE kafka_producer_topic_metrics_record_send counter\n"
+    samples = (
         'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="x\\"\\\\\\n"} 3.0\n'
         'kafka_producer_topic_metrics_record_send_total{client_id="a",topic="y.z"} 0.5\n'
-        "# HELP kafka_producer_metrics_batch_size_max batch-size-max of producer-metrics.\n"
-        "# TYPE kafka_producer_metrics_batch_size_max gauge\n"
-        'kafka_producer_metrics_batch_size_max{client_id="a"} 7.0\n'
+    )
+    text, content_type = rendered(metrics, f"{OPENMETRICS};version=1.0.0;q=0.5,text/plain;version=0.0.4")
+    assert content_type.startswith(f"{OPENMETRICS}; version=1.0.0")
+    assert text == (
+        "# HELP kafka_producer_topic_metrics_record_send Records sent.\n"
+        "# TYPE kafka_producer_topic_metrics_record_send counter\n"
+        f"{samples}"
+        "# HELP kafka_producer_metrics_free_bytes Bytes\\n that are free.\n"
+        "# TYPE kafka_producer_metrics_free_bytes gauge\n"
+        "# UNIT kafka_producer_metrics_free_bytes bytes\n"
+        'kafka_producer_metrics_free_bytes{client_id="a"} 7.0\n'
         "# EOF\n"
     )
-    assert render_prometheus([]) == "# EOF\n"
+    # node_exporter and whoever names no format: the counter is described under the name of its samples.
+    for accept in (TEXT, ""):
+        text, content_type = rendered(metrics, accept)
+        assert content_type.startswith("text/plain; version=0.0.4")
+        assert text.startswith(
+            "# HELP kafka_producer_topic_metrics_record_send_total Records sent.\n"
+            f"# TYPE kafka_producer_topic_metrics_record_send_total counter\n{samples}"
+        )
+    assert rendered([], OPENMETRICS)[0] == "# EOF\n"

@@ -111,14 +111,14 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     assert [progress.batch for progress in listener.read_new()] == [0, 1]
     text = prom.read_text().splitlines()
     for expected in (
-        "# TYPE kafka_sink_rows counter",
+        "# TYPE kafka_sink_rows_total counter",
         'kafka_sink_rows_total{query="a\\"b"} 10.0',
         'kafka_sink_bad_rows_total{query="a\\"b"} 3.0',
         'kafka_sink_batches_total{query="a\\"b"} 2.0',
         'kafka_sink_skipped_batches_total{query="a\\"b"} 1.0',
         'kafka_sink_failed_batches_total{query="a\\"b"} 1.0',
         'kafka_sink_source_lag_rows{query="a\\"b"} 77.0',
-        'kafka_sink_last_offset{query="a\\"b",partition="t-0"} 9.0',
+        'kafka_sink_last_offset{partition="t-0",query="a\\"b"} 9.0',
         'kafka_sink_commit_seconds{query="a\\"b"} 0.04',
         'kafka_sink_last_commit_timestamp_seconds{query="a\\"b"} 5.0',
     ):
