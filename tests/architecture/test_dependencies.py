@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import pytest
+from tests.support.cases import with_each
 
 ROOT = Path(__file__).parents[2]
 OURS = {"kafka_sink", "scripts", "pyspark_kafkalite", "tests"}
@@ -69,7 +69,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
                 yield from ((file, normal(package)) for package in SHARED.get(module, packages.get(module, [module])))
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("folder", "extras"),
     [
         ("kafka_sink", ("spark", "avro", "registry", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),

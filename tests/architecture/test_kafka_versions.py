@@ -7,9 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from kafka_sink.common.version import OLDEST_KAFKA
+from tests.support.cases import with_each
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +36,7 @@ def test_the_page_has_a_row_for_each_version_that_is_tested() -> None:
     assert rows == kafka_sh("versions").stdout.split()
 
 
-@pytest.mark.parametrize("wrong", ["2.8.2", "3", "3.7", "latest"])
+@with_each("wrong", ["2.8.2", "3", "3.7", "latest"])
 def test_versions_that_cannot_be_run_are_refused_by_name(wrong: str) -> None:
     done = kafka_sh("fetch", "--version", wrong)
     assert done.returncode == 1

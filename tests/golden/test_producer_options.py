@@ -12,6 +12,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.options import REFUSED, check_producer_properties
 from tests.golden.make_producer_options import names, names_in
+from tests.support.cases import with_each
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
 #: Options of earlier versions, which configurations may still contain.
@@ -47,7 +48,7 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "Options that would change a promise are refused")
-@pytest.mark.parametrize("name", [*java_options.NOT_SUPPORTED, *REFUSED])
+@with_each("name", [*java_options.NOT_SUPPORTED, *REFUSED])
 def test_options_that_change_a_promise_are_refused(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         check_producer_properties({**SERVERS, name: "s3cret"})

@@ -18,6 +18,7 @@ from kafka_sink.protocol.header import (
 )
 from kafka_sink.protocol.registry import api
 from tests.fakes.protocol_values import GOLDEN
+from tests.support.cases import with_each
 
 FRAMES = json.loads((GOLDEN / "captured.json").read_text())["frames"]
 KNOWN = [frame for frame in FRAMES if frame["version"] in api(frame["api_key"]).versions]
@@ -28,7 +29,7 @@ def name(frame: dict[str, Any]) -> str:
     return f"{frame['client']}-{ApiKey(frame['api_key']).name}-{frame['version']}".replace(" ", "-")
 
 
-@pytest.mark.parametrize("frame", KNOWN, ids=name)
+@with_each("frame", KNOWN)
 def test_request_of_a_foreign_client(frame: dict[str, Any]) -> None:
     raw = bytes.fromhex(frame["request"])
     header, offset = decode_request_header(raw)
@@ -39,7 +40,7 @@ def test_request_of_a_foreign_client(frame: dict[str, Any]) -> None:
     assert b"".join(again).hex() == frame["request"]
 
 
-@pytest.mark.parametrize("frame", KNOWN, ids=name)
+@with_each("frame", KNOWN)
 def test_response_of_a_real_broker(frame: dict[str, Any]) -> None:
     raw = bytes.fromhex(frame["response"])
     correlation_id, body = decode_response(frame["api_key"], frame["version"], raw)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
@@ -24,6 +23,7 @@ from kafka_sink.records.reader import Record, read_batches
 from kafka_sink.records.reference import write_record
 from kafka_sink.records.vectorized import encode_records
 from tests.fakes.record_batches import validated
+from tests.support.cases import with_each
 from tests.support.unpacked import decompress
 
 FOLDER = Path(__file__).parent / "records"
@@ -89,8 +89,8 @@ def rewritten(header: BatchHeader, packed: bytes) -> bytes:
     return bytes(target) + packed
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("kind", CompressionType)
+@with_each("maker", MAKERS)
+@with_each("kind", CompressionType)
 def test_foreign_batches_are_read(maker: str, kind: CompressionType) -> None:
     found: list[Record] = []
     for view in read_batches(golden_batches(maker, kind)):
@@ -103,9 +103,9 @@ def test_foreign_batches_are_read(maker: str, kind: CompressionType) -> None:
     ]
 
 
-@pytest.mark.parametrize("maker", MAKERS)
-@pytest.mark.parametrize("kind", CompressionType)
-@pytest.mark.parametrize("encode", [encode_one_by_one, encode_columns])
+@with_each("maker", MAKERS)
+@with_each("kind", CompressionType)
+@with_each("encode", [encode_one_by_one, encode_columns])
 def test_foreign_batches_are_written_again(maker: str, kind: CompressionType, encode: Any) -> None:
     rows = golden_rows()
     for view in read_batches(golden_batches(maker, kind)):
@@ -122,8 +122,8 @@ def test_uncompressed_batches_are_those_of_java_byte_for_byte() -> None:
     assert rewritten(view.header, body) == golden_batches("kafka_clients", CompressionType.NONE)
 
 
-@pytest.mark.parametrize("kind", CompressionType)
-@pytest.mark.parametrize("encode", [encode_one_by_one, encode_columns])
+@with_each("kind", CompressionType)
+@with_each("encode", [encode_one_by_one, encode_columns])
 def test_kafka_python_reads_ours(kind: CompressionType, encode: Any) -> None:
     rows = golden_rows()
     header = bytearray(HEADER_BYTES)

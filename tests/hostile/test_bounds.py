@@ -37,6 +37,7 @@ from kafka_sink.ui.shown import SHOWN_CHARACTERS
 from tests.fakes.broker_node import BrokerNode
 from tests.hostile.batches import batch_of, record_of
 from tests.hostile.servers import EvilHttp, registry_at
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
 
@@ -76,7 +77,7 @@ SCHEMAS: dict[str, tuple[int, Callable[[int], str], str]] = {
 }
 
 
-@pytest.mark.parametrize("said", SCHEMAS)
+@with_each("said", SCHEMAS)
 def test_a_schema_has_as_much_as_the_page_says(said: str) -> None:
     assert said in PAGE
     most, schema, problem = SCHEMAS[said]

@@ -16,6 +16,7 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
 from kafka_sink.formats.schema_text import SchemaText
 from tests.hostile.records import WIRE, OneSchema
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: no schema, record or answer does harm")
 
@@ -129,7 +130,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@with_each("name", ODD)
 def test_odd_descriptors_are_refused_with_the_reason(name: str) -> None:
     files, data, expected = ODD[name]
     given = descriptor_pb2.FileDescriptorSet(file=files).SerializePartialToString()
@@ -141,8 +142,8 @@ def test_odd_descriptors_are_refused_with_the_reason(name: str) -> None:
         assert len(str(caught.value)) < 1_200
 
 
-@pytest.mark.parametrize("depth", [99, 401, 985, 990, 5_000, 100_000])
-@pytest.mark.parametrize("nest", ["[]", '{"a":}'])
+@with_each("depth", [99, 401, 985, 990, 5_000, 100_000])
+@with_each("nest", ["[]", '{"a":}'])
 def test_schemas_are_as_deep_as_can_be_shown(depth: int, nest: str) -> None:
     deep = nest[:-1] * depth + "1" + nest[-1] * depth
     for text in (deep, f'{{"type": {deep}}}', f'{{"type": "record", "name": "A", "fields": [{{"name": {deep}}}]}}'):

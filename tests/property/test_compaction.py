@@ -12,6 +12,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from tests.fakes.compacted_log import CONFIG, DIRECTORY, HOUR_MS, CompactedLog, table_of
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.support.amounts import COMPACTED_LOGS
+from tests.support.cases import with_each
 
 assert CONFIG.compaction is not None
 RULES = CONFIG.compaction
@@ -25,7 +26,7 @@ CONFIGS: dict[str, LogConfig] = {
 
 
 @pytest.mark.behaviour("Compaction", "Readers see what a model allows, while a log is compacted and afterwards")
-@pytest.mark.parametrize("seed", range(COMPACTED_LOGS))
+@with_each("seed", range(COMPACTED_LOGS))
 def test_readers_see_what_the_model_allows(seed: int) -> None:
     name = list(CONFIGS)[seed % len(CONFIGS)]
     world = CompactedLog(seed, CONFIGS[name])

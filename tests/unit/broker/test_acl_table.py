@@ -79,6 +79,7 @@ from kafka_sink.protocol.messages import (
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 
 #: These need no permission: they come before it is known who asks.
 FREE: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
@@ -653,7 +654,7 @@ def asked(node: BrokerNode, row: Row) -> tuple[set[int], bytes]:
 @pytest.mark.behaviour(
     "ACLs", "Every API refuses a client without its permission, changes nothing and discloses nothing"
 )
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.key.name.lower()}-{row.version}")
+@with_each("row", ROWS)
 def test_every_api_needs_each_of_its_permissions(row: Row) -> None:
     allowed = [binding(need) for need in row.needs]
     # What a row leaves out, because another row has it.

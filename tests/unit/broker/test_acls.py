@@ -28,6 +28,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.support.cases import with_each
 
 READ = AclBinding(
     principal="User:alice", operation=AclOperation.READ, resource_type=ResourceType.TOPIC, resource_name="orders"
@@ -63,7 +64,7 @@ def test_acls_are_not_enforced_by_default() -> None:
     assert nothing.allows_any("User:x", "10.0.0.1", AclOperation.WRITE, ResourceType.TOPIC)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("client", "host", "allowed"),
     [
         ("10.0.0.1", "10.0.0.1", True),
@@ -94,7 +95,7 @@ def test_wrong_options_are_refused(option: str, value: str, text: str) -> None:
     assert parse(BrokerConfig, {"super.users": "User:a; User:CN=b,O=c"}).super_user_names == {"User:a", "User:CN=b,O=c"}
 
 
-@pytest.mark.parametrize(
+@with_each(
     "wrong",
     [
         replace(READ, resource_name=""),

@@ -36,6 +36,7 @@ from kafka_sink.protocol.messages.describe_configs import (
 from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
+from tests.support.cases import with_each
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -75,7 +76,7 @@ def replace(broker: BrokerNode, name: str, *configs: tuple[str, str | None]) -> 
     return answer.responses[0].error_code
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@with_each("version", range(1, 5))
 def test_every_setting_of_a_topic_is_described(version: int) -> None:
     body = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", None)])
     answer = node().call(ApiKey.DESCRIBE_CONFIGS, version, body)
@@ -131,7 +132,7 @@ def test_entries_of_lists_are_appended_and_subtracted() -> None:
     assert described(broker, BROKER, "1", "log.cleaner.backoff.ms").value == "7"
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "name", "code"),
     [
         (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -184,7 +185,7 @@ def test_a_dry_run_changes_nothing() -> None:
     assert described(broker, TOPIC, "t", "retention.ms").value == "5000"
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("change", "code"),
     [
         (("no.such", SET, "1"), ErrorCode.INVALID_CONFIG),
@@ -236,7 +237,7 @@ def add(
 
 
 @pytest.mark.behaviour("Admin APIs", "Impossible numbers of partitions are refused")
-@pytest.mark.parametrize(
+@with_each(
     ("count", "assignment", "code"),
     [
         (2, None, ErrorCode.INVALID_PARTITIONS),

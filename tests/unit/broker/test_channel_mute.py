@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.broker.network.channel_mute import TRANSITIONS, ChannelMute, ChannelMuteEvent, ChannelMuteState
+from tests.support.cases import with_each
 
 S, E = ChannelMuteState, ChannelMuteEvent
 
@@ -31,8 +32,8 @@ def test_the_table_is_kafkas() -> None:
 
 
 @pytest.mark.behaviour("Broker connections", "Mute states change as Kafka's table says; all other events are refused")
-@pytest.mark.parametrize("state", S)
-@pytest.mark.parametrize("event", E)
+@with_each("state", S)
+@with_each("event", E)
 def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteEvent) -> None:
     channel = in_state(state)
     following = {(before, what): after for before, what, after in LEGAL}.get((state, event))
@@ -48,14 +49,14 @@ def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteE
 
 
 @pytest.mark.behaviour("Broker connections", "Unmuting needs that nothing else holds the channel")
-@pytest.mark.parametrize("state", S)
+@with_each("state", S)
 def test_unmute_needs_that_nothing_else_holds_the_channel(state: ChannelMuteState) -> None:
     channel = in_state(state)
     assert channel.maybe_unmute() is (state in (S.MUTED, S.NOT_MUTED))
     assert channel.state is (S.NOT_MUTED if state is S.MUTED else state)
 
 
-@pytest.mark.parametrize("state", S)
+@with_each("state", S)
 def test_mute_changes_only_a_channel_that_is_read(state: ChannelMuteState) -> None:
     channel = in_state(state)
     channel.mute()

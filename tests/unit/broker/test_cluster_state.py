@@ -17,6 +17,7 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
+from tests.support.cases import with_each
 
 DIRECTORY = Path("/data")
 FILE = DIRECTORY / "cluster.json"
@@ -39,7 +40,7 @@ def refused(cluster: ClusterState, *args: object, **options: object) -> ErrorCod
     return caught.value.code
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "x" * 250, "naïve", "a b", "a\0b", "a:b", "\n"])
+@with_each("name", ["", ".", "..", "a/b", "../../etc", "x" * 250, "naïve", "a b", "a\0b", "a:b", "\n"])
 def test_illegal_names_are_refused(name: str) -> None:
     with pytest.raises(ApiError) as caught:
         validate_topic_name(name)
@@ -47,7 +48,7 @@ def test_illegal_names_are_refused(name: str) -> None:
     assert refused(state(), name) is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-@pytest.mark.parametrize("name", ["a", "x" * 249, "...", "a-b_c.d", "0", "-"])
+@with_each("name", ["a", "x" * 249, "...", "a-b_c.d", "0", "-"])
 def test_legal_names(name: str) -> None:
     validate_topic_name(name)
 
@@ -62,7 +63,7 @@ def test_leaders_are_spread_over_the_nodes() -> None:
     assert single == {1: 3, 2: 3, 3: 3}
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("partitions", "factor", "code"),
     [
         (0, 1, ErrorCode.INVALID_PARTITIONS),
@@ -79,7 +80,7 @@ def test_impossible_counts_are_refused(partitions: int, factor: int, code: Error
     assert cluster.topics == {}
 
 
-@pytest.mark.parametrize("assignment", [[[4]], [[1, 1]], [[]], [[1], [1, 2]]])
+@with_each("assignment", [[[4]], [[1, 1]], [[]], [[1], [1, 2]]])
 def test_impossible_assignments_are_refused(assignment: list[list[int]]) -> None:
     assert refused(state(), "t", assignment=assignment) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -220,7 +221,7 @@ def test_producer_id_is_not_given_unless_it_was_stored() -> None:
     assert state(disk.clone(), up=False).allocate_producer_id() == 0
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format":1}', b'{"format":9,"topics":[]}'])
+@with_each("data", [b"", b"{", b"[]", b'{"format":1}', b'{"format":9,"topics":[]}'])
 def test_a_file_that_is_not_ours_is_refused(data: bytes) -> None:
     disk = MemoryFileSystem()
     state(disk)
@@ -262,7 +263,7 @@ def test_cluster_file_has_only_the_needed_fields() -> None:
 
 
 @pytest.mark.behaviour("Admin APIs", "A topic is deleted from, compacted, both or neither")
-@pytest.mark.parametrize(
+@with_each(
     ("policy", "deletes", "compacts"),
     [
         ("delete", True, False),
@@ -282,7 +283,7 @@ def test_every_cleanup_policy_is_that_of_the_log(policy: str, deletes: bool, com
 
 
 @pytest.mark.behaviour("Admin APIs", "Settings of compaction are checked as Kafka does")
-@pytest.mark.parametrize(
+@with_each(
     ("configs", "said"),
     [
         ({"cleanup.policy": "shrink"}, r"cleanup\.policy.*'shrink'.*compact, delete"),

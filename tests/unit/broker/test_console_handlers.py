@@ -40,6 +40,7 @@ from kafka_sink.protocol.messages.update_features import FeatureUpdateKey, Updat
 from kafka_sink.protocol.registry import api
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Admin APIs", "Consoles get what they ask for, also where it is none")
 
@@ -55,7 +56,7 @@ def versions(key: ApiKey) -> range:
     return range(api(key).versions.min, api(key).versions.max + 1)
 
 
-@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+@with_each("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
 def test_directories_have_the_sizes_of_their_partitions(version: int) -> None:
     broker = node()
     records = make_batch([b"x" * 100])
@@ -109,7 +110,7 @@ def test_the_quorum_is_the_controller(version: int) -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 2_000])
+@with_each("limit", [1, 2, 3, 4, 5, 6, 2_000])
 def test_pages_of_topics_have_every_partition_once(limit: int) -> None:
     broker = node()
     cursor: Cursor | None = None
@@ -200,7 +201,7 @@ def test_quotas_are_set_described_and_kept() -> None:
     assert described(broker, ("client-id", 2, None)) == []
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("entity", "op"),
     [
         ([], ("producer_byte_rate", 1.0, False)),

@@ -24,6 +24,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.transport.resolver import address_of_this_machine
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
+from tests.support.cases import with_each
 from tests.support.certificates import Authority
 from tests.support.secure_cluster import users
 
@@ -31,7 +32,7 @@ from tests.support.secure_cluster import users
 @pytest.mark.behaviour(
     "SocketServer", "Listeners that contradict each other, shared ports and addresses that nobody can reach are refused"
 )
-@pytest.mark.parametrize(
+@with_each(
     ("nodes", "listeners", "text"),
     [
         (
@@ -43,7 +44,7 @@ from tests.support.secure_cluster import users
         (2, "A://127.0.0.1:9092,B://127.0.0.1:9093", "B://127.0.0.1:9093 of node 1 and A://127.0.0.1:9092 of node 2"),
     ],
 )
-@pytest.mark.parametrize("option", ["listeners", "advertised.listeners"])
+@with_each("option", ["listeners", "advertised.listeners"])
 def test_ports_that_nodes_would_share_are_refused(option: str, nodes: int, listeners: str, text: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(text)):
         EmbeddedCluster(nodes, config=parse(BrokerConfig, {option: listeners}))
@@ -73,7 +74,7 @@ def test_addresses_that_lead_nowhere_are_not_advertised(advertised: str, text: s
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "A listener without a security protocol is refused")
-@pytest.mark.parametrize("name", ["SASL_SLL", "sasl_ssl", "Sasl_Ssl", "TLS", "SECURE"])
+@with_each("name", ["SASL_SLL", "sasl_ssl", "Sasl_Ssl", "TLS", "SECURE"])
 def test_a_listener_without_a_security_protocol_is_refused(name: str) -> None:
     config = parse(
         BrokerConfig,
@@ -282,7 +283,7 @@ for cluster in clusters:
     assert "call stop() before a cell is run again" in line
 
 
-@pytest.mark.parametrize("wrong", [{"port": "9092"}, {"nodes": "3"}, {"nodes": True}, {"port": 1.5}])
+@with_each("wrong", [{"port": "9092"}, {"nodes": "3"}, {"nodes": True}, {"port": 1.5}])
 def test_arguments_that_are_no_numbers_are_refused(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(

@@ -36,6 +36,7 @@ from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.protocol_values import golden_message, versions_of
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 
 VERSION = 9
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -284,7 +285,7 @@ def codes_in(message: Any) -> list[int]:
 
 
 @pytest.mark.behaviour("Faults on demand", "Every request of every version has an error answer")
-@pytest.mark.parametrize(("key", "version"), ALL, ids=lambda value: str(getattr(value, "name", value)).lower())
+@with_each(("key", "version"), ALL)
 def test_every_request_of_every_version_has_an_error_answer(key: ApiKey, version: int) -> None:
     for variant in ("sparse", "full"):
         answer = error_response(key, version, golden_message(api(key).request, version, variant), NOT_LEADER)
@@ -330,7 +331,7 @@ def test_apis_that_name_topics_are_known() -> None:
 
 
 @pytest.mark.behaviour("Faults on demand", "A fault that cannot be is refused with what to write")
-@pytest.mark.parametrize(
+@with_each(
     ("text", "words"),
     [
         ("produse:error=not_leader_or_follower", "did you mean produce?"),

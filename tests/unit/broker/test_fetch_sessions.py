@@ -25,6 +25,7 @@ from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRe
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 
 VERSION = 17
 PARTITIONS = 4
@@ -87,7 +88,7 @@ def append(node: BrokerNode, index: int) -> None:
 @pytest.mark.behaviour(
     "Fetch sessions", "A session tells a client what fetches without one tell, and no partition without news"
 )
-@pytest.mark.parametrize("seed", range(10))
+@with_each("seed", range(10))
 def test_a_session_tells_what_full_fetches_tell(seed: int) -> None:
     chosen = random.Random(seed)
     node = BrokerNode()

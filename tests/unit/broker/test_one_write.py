@@ -30,6 +30,7 @@ from kafka_sink.protocol.messages.incremental_alter_configs import (
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
+from tests.support.cases import with_each
 
 MANY = 20
 OLD = [f"old-{number}" for number in range(MANY)]
@@ -94,7 +95,7 @@ def world() -> tuple[BrokerNode, list[Path]]:
 
 
 @pytest.mark.behaviour("Admin APIs", "All that a request changes is stored in one write")
-@pytest.mark.parametrize(("key", "version", "body"), REQUESTS, ids=lambda value: getattr(value, "name", ""))
+@with_each(("key", "version", "body"), REQUESTS)
 def test_a_request_is_stored_in_one_write(key: ApiKey, version: int, body: Struct) -> None:
     node, written = world()
     before = node.cluster.image
@@ -102,7 +103,7 @@ def test_a_request_is_stored_in_one_write(key: ApiKey, version: int, body: Struc
     assert len(written) == 1 and node.cluster.image is not before
 
 
-@pytest.mark.parametrize(("key", "version", "body"), REQUESTS, ids=lambda value: getattr(value, "name", ""))
+@with_each(("key", "version", "body"), REQUESTS)
 def test_a_request_that_cannot_be_stored_changes_nothing(key: ApiKey, version: int, body: Struct) -> None:
     node, _ = world()
     before = node.cluster.image
@@ -134,7 +135,7 @@ def test_a_request_creates_no_more_partitions_than_in_kafka() -> None:
     assert len(node.cluster.topics) == 100
 
 
-@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, 0.0, 0.5, 1e30])
+@with_each("rate", [float("nan"), float("inf"), -1.0, 0.0, 0.5, 1e30])
 def test_a_quota_that_is_no_number_of_bytes_is_refused(rate: float) -> None:
     node, written = world()
     node.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry("a", rate)]))

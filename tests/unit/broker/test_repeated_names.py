@@ -25,6 +25,7 @@ from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataReque
 from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour(
     "Faults: hostile clients",
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.behaviour(
 MANY = 300
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("key", "version", "once", "often"),
     [
         (
@@ -88,7 +89,6 @@ MANY = 300
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)] * MANY),
         ),
     ],
-    ids=lambda value: value.name if isinstance(value, ApiKey) else "",
 )
 def test_a_repeated_name_is_answered_once(key: ApiKey, version: int, once: Struct, often: Struct) -> None:
     node = BrokerNode()

@@ -26,6 +26,7 @@ from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateReque
 from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 PASSWORDS = {"alice": "secret", "bob": "b"}
 KEYS = {"alice": ScramCredential.of("SCRAM-SHA-256", "secret")}
@@ -114,9 +115,9 @@ def scram(name: str = "alice", password: str = "secret") -> ClientExchange:
     return lambda: ScramClient("SCRAM-SHA-256", name, password)
 
 
-@pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
-@pytest.mark.parametrize("room", [1, 5, 1 << 30])
-@pytest.mark.parametrize("holds", [False, True])
+@with_each(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
+@with_each("room", [1, 5, 1 << 30])
+@with_each("holds", [False, True])
 def test_sasl_completes_however_the_bytes_are_split(mechanism: str, begin: Any, room: int, holds: bool) -> None:
     world = World(begin, mechanism)
     world.ours.holds = world.theirs.holds = holds

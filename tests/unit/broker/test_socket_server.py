@@ -21,6 +21,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
+from tests.support.cases import with_each
 
 CLIENTS = EndPoint("CLIENTS", "127.0.0.1", 0)
 CONTROL = EndPoint("CONTROL", "127.0.0.1", 0)
@@ -149,7 +150,7 @@ def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServe
 @pytest.mark.behaviour(
     "SocketServer", "Listeners that contradict each other, shared ports and addresses that nobody can reach are refused"
 )
-@pytest.mark.parametrize(
+@with_each(
     ("endpoints", "properties", "text"),
     [
         ([CLIENTS], {"control_plane_listener_name": "CONTROL"}, "listener CONTROL does not exist"),
@@ -182,7 +183,7 @@ def test_unusable_certificates_leave_no_listener_open(servers: list[SocketServer
     make(servers, [replace(CLIENTS, port=port)]).startup()
 
 
-@pytest.mark.parametrize("text", ["PLAINTEXT", "://h:1", "A://h", "A://h:x", "A://h:70000", "A://:"])
+@with_each("text", ["PLAINTEXT", "://h:1", "A://h", "A://h:x", "A://h:70000", "A://:"])
 def test_listeners_of_the_wrong_form(text: str) -> None:
     with pytest.raises(ConfigError, match="NAME://host:port"):
         EndPoint.parse(text)

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_sink.cli.commands.acl_choice import Choice, Principals, Resources, Roles
 from kafka_sink.common.acl import AclBindingFilter, AclOperation, PatternType, ResourceType
+from tests.support.cases import with_each
 
 ALICE = Principals(("User:alice",))
 TOPIC = Resources(("t",))
@@ -78,7 +79,7 @@ def test_resources_alone_select_all_of_their_acls() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("given", "error"),
     [
         (choice(Resources()), "Give a resource"),

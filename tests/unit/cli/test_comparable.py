@@ -10,12 +10,13 @@ import pytest
 
 from kafka_sink.cli.comparing.comparable import Comparable, canonical
 from kafka_sink.common.errors import SerializationError
+from tests.support.cases import with_each
 
 NOON = dt.datetime(2026, 1, 31, 12, 0, 0, 500_000, tzinfo=dt.UTC)
 EXACT = Comparable("json", "value", None)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("one", "other"),
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
@@ -30,7 +31,7 @@ def test_equal_values_have_the_same_text(one: Any, other: Any) -> None:
     assert canonical(one) == canonical(other)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("one", "other"),
     [
         ([1, None], [1]),

@@ -13,6 +13,7 @@ from kafka_sink.cli.values.json_records import from_json_line, to_json_line
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.producer.kafka_producer import ProducerRecord
+from tests.support.cases import with_each
 
 # Text and bytes that are no text, both often.
 any_bytes = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=10).map(lambda text: text.encode()))
@@ -59,7 +60,7 @@ def test_only_the_value_must_be_there() -> None:
     assert from_json_line("t", b'{"value": null, "headers": null}') == ProducerRecord("t", None)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("line", "text"),
     [
         (b"", "not JSON: "),

@@ -16,6 +16,7 @@ from kafka_sink.registry.errors import (
     UnusableSchemaError,
 )
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 
 class Asked:
@@ -39,7 +40,7 @@ def refusal(schemas: KeptSchemas[str], schema_id: int) -> str:
 
 
 @pytest.mark.behaviour("Schema registry", "What a registry answers for one schema concerns its records alone")
-@pytest.mark.parametrize(
+@with_each(
     "kind", [RegistryError, RegistryDeniedError, SchemaNotFoundError, UnusableSchemaError, IncompatibleSchemaError]
 )
 def test_a_refusal_concerns_one_schema(kind: type[RegistryError]) -> None:
@@ -67,7 +68,7 @@ def test_a_registry_that_is_down_is_left_alone_for_a_while() -> None:
     assert schemas.of(8) == "8"
 
 
-@pytest.mark.parametrize("error", [ValueError("x" * 10_000), TypeError(), RecursionError(), KeyError("key"), OSError()])
+@with_each("error", [ValueError("x" * 10_000), TypeError(), RecursionError(), KeyError("key"), OSError()])
 def test_whatever_a_library_raises_concerns_one_schema(error: Exception) -> None:
     def made(schema: SchemaText) -> str:
         raise error

@@ -12,6 +12,7 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from tests.fakes.metadata_answers import ID_A, ID_B, ONE, TWO, answer, partition, topic
+from tests.support.cases import with_each
 
 
 def after(
@@ -83,7 +84,7 @@ def test_brokers_before_topic_ids_give_none() -> None:
     assert after(Cluster(), answer(topic("t", topic_id=uuid.UUID(int=0)))).cluster.topic_id("t") is None
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("code", "invalid", "unauthorized", "stale"),
     [
         (ErrorCode.INVALID_TOPIC_EXCEPTION, True, False, False),

@@ -22,6 +22,7 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import ZERO_UUID
 from tests.fakes.clock import FakeClock
 from tests.fakes.metadata_answers import ID_A, ID_B, ONE, TWO, answer, partition, topic
+from tests.support.cases import with_each
 
 NOW = 1_000_000
 BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
@@ -91,7 +92,7 @@ def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
     assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
 
 
-@pytest.mark.parametrize("name", [5, None, b"orders", "\ud800", "x" * 32768])
+@with_each("name", [5, None, b"orders", "\ud800", "x" * 32768])
 def test_a_name_that_no_request_can_carry_is_refused(name: Any) -> None:
     metadata = make()
     with pytest.raises(ValueError, match="topic"):
@@ -292,7 +293,7 @@ def test_after_close_nothing_is_taken_over_and_nobody_waits() -> None:
         metadata.await_update(1, 1000)
 
 
-@pytest.mark.parametrize(("host", "port"), [("", 9092), ("two", 0), ("two", -1), ("two", 70_000)])
+@with_each(("host", "port"), [("", 9092), ("two", 0), ("two", -1), ("two", 70_000)])
 def test_broker_with_impossible_address_is_left_out(host: str, port: int) -> None:
     metadata = make()
     metadata.add("a", NOW)

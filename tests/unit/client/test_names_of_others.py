@@ -16,6 +16,7 @@ from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from tests.golden.make_producer_options import names as of_javas_producer
+from tests.support.cases import with_each
 
 KINDS = (ProducerConfig, ConsumerConfig, AdminConfig)
 SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
@@ -65,7 +66,7 @@ def test_readers_are_those_of_the_tables_here() -> None:
 
 
 @pytest.mark.behaviour("What people paste", "A name of another client gets Kafka's name of it, and no name a wrong one")
-@pytest.mark.parametrize(
+@with_each(
     ("name", "hint"),
     [
         ("security_protocol", ": set kafka.security.protocol"),

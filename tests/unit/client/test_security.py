@@ -16,6 +16,7 @@ from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
 from kafka_sink.registry.config import registry_configs
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 SCRAM_LINE = 'ScramLoginModule required username="alice" password="s3cr3t";'
 
@@ -37,7 +38,7 @@ def test_security_protocol_selects_the_channel_builder() -> None:
         build("TLS")
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("options", "problem"),
     [
         ({}, r"sasl\.mechanism=GSSAPI, Kafka's default, needs sasl\.kerberos"),

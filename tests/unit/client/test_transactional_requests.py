@@ -46,6 +46,7 @@ from kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 E = ErrorCode
 V1, V2 = TransactionVersion
@@ -181,7 +182,7 @@ def test_a_caller_that_waits_repeats_exactly_these_errors() -> None:
     assert moved == {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION}
 
 
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+@with_each("api", APIS)
 def test_caller_and_producer_differ_only_as_documented(api: ApiKey) -> None:
     of_caller = {code for code in ErrorCode if caller_reaction(api, code).is_retry}
     of_producer = {code for code in ErrorCode if reaction_to(api, code).is_retry}

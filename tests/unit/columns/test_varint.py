@@ -6,6 +6,7 @@ import pytest
 from kafka_sink.columns.varint import encode_varint, read_varint, read_varlong, varint_size
 from kafka_sink.columns.varint_arrays import varint_sizes, zigzag_array
 from kafka_sink.common.errors import CorruptRecordError
+from tests.support.cases import with_each
 
 # Where the encoded size changes, and one to either side.
 EDGES = sorted(
@@ -20,7 +21,7 @@ EDGES = sorted(
 
 
 # From Kafka's ByteUtilsTest.
-@pytest.mark.parametrize(
+@with_each(
     ("value", "encoded"),
     [
         (0, "00"),
@@ -51,7 +52,7 @@ def test_known_encodings(value: int, encoded: str) -> None:
     assert read_varlong(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
 
 
-@pytest.mark.parametrize("value", EDGES)
+@with_each("value", EDGES)
 def test_size_is_that_of_the_encoding(value: int) -> None:
     assert varint_size(value) == len(encode_varint(value))
     assert varint_sizes(value) == len(encode_varint(value))
@@ -62,7 +63,7 @@ def test_sizes_of_arrays_are_those_of_their_values() -> None:
     assert np.asarray(varint_sizes(values)).tolist() == [varint_size(value) for value in EDGES]
 
 
-@pytest.mark.parametrize(("values", "size"), [([], 0), ([5, 5], 1), ([0, 63, -64], 1), ([64, 8191, 700], 2)])
+@with_each(("values", "size"), [([], 0), ([5, 5], 1), ([0, 63, -64], 1), ([64, 8191, 700], 2)])
 def test_equal_sizes_are_one_number(values: list[int], size: int) -> None:
     assert varint_sizes(np.array(values, dtype=np.int64)) == size
 

@@ -15,6 +15,7 @@ from kafka_sink.common import config
 from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, REQUIRED, STRING
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
+from tests.support.cases import with_each
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def test_defaults_are_used_for_what_is_not_given() -> None:
     assert parse() == Sample(servers=("a:1",))
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "value", "field", "parsed"),
     [
         ("linger.ms", "7", "linger_ms", 7),
@@ -61,7 +62,7 @@ def test_text_and_python_values_are_read_alike(name: str, value: Any, field: str
     assert getattr(config.parse(Sample, {"servers": "a:1", name: value}), field) == parsed
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "value", "type_name"),
     [
         ("linger.ms", "5s", "a whole number"),
@@ -80,7 +81,7 @@ def test_a_wrong_type_names_option_value_and_expectation(name: str, value: Any, 
     assert text.startswith(f"option {name}: {value!r} is not {type_name}; ")
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "value", "expected"),
     [
         ("linger.ms", -1, "at least 0"),

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_sink.common import errors
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
+from tests.support.cases import with_each
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka_error_codes.tsv"
 
@@ -17,7 +18,7 @@ def kafka_codes() -> dict[int, tuple[str, bool, bool]]:
     return {int(code): (name, retriable == "true", stale == "true") for code, name, retriable, stale in rows}
 
 
-@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+@with_each("code", ErrorCode)
 def test_code_name_and_retriability_are_kafkas(code: ErrorCode) -> None:
     assert (code.name, code.is_retriable, code.is_invalid_metadata) == kafka_codes()[int(code)]
 
@@ -59,9 +60,7 @@ def test_broker_timeout_code_is_no_local_timeout_error() -> None:
     assert isinstance(errors.KafkaTimeoutError("x"), TimeoutError)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-)
+@with_each("kind", [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)])
 def test_everything_raised_on_purpose_has_one_base(kind: type[Exception]) -> None:
     assert issubclass(kind, KafkaError)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from kafka_sink.common.locks import is_nested
+from tests.support.cases import with_each
 
 PRODUCER = "kafka_sink.producer.batching.buffer_pool"
 LEAVES = "kafka_sink.common.locks"
@@ -21,7 +20,7 @@ def called_by(module: str, call: Callable[[], bool]) -> Callable[[], bool]:
     return caller
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("modules", "expected"),
     [
         ([PRODUCER, PRODUCER, "job"], False),

@@ -17,6 +17,7 @@ from kafka_sink.records.batch import write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import write_record
+from tests.support.cases import with_each
 
 EVENTS_3 = TopicPartition("events", 3)
 ABORT, COMMIT = 0, 1
@@ -86,7 +87,7 @@ def test_records_before_the_position_are_left_out() -> None:
     assert fetched.next_offset == 4
 
 
-@pytest.mark.parametrize("codec", [codec for codec in CompressionType if codec])
+@with_each("codec", [codec for codec in CompressionType if codec])
 def test_every_codec(codec: CompressionType) -> None:
     assert values(FetchedPartition(EVENTS_3, batch(0, [b"a" * 100] * 3, compression=codec), 0)) == [b"a" * 100] * 3
 

@@ -26,6 +26,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.fakes.log_cluster import FakeLogCluster
+from tests.support.cases import with_each
 
 
 def reading(cluster: FakeLogCluster, **properties: Any) -> TopicReading:
@@ -43,7 +44,7 @@ def read(
     return list(reading(cluster, **properties).begin(partitions, start, stop_at_end=True))
 
 
-@pytest.mark.parametrize(("offsets", "first"), [(0, 6), (2, 4), (6, 0), (100, 0)])
+@with_each(("offsets", "first"), [(0, 6), (2, 4), (6, 0), (100, 0)])
 def test_start_from_the_end_of_each_partition(offsets: int, first: int) -> None:
     found = reading(filled(partitions=2)).begin(None, FromEnd(offsets), stop_at_end=True)
     assert sorted((record.partition, record.offset) for record in found) == [
@@ -206,7 +207,7 @@ def test_topic_recreated_while_read_raises() -> None:
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@with_each(
     "fault",
     [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -214,9 +215,8 @@ def test_topic_recreated_while_read_raises() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
         DisconnectError("broker 1: closed by the broker"),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("api_key", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
+@with_each("api_key", [ApiKey.FETCH, ApiKey.LIST_OFFSETS])
 def test_a_passing_failure_costs_a_refresh_and_nothing_else(fault: Any, api_key: ApiKey) -> None:
     cluster = filled()
     cluster.faults[api_key].extend([fault, fault])
@@ -310,11 +310,10 @@ def test_answer_without_the_partition_is_retried() -> None:
     assert len(read(cluster)) == 6
 
 
-@pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH])
-@pytest.mark.parametrize(
+@with_each("api_key", [ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH])
+@with_each(
     "fault",
     [ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokersUnreachableError("no broker"), KafkaTimeoutError("too late")],
-    ids=str,
 )
 def test_non_retriable_error_is_raised_at_once(fault: Any, api_key: ApiKey) -> None:
     cluster = filled()

@@ -18,6 +18,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
+from tests.support.cases import with_each
 
 DRIVER = Transaction("s/t.driver", 8, 0)
 TASKS = Transaction("s/t.000000000000.1", 9, 3)
@@ -76,8 +77,8 @@ class CommittingCoordinators(ImmediateClient):
 @pytest.mark.behaviour(
     "Exactly once: parallel", "A transaction that is not as its task left it is aborted, and nothing decided"
 )
-@pytest.mark.parametrize("transaction_version", TransactionVersion)
-@pytest.mark.parametrize(
+@with_each("transaction_version", TransactionVersion)
+@with_each(
     ("known", "age_ms", "text"),
     [
         (None, 0, "the brokers do not know"),
@@ -103,8 +104,8 @@ def test_changed_task_transaction_is_aborted_and_nothing_decided(
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A decision that the brokers do not confirm commits nothing")
-@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
-@pytest.mark.parametrize(
+@with_each("protocol", ["parallel", "atomic"])
+@with_each(
     ("code", "error"),
     [
         (ErrorCode.INVALID_TXN_STATE, UndecidedError),
@@ -138,8 +139,8 @@ def test_empty_batch_rewrites_old_progress_before_it_expires(age_s: int, is_writ
     assert bool(coordinators.written) is is_written
 
 
-@pytest.mark.parametrize("transaction_version", TransactionVersion)
-@pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
+@with_each("transaction_version", TransactionVersion)
+@with_each("state", ["PrepareCommit", "CompleteCommit"])
 def test_only_the_same_committed_transaction_is_not_ended_again(
     state: str, transaction_version: TransactionVersion
 ) -> None:

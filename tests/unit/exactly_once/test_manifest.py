@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
+from tests.support.cases import with_each
 
 SINK = "orders.eu-sink"
 TRANSACTIONS = st.builds(
@@ -45,7 +46,7 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
     assert len(encode_transactions(SINK, transactions)) < 1100
 
 
-@pytest.mark.parametrize("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4])
+@with_each("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4])
 def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_transactions(SINK, text)

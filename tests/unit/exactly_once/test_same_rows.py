@@ -19,6 +19,7 @@ from kafka_sink.exactly_once.model import (
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
 from tests.fakes.immediate import returned
+from tests.support.cases import with_each
 from tests.unit.exactly_once.test_progress import DRIVER, Offsets
 
 QUERY = "query 1"
@@ -57,7 +58,7 @@ def test_committed_batch_with_same_rows_is_skipped_without_doubt() -> None:
     "Exactly once: the same batch number with other rows",
     "A batch whose rows cannot be compared is skipped with a warning",
 )
-@pytest.mark.parametrize(
+@with_each(
     ("offsets", "committed", "doubt"),
     [
         (PLANNED, "", "by an earlier release"),

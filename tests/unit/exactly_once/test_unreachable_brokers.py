@@ -41,6 +41,7 @@ from kafka_sink.protocol.schema import Struct
 from tests.fakes import metadata_answers
 from tests.fakes.clock import FakeClock
 from tests.fakes.selectable import FakeSelectable
+from tests.support.cases import with_each
 
 TIMEOUT_MS = 8_000
 #: Addresses that need no resolver: the refusals below stand for what one says.
@@ -119,8 +120,8 @@ QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
 @pytest.mark.behaviour(
     "Exactly once: plan", "A request that a broker cannot be reached for names its address, the reason and the time"
 )
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("reason", REASONS)
+@with_each("question", QUESTIONS)
+@with_each("reason", REASONS)
 def test_request_without_its_broker_tells_address_and_reason(reason: str, question: str) -> None:
     network = Cluster(reason)
     started_ms = network.clock.now_ms

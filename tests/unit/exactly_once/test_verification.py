@@ -30,6 +30,7 @@ from kafka_sink.protocol.messages.describe_configs import (
 )
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 TIMEOUT_MS = 10_000
 ONE, TWO, THREE = (Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3))
@@ -90,7 +91,7 @@ def require(**setting_of: tuple[int, str | ErrorCode | ApiError | None]) -> Brok
     return brokers
 
 
-@pytest.mark.parametrize("broker", [KAFKA_3_6, KAFKA_4_3, (5, None), (7, None)])
+@with_each("broker", [KAFKA_3_6, KAFKA_4_3, (5, None), (7, None)])
 def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int, str | None]) -> None:
     brokers = require(one=broker, two=broker)
     assert brokers.asked == [[ONE, TWO]]
@@ -100,7 +101,7 @@ def test_brokers_that_verify_are_asked_once_and_all_at_a_time(broker: tuple[int,
     "Exactly once: brokers that do not verify transactions",
     "One old broker among several is refused by name, with the version that works",
 )
-@pytest.mark.parametrize("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
+@with_each("old", [KAFKA_3_5, (-1, None), (4, None), (3, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)])
 def test_one_old_broker_is_refused_with_the_required_version(old: tuple[int, ErrorCode | None]) -> None:
     text = r"broker 2 at 127.0.0.1:9002 cannot; upgrade to Apache Kafka 3\.6 or newer, .*\. Write at least once instead"
     with pytest.raises(ExactlyOnceError, match=text):

@@ -17,6 +17,7 @@ from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.payloads import FieldsEncoder
 from tests.support.avro_shapes import by_fastavro, read_by_fastavro
+from tests.support.cases import with_each
 from tests.support.encoders import avro_encoder
 
 
@@ -56,7 +57,7 @@ DEFAULTS: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.behaviour("Avro", "A field without a column takes its default, or null; it is refused if it has neither")
-@pytest.mark.parametrize(("kind", "default", "expected"), DEFAULTS)
+@with_each(("kind", "default", "expected"), DEFAULTS)
 def test_missing_column_takes_the_default(kind: Any, default: Any, expected: Any) -> None:
     schema = record(("missing", kind, default), ("id", "int"))
     rows = written(schema, struct(("id", pa.int32())), [{"id": 1}, None, {"id": 2}])
@@ -69,7 +70,7 @@ def test_missing_column_without_default_is_null_if_it_may_be() -> None:
 
 
 @pytest.mark.behaviour("Avro", "A column is widened as Avro allows: int, long, float, double")
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "avro", "value", "expected"),
     [
         (pa.int8(), "long", -3, -3),
@@ -135,14 +136,14 @@ MISMATCHES: list[tuple[Any, pa.DataType, str]] = [
 
 
 @pytest.mark.behaviour("Avro", "A column that does not fit the schema is refused with path, both types and what to do")
-@pytest.mark.parametrize(("avro", "kind", "expected"), MISMATCHES)
+@with_each(("avro", "kind", "expected"), MISMATCHES)
 def test_columns_that_do_not_fit_are_refused(avro: Any, kind: pa.DataType, expected: str) -> None:
     with pytest.raises(FormatError) as caught:
         avro_encoder(record(("a", avro)), struct(("a", kind)), "value")
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("fields", "kind", "expected"),
     [
         ([("id", "int")], struct(("id", pa.int32()), ("extra", pa.int32())), "column 'value.extra' has no field"),
@@ -187,8 +188,8 @@ WITHIN: dict[str, Callable[[Any, pa.DataType], tuple[str, tuple[Any, pa.DataType
 
 
 @pytest.mark.behaviour("Avro", "A value that does not fit is refused with row, path, value and what to do")
-@pytest.mark.parametrize("within", WITHIN)
-@pytest.mark.parametrize(("avro", "kind", "good", "bad", "expected"), ROWS)
+@with_each("within", WITHIN)
+@with_each(("avro", "kind", "good", "bad", "expected"), ROWS)
 def test_rows_that_do_not_fit_are_named(
     avro: Any, kind: pa.DataType, good: Any, bad: Any, expected: str, within: str
 ) -> None:

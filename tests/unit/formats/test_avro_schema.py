@@ -12,6 +12,7 @@ from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import Decimal, Enum, Fixed, Primitive, Record
 from kafka_sink.formats.errors import FormatError
+from tests.support.cases import with_each
 
 ORDER = pa.struct(
     [
@@ -80,7 +81,7 @@ def test_a_column_without_fields_has_a_schema_too(kind: pa.DataType, expected: s
 
 
 @pytest.mark.behaviour("Avro", "Types and names without a counterpart are refused with the column and what to do")
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "expected"),
     [
         (pa.struct([("unit price", pa.int32())]), "column 'value.unit price' has a name that Avro does not allow"),
@@ -131,7 +132,7 @@ def test_logical_types_that_are_invalid_are_ignored() -> None:
 
 
 @pytest.mark.behaviour("Avro", "A schema that is invalid is refused with the place and the reason")
-@pytest.mark.parametrize(
+@with_each(
     ("schema", "expected"),
     [
         ("{", "no JSON"),

@@ -15,6 +15,7 @@ import pytest
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.encoder import JsonEncoder
+from tests.support.cases import with_each
 
 ZONE = "America/New_York"
 NOON = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
@@ -26,7 +27,7 @@ def encoded(kind: pa.DataType, *rows: Any, prefix: bytes = b"") -> list[str | No
     return [None if each is None else each.decode() for each in found.to_pylist()]
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "value", "text"),
     [
         (pa.bool_(), True, "true"),
@@ -73,7 +74,7 @@ def test_value_is_written_as_to_json_writes_it(kind: pa.DataType, value: Any, te
     assert encoded(kind, value, None, value) == [text, None, text]
 
 
-@pytest.mark.parametrize("missing", [(), ("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")])
+@with_each("missing", [(), ("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")])
 def test_null_fields_are_left_out_with_their_commas(missing: tuple[str, ...]) -> None:
     kind = pa.struct([("a", pa.int32()), ("b", pa.string()), ("c", pa.bool_())])
     full = {"a": 1, "b": "x", "c": True}
@@ -105,7 +106,7 @@ def test_values_under_null_rows_are_not_written() -> None:
     assert found == [b"{}", b'{"inner":{"a":2,"b":"y"}}']
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "message"),
     [
         (
@@ -125,7 +126,7 @@ def test_types_without_counterpart_are_refused(kind: pa.DataType, message: str) 
         JsonEncoder(kind, "value")
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "offset"),
     [("PST", b"-08:00"), ("IST", b"+05:30"), ("ACT", b"+09:30"), ("EST", b"-05:00"), ("CST", b"-06:00")],
 )

@@ -9,19 +9,20 @@ import pytest
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.json.reading import check_json
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("Package", "Nothing depends on a patch release of Python")
 
 ROW = {"a": [1, -0.5, 1e30, '\u00e9\\ "', {"b": None, "c": [True, False, [], {}]}], "d": "\u2028\U0001f600\x7f"}
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("ascii_only", [False, True])
+@with_each("indent", [None, 1])
+@with_each("ascii_only", [False, True])
 def test_what_is_json_is_taken(indent: int | None, ascii_only: bool) -> None:
     check_json(json.dumps([ROW] * 50, ensure_ascii=ascii_only, indent=indent))
 
 
-@pytest.mark.parametrize(
+@with_each(
     "text",
     [
         "1",
@@ -41,7 +42,7 @@ def test_odd_values_are_json_too(text: str) -> None:
     check_json(text)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("text", "problem"),
     [
         ("", "Expecting value: line 1 column 1"),

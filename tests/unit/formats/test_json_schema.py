@@ -15,6 +15,7 @@ from kafka_sink.formats.json.compatibility import check_rows, parse_schema, prob
 from kafka_sink.formats.json.derived import derive_schema
 from kafka_sink.formats.json.encoder import JsonEncoder
 from kafka_sink.formats.schema_text import Reference, SchemaText
+from tests.support.cases import with_each
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
@@ -89,7 +90,7 @@ def derived(*fields: pa.Field) -> Any:
 A = required("a", pa.int32())
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("reader", "writer", "problem"),
     [
         ([A], [A], None),
@@ -208,7 +209,7 @@ def test_what_a_schema_refers_to_is_compared() -> None:
         parse_schema(SchemaText(json.dumps(many)))
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("schema", "expected"),
     [
         ({"type": "strng"}, "'type': \"strng\", expected one of array, boolean"),

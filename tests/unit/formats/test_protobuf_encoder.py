@@ -15,6 +15,7 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.descriptors import pool_of
 from kafka_sink.formats.protobuf.parsing import parse_schema
+from tests.support.cases import with_each
 from tests.support.encoders import protobuf_encoder
 
 #: Each field has the type of its name.
@@ -72,7 +73,7 @@ def test_fields_match_by_name_and_others_are_left_out() -> None:
 
 
 @pytest.mark.behaviour("Protobuf", "Without presence the default value is left out, and -0.0 is none")
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "type_name", "values", "written"),
     [
         (pa.int32(), "int32", [0, 1, None], [b"", b"\x08\x01", b""]),
@@ -113,7 +114,7 @@ def test_messages_contain_themselves_as_deep_as_the_column() -> None:
     assert [found.part.n, found.part.part.n, found.part.part.part.part.part.part.n] == [0, 1, 5]
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "kind", "value", "expected"),
     [
         ("int32", pa.date32(), dt.date(1969, 12, 31), -1),
@@ -172,7 +173,7 @@ MISMATCHES: list[tuple[str, pa.DataType, str]] = [
 
 
 @pytest.mark.behaviour("Protobuf", "A column that does not fit is refused with its path, both types and what to do")
-@pytest.mark.parametrize(("name", "kind", "expected"), MISMATCHES)
+@with_each(("name", "kind", "expected"), MISMATCHES)
 def test_columns_that_do_not_fit_are_refused(name: str, kind: pa.DataType, expected: str) -> None:
     with pytest.raises(FormatError) as caught:
         encoder(**{name: kind})
@@ -247,7 +248,7 @@ ROWS: list[tuple[str, pa.DataType, Any, Any, str]] = [
 
 
 @pytest.mark.behaviour("Protobuf", "All rows that do not fit are refused at once, with the path and the value")
-@pytest.mark.parametrize(("name", "kind", "good", "bad", "expected"), ROWS)
+@with_each(("name", "kind", "good", "bad", "expected"), ROWS)
 def test_rows_that_do_not_fit_are_refused_at_once(
     name: str, kind: pa.DataType, good: Any, bad: Any, expected: str
 ) -> None:

@@ -19,6 +19,7 @@ from kafka_sink.formats.protobuf.descriptors import descriptors, linked
 from kafka_sink.formats.protobuf.parsing import parse_schema
 from kafka_sink.formats.protobuf.schema import Message, Schema
 from kafka_sink.formats.schema_text import SchemaText
+from tests.support.cases import with_each
 
 
 def struct(*fields: Any) -> pa.DataType:
@@ -104,7 +105,7 @@ def test_names_of_messages_differ_from_those_beside_them() -> None:
 
 
 @pytest.mark.behaviour("Protobuf", "A column without a counterpart is refused with its path and what to do")
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "expected"),
     [
         (pa.decimal128(9, 2), "column 'value.a' is decimal(9, 2), which has no counterpart in Protobuf; cast it to"),
@@ -124,7 +125,7 @@ def test_columns_without_a_counterpart_are_refused(kind: pa.DataType, expected: 
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "expected"),
     [
         (pa.int64(), "column 'key' is int64, but a payload of Protobuf is a message; make it a struct: struct('*')"),
@@ -149,7 +150,7 @@ message Customer { message Note {} }
 
 
 @pytest.mark.behaviour("Protobuf", "The message is the first one of the schema, or the one that is named")
-@pytest.mark.parametrize(
+@with_each(
     ("message", "root", "position"),
     [
         (None, "shop.Order", (0,)),
@@ -176,7 +177,7 @@ def test_unknown_and_ambiguous_messages_are_refused(message: str, expected: str)
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("text", "expected"),
     [
         ('syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "Field number 1 has already been used"),

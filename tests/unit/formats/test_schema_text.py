@@ -14,6 +14,7 @@ from kafka_sink.formats.avro.schema import Record
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import linked as linked_protobuf
 from kafka_sink.formats.schema_text import Reference, SchemaText
+from tests.support.cases import with_each
 
 
 def record(name: str, *kinds: Any, **more: Any) -> str:
@@ -33,7 +34,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
 
 
 @pytest.mark.behaviour("Avro", "A schema means the same with its references as in one text")
-@pytest.mark.parametrize(
+@with_each(
     ("schema", "whole"),
     [
         (
@@ -93,7 +94,7 @@ def test_comments_are_no_part_of_a_schema() -> None:
             parse_schema(broken)
 
 
-@pytest.mark.parametrize("name", ["../x.proto", "/etc/x.proto", "-x", "a//b", "a\\b", "", "./x", "a\0", "x\n"])
+@with_each("name", ["../x.proto", "/etc/x.proto", "-x", "a//b", "a\\b", "", "./x", "a\0", "x\n"])
 def test_names_that_leave_the_folder_are_refused(name: str) -> None:
     schema = SchemaText(f'syntax = "proto3"; message M {{}} // {name!r}', (Reference(name, SchemaText("")),))
     with pytest.raises(FormatError, match="which is not the name of a file to import"):

@@ -14,6 +14,7 @@ from kafka_sink.http.oauth.rules import RefreshRules
 from kafka_sink.http.oauth.token_login import PAUSE_AFTER_FAILURE_MS, SharedLogins, TokenLogin
 from kafka_sink.network.sasl.bearer_token import Token, claims_of, encoded, token_of
 from tests.fakes.clock import FakeClock, on_another_thread
+from tests.support.cases import with_each
 
 pytestmark = pytest.mark.behaviour("SASL", "Tokens are renewed ahead of time, as in Kafka, and never in a storm")
 
@@ -53,7 +54,7 @@ class Provider:
         return TokenLogin(self.fetch, rules, self.clock, start_thread=self.start)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("starts_s", "expires_s", "draw", "expected_s"),
     [
         (None, 10_000, 0.0, 8_000),
@@ -207,7 +208,7 @@ def jwt(claims: dict[str, object]) -> str:
     return f"{encoded({'alg': 'none'})}.{encoded(claims)}."
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("answer", "problem"),
     [
         ("no jwt", "characters that a token cannot have"),

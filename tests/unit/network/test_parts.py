@@ -26,6 +26,7 @@ from kafka_sink.network.transport.resolver import SocketAddress, canonical_names
 from kafka_sink.network.transport.transport import READ, begin_connect
 from kafka_sink.network.transport.wakeup import Wakeup
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 # -- memory pool
 
@@ -268,7 +269,7 @@ def test_an_address_in_use_is_named(listener: Listener) -> None:
 # -- causes
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("error", "text"),
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "x"), "connection refused"),

@@ -16,6 +16,7 @@ from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerSe
 from kafka_sink.network.sasl.plain import PlainClient, PlainServer
 from kafka_sink.network.sasl.scram import MAX_ITERATIONS, ScramClient, ScramServer
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 SHA_256 = "SCRAM-SHA-256"
 
@@ -57,15 +58,15 @@ def test_the_exchange_of_the_rfc_byte_for_byte() -> None:
     assert (client.complete, server.complete, server.user_name, server.expires_ms) == (True, True, "user", NO_EXPIRY)
 
 
-@pytest.mark.parametrize("mechanism", [SHA_256, "SCRAM-SHA-512"])
-@pytest.mark.parametrize("name", ["alice", "a,b=c", "=2C", "ünï", "CN=x,O=y"])
+@with_each("mechanism", [SHA_256, "SCRAM-SHA-512"])
+@with_each("name", ["alice", "a,b=c", "=2C", "ünï", "CN=x,O=y"])
 def test_names_and_passwords_of_any_kind(mechanism: str, name: str) -> None:
     password = 'ª,"=–\u00ad'
     server = ScramServer(mechanism, {name: ScramCredential.of(mechanism, password)}.get)
     assert exchange(ScramClient(mechanism, name, password), server) == name
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("answer", "problem"),
     [
         (
@@ -85,7 +86,7 @@ def test_a_client_trusts_no_first_message_that_it_should_not(answer: bytes, prob
         rfc_client().respond(answer)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("answer", "problem"),
     [
         (SERVER_FINAL.replace(b"6rri", b"6rrx"), "could not prove that it knows the password"),
@@ -103,7 +104,7 @@ def test_a_client_wants_the_brokers_own_proof(answer: bytes, problem: str) -> No
 
 
 @pytest.mark.behaviour("SASL", "A server does not accept a final message that it should not get")
-@pytest.mark.parametrize(
+@with_each(
     ("final", "problem"),
     [
         # Of another exchange: the nonce is not the one that this server has made up.
@@ -123,7 +124,7 @@ def test_a_server_takes_no_final_message_that_it_should_not(final: bytes, proble
     assert (server.complete, server.user_name) == (False, "")
 
 
-@pytest.mark.parametrize("first", [b"", b"y,,n=user,r=x", b"p=tls-unique,,n=user,r=x", b"n,,n=user", b"n,,n=a=b,r=x"])
+@with_each("first", [b"", b"y,,n=user,r=x", b"p=tls-unique,,n=user,r=x", b"n,,n=user", b"n,,n=a=b,r=x"])
 def test_a_server_takes_no_first_message_that_it_should_not(first: bytes) -> None:
     with pytest.raises(AuthenticationError, match="first message format"):
         rfc_server().evaluate(first)
@@ -158,7 +159,7 @@ def test_stored_credentials_round_trip_and_never_show_secrets() -> None:
         assert malformed == "" or malformed not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("response", "problem"),
     [
         (b"\0alice\0wrong", "Invalid username or password"),
@@ -219,7 +220,7 @@ def test_a_login_module_under_any_package(package: str) -> None:
     assert "a" not in repr(entry).replace("JaasEntry", "").replace("PlainLoginModule", "")
 
 
-@pytest.mark.parametrize(
+@with_each(
     "text",
     [
         "secret",

@@ -15,6 +15,7 @@ from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.transport.tls_transport import TlsTransport
 from kafka_sink.network.transport.transport import READ, WRITE
 from kafka_sink.trust.tls_context import TlsContexts, openssl_name
+from tests.support.cases import with_each
 from tests.support.certificates import Authority, Identity
 
 AUTHORITY = Authority()
@@ -208,7 +209,7 @@ def test_client_learns_why_its_certificate_was_refused() -> None:
 # -- options
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("iana", "openssl"),
     [
         ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),

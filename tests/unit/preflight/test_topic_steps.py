@@ -27,6 +27,7 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.support.cases import with_each
 
 DESCRIBE = 1 << 8
 
@@ -87,7 +88,7 @@ def test_record_size_fails_only_where_it_was_asked_for(given: Mapping[str, str],
     assert "refuse records over 1000 bytes" in found.what_to_do
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("topic", "ours", "status"),
     [
         ("producer", "zstd", Status.OK),

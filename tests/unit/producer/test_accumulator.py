@@ -30,6 +30,7 @@ from tests.fakes.producing import (
     queued,
     values,
 )
+from tests.support.cases import with_each
 
 # --- append ----------------------------------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ def test_closing_between_memory_and_append_gives_the_memory_back(monkeypatch: py
     assert accumulator.pool.available_memory == 1000
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("batch_size", "size", "capacity"),
     [
         (16384, 100, 16384),

@@ -15,6 +15,7 @@ from kafka_sink.columns.record_columns import HeadersColumn
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 from kafka_sink.producer.staging.arrow_rows import ArrowRows, rows_of, rows_to_send, with_partitions
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
+from tests.support.cases import with_each
 
 WALL_MS = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -67,7 +68,7 @@ def test_nanoseconds_are_cut_to_milliseconds_like_every_unit() -> None:
         assert timestamps(rows_of(batch(timestamp=column), WALL_MS)) == [7_000, WALL_MS, 7_000]
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("columns", "problem"),
     [
         ({"partition": pa.array(["0"] * 3)}, "column 'partition' has type string, expected integers"),
@@ -91,13 +92,13 @@ def test_what_cannot_be_written_is_named(columns: dict[str, Any], problem: str) 
         rows_to_send(batch(**columns), WALL_MS)
 
 
-@pytest.mark.parametrize("partition", [2**31, 2**32, -1, -(2**32)])
+@with_each("partition", [2**31, 2**32, -1, -(2**32)])
 def test_a_partition_that_no_topic_has_becomes_no_other_one(partition: int) -> None:
     with pytest.raises(RowSerializationError, match=rf"row 1.* has partition {partition}; expected the number of one"):
         rows_to_send(batch(partition=pa.array([0, partition, None], pa.int64())), WALL_MS)
 
 
-@pytest.mark.parametrize("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
+@with_each("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
 def test_any_integers_are_partitions(kind: pa.DataType) -> None:
     rows = rows_of(batch(partition=pa.array([4, None, 0], kind)), WALL_MS)
     assert rows.partitions is not None and rows.partitions.tolist() == [4, ANY_PARTITION, 0]

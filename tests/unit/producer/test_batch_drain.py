@@ -34,6 +34,7 @@ from tests.fakes.producing import (
     use_up_sequences,
     values,
 )
+from tests.support.cases import with_each
 
 # --- ready -----------------------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ def test_closing_makes_everything_ready() -> None:
 
 
 @pytest.mark.behaviour("Drain", "A batch that backs off is not ready, for whatever reason")
-@pytest.mark.parametrize("reason", ["linger", "second batch", "memory", "flush", "closed"])
+@with_each("reason", ["linger", "second batch", "memory", "flush", "closed"])
 def test_batch_in_backoff_is_not_ready_for_any_reason(reason: str) -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, linger_ms=10, retry_backoff_ms=100, memory=2000)
@@ -388,8 +389,8 @@ def test_a_batch_to_be_retried_goes_before_those_not_yet_sent() -> None:
     assert [batch is first for batch in drain_all(accumulator)] == [True, False, False]
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
-@pytest.mark.parametrize("first_sequence", [2, 2**31 - 2])
+@with_each("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+@with_each("first_sequence", [2, 2**31 - 2])
 def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first_sequence: int) -> None:
     idempotence = make_idempotence()
     accumulator = make_accumulator(FakeClock(), idempotence=idempotence, retry_backoff_ms=0)
@@ -405,7 +406,7 @@ def test_retries_with_sequences_stand_in_their_order(order: Sequence[int], first
     assert not queued(accumulator)[3].has_sequence
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@with_each("order", list(itertools.permutations(range(3))))
 def test_retries_without_sequences_are_ordered_by_age(order: Sequence[int]) -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, delivery_timeout_ms=100)

@@ -20,6 +20,7 @@ from tests.fakes.brokers import SILENCE
 from tests.fakes.chunks import Row
 from tests.fakes.producing import append_columns, queued
 from tests.fakes.sender_world import SenderWorld
+from tests.support.cases import with_each
 
 ROOMY = 1_000_000
 
@@ -128,8 +129,8 @@ def test_a_run_of_columns_is_told_of_every_piece() -> None:
 @pytest.mark.behaviour(
     "Batch split", "Pieces of batches that were too large arrive in order, with consecutive sequence numbers"
 )
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-@pytest.mark.parametrize("idempotent", [True, False])
+@with_each("codec", ["none", "lz4"])
+@with_each("idempotent", [True, False])
 def test_too_large_batches_arrive_in_order_and_whole(codec: str, idempotent: bool) -> None:
     rng = random.Random(1)
     values = [rng.randbytes(90) for _ in range(400)]

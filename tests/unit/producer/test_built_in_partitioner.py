@@ -17,6 +17,7 @@ from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, make_accumulator, make_cluster, queue_of, tp
+from tests.support.cases import with_each
 
 if TYPE_CHECKING:
     from _typeshed import SupportsLenAndGetItem
@@ -31,7 +32,7 @@ def make(seed: int = 1, *, ignore_keys: bool = False) -> BuiltInPartitioner:
     return BuiltInPartitioner(BATCH, ignore_keys=ignore_keys, rng=random.Random(seed))
 
 
-@pytest.mark.parametrize("key", [b"", b"a", b"21", b"foobar", b"x" * 67, b"y" * 200])
+@with_each("key", [b"", b"a", b"21", b"foobar", b"x" * 67, b"y" * 200])
 def test_keys_go_where_the_hash_says(key: bytes) -> None:
     cluster = make_cluster([0] * 7)
     chunk = make_chunk([Row(b"v", key)])

@@ -9,6 +9,7 @@ import pytest
 from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig, names_for_plugins, reconcile
+from tests.support.cases import with_each
 
 
 def settle(properties: dict[str, Any], prefix: str = "") -> ProducerConfig:
@@ -30,12 +31,12 @@ def test_defaults_are_those_of_kafkas_newest_producer() -> None:
     assert (config.compression_type, config.max_in_flight_requests_per_connection) == ("none", 5)
 
 
-@pytest.mark.parametrize(("acks", "code"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
+@with_each(("acks", "code"), [("all", -1), ("-1", -1), ("1", 1), ("0", 0)])
 def test_acks_as_the_protocol_writes_them(acks: str, code: int) -> None:
     assert settle({"acks": acks}).acks_code == code
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("properties", "level"),
     [
         ({"compression.type": "none"}, None),
@@ -87,7 +88,7 @@ _GIVES_WAY = [("acks", "1"), ("acks", "0"), ("retries", 0)]
 _IN_FLIGHT = ("max.in.flight.requests.per.connection", 6)
 
 
-@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
+@with_each(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_explicit_idempotence_refuses_contradicting_options(name: str, value: Any) -> None:
     text = refusal({"enable.idempotence": True, name: value}, prefix="kafka.")
     assert "kafka.enable.idempotence=true needs" in text
@@ -104,13 +105,13 @@ def test_idempotence_by_default_gives_way_and_says_so(name: str, value: Any, cap
 
 
 @pytest.mark.behaviour("KafkaProducer", "Options that contradict each other are refused")
-@pytest.mark.parametrize("other", [{}, *({name: value} for name, value in _GIVES_WAY)])
+@with_each("other", [{}, *({name: value} for name, value in _GIVES_WAY)])
 def test_over_five_in_flight_needs_explicit_idempotence_off(other: dict[str, Any]) -> None:
     text = refusal({**other, _IN_FLIGHT[0]: _IN_FLIGHT[1]}, prefix="kafka.")
     assert "contradicts kafka.max.in.flight.requests.per.connection=6" in text
 
 
-@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
+@with_each(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_disabled_idempotence_allows_every_setting(name: str, value: Any) -> None:
     assert not settle({"enable.idempotence": False, name: value}).enable_idempotence
 
@@ -128,7 +129,7 @@ def test_transactions_are_off_by_default_and_may_take_a_minute() -> None:
     assert config.transaction_timeout_ms == 60_000
 
 
-@pytest.mark.parametrize(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
+@with_each(("name", "value"), [*_GIVES_WAY, _IN_FLIGHT])
 def test_a_transactional_id_refuses_what_contradicts_it(name: str, value: Any) -> None:
     text = refusal({"transactional.id": "a", name: value})
     assert "transactional.id needs" in text
@@ -141,7 +142,7 @@ def test_a_transactional_id_needs_idempotence() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "value"),
     [
         ("transactional.id", ""),
@@ -188,7 +189,7 @@ def test_unknown_java_options_are_errors_without_bad_guesses() -> None:
     assert "did you mean ssl.protocol" not in refusal({"ssl.protocoll": "TLSv1.3"})
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("plugin", "handed_over"),
     [
         ({}, False),

@@ -15,6 +15,7 @@ from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from tests.fakes.batches import TP, make_batch, read_wire
 from tests.fakes.producing import use_up_sequences
+from tests.support.cases import with_each
 
 OTHER = TopicPartition("orders", 4)
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -351,7 +352,7 @@ def test_unknown_producer_without_log_start_is_only_retried() -> None:
     assert place(batch) == (9, 0, 0)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("code", "retriable"),
     [
         (ErrorCode.NETWORK_EXCEPTION, True),

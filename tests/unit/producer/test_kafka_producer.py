@@ -37,6 +37,7 @@ from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.task_producer import TaskProducer
 from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
+from tests.support.cases import with_each
 from tests.support.waiting import until
 
 PLUGINS = "tests.fakes.plugins"
@@ -351,7 +352,7 @@ def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.behaviour("KafkaProducer", "A producer that cannot be constructed leaves nothing behind")
-@pytest.mark.parametrize(
+@with_each(
     ("properties", "text"),
     [
         ({"key.serializer": "strin"}, r"key\.serializer.*did you mean string"),

@@ -18,6 +18,7 @@ from kafka_sink.records.reference import record_size
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.producing import make_cluster
+from tests.support.cases import with_each
 
 TOPIC = "orders"
 BATCH = 1000
@@ -54,7 +55,7 @@ def runs(partitions: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.behaviour("Partitioner", "A key goes to the partition that Kafka's Java client chooses")
-@pytest.mark.parametrize(
+@with_each(
     ("key", "hashed"),
     [(b"21", -973932308), (b"foobar", -790332482), (b"a-little-bit-long-string", -985981536), (b"abc", 479470107)],
 )
@@ -216,7 +217,7 @@ def batch_bytes(rows: int, value: bytes) -> int:
     return HEADER_BYTES + sum(record_size(offset, 0, None, value) for offset in range(rows))
 
 
-@pytest.mark.parametrize("size", [0, 10, 40, 93, 300, 460])
+@with_each("size", [0, 10, 40, 93, 300, 460])
 def test_rows_without_a_key_fill_a_batch_and_move_on(size: int) -> None:
     value = b"x" * size
     found = runs(partition_rows(make_partitioner(), [Row(value)] * 2000, make_cluster([0] * 10)))
@@ -246,7 +247,7 @@ def test_moving_by_a_single_record_begins_a_new_turn() -> None:
     assert runs(partition_rows(partitioner, [Row(b"x" * 93)] * 100, cluster))[0][1] == full
 
 
-@pytest.mark.parametrize("batch_size", [0, 1, 61, 100])
+@with_each("batch_size", [0, 1, 61, 100])
 def test_a_row_larger_than_a_batch_takes_a_turn_of_its_own(batch_size: int) -> None:
     partitioner = make_partitioner(batch_size=batch_size)
     rows = [Row(b"x" * 500)] * 6
@@ -261,7 +262,7 @@ def test_consecutive_turns_go_to_different_partitions() -> None:
     assert set(found.tolist()) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
+@with_each("chosen", [np.zeros(2, np.int32), np.zeros(4, np.int32), np.zeros(3), [0, 0, 0], None, True])
 def test_partitioner_choices_of_wrong_form_are_refused(chosen: object) -> None:
     with pytest.raises(ValueError, match=r"DefaultPartitioner \(partitioner.class\) chose .* for 3 rows of topic"):
         check_choices(make_partitioner(), TOPIC, chosen, 3)

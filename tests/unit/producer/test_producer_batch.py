@@ -22,6 +22,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size, write_record
 from tests.fakes.batches import TP, UNCOMPRESSED, GivenMemory, append, make_batch, on_the_wire, read_wire
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 
 # --- appending -------------------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ def test_encoded_records_stand_where_single_ones_would() -> None:
 
 
 @pytest.mark.behaviour("Compression", "Batches of all five codecs can be read, also by foreign readers")
-@pytest.mark.parametrize("codec", list(CompressionType))
+@with_each("codec", list(CompressionType))
 def test_every_codec_can_be_read_back(codec: CompressionType) -> None:
     batch = make_batch(compression=Compression(codec, None), values=[b"same" * 50] * 4)
     batch.close()
@@ -205,7 +206,7 @@ def test_sequences_wrap_to_zero() -> None:
     assert sequence_after(2**31 - 3, 5) == 2
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("first", "second", "expected"),
     [(0, 1, True), (1, 0, False), (5, 5, False), (2**31 - 1, 0, True), (0, 2**31 - 1, False), (2**31 - 10, 7, True)],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.producer.producer_record import NO_HEADERS, ProducerRecord, check_record
+from tests.support.cases import with_each
 
 TOPIC = "orders"
 
@@ -16,7 +17,7 @@ def check(topic: Any = TOPIC, partition: Any = None, timestamp: Any = None, head
     check_record(topic, partition, timestamp, headers)
 
 
-@pytest.mark.parametrize(
+@with_each(
     "fields",
     [
         {},
@@ -31,7 +32,7 @@ def test_what_a_record_may_have(fields: dict[str, Any]) -> None:
     check(**fields)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("fields", "text"),
     [
         ({"topic": None}, r"the topic must be str, got NoneType"),
@@ -54,7 +55,7 @@ def test_a_wrong_topic_partition_or_timestamp(fields: dict[str, Any], text: str)
         check(**fields)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("headers", "text"),
     [
         (None, r"headers must be a sequence of \(str, bytes or None\), got NoneType"),

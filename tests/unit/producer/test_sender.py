@@ -16,6 +16,7 @@ from tests.fakes.brokers import SILENCE, FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, queue_of, queued, tp
 from tests.fakes.sender_world import SenderWorld
+from tests.support.cases import with_each
 
 #: What a broker may say of a partition that another attempt can cure.
 RETRIABLE = [
@@ -40,8 +41,8 @@ FATAL = [
 
 
 @pytest.mark.behaviour("Retries", "A retriable error is retried until the batch is stored")
-@pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
-@pytest.mark.parametrize("times", [1, 3])
+@with_each("code", RETRIABLE)
+@with_each("times", [1, 3])
 def test_a_retriable_answer_is_retried_until_it_succeeds(code: ErrorCode, times: int) -> None:
     world = SenderWorld()
     world.connect()
@@ -57,7 +58,7 @@ def test_a_retriable_answer_is_retried_until_it_succeeds(code: ErrorCode, times:
 
 
 @pytest.mark.behaviour("Retries", "A fatal error fails its records at once, and no others")
-@pytest.mark.parametrize("code", FATAL, ids=lambda code: code.name)
+@with_each("code", FATAL)
 def test_a_final_answer_fails_the_record_at_once_and_no_other(code: ErrorCode) -> None:
     world = SenderWorld()
     world.connect()
@@ -112,9 +113,7 @@ def test_without_named_leader_metadata_and_backoff_are_used() -> None:
 
 
 @pytest.mark.behaviour("Retries", "A leader that an answer names (KIP-951) is sent to at once, if it is news")
-@pytest.mark.parametrize(
-    ("leader", "epoch"), [(2, 0), (7, 5), (-1, 5), (2, -1)], ids=["old epoch", "unknown node", "nobody", "no epoch"]
-)
+@with_each(("leader", "epoch"), [(2, 0), (7, 5), (-1, 5), (2, -1)])
 def test_named_leader_that_is_not_newer_is_ignored(leader: int, epoch: int) -> None:
     brokers = FakeBrokers(leaders=[1], nodes=1)
     world = SenderWorld(brokers)
@@ -235,8 +234,8 @@ def test_pass_looks_only_at_first_batch_of_a_partition() -> None:
     assert looks == [1, 1]
 
 
-@pytest.mark.parametrize("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
-@pytest.mark.parametrize("idempotent", [True, False])
+@with_each("properties", [{"reconnect_backoff_ms": 0}, {"retry_backoff_ms": 0}])
+@with_each("idempotent", [True, False])
 def test_zero_backoff_does_not_spin_while_connecting(properties: dict[str, Any], idempotent: bool) -> None:
     world = SenderWorld(enable_idempotence=idempotent, **properties)
     world.network.auto_connect = False

@@ -8,13 +8,14 @@ import pytest
 
 from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.producer.plugins.serializers import FieldSerializer
+from tests.support.cases import with_each
 
 
 def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
     return FieldSerializer(option, given, {})
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "data", "expected"),
     [
         ("bytes", b"\x00", b"\x00"),
@@ -35,7 +36,7 @@ def test_built_in_serializers_encode_values_and_keep_null(name: str, data: Any, 
     assert serializer.is_plain == (name == "bytes")
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "data", "text"),
     [
         ("bytes", "a", r"value \(str\) for topic t cannot be serialized by BytesSerializer \(value.serializer\): exp"),

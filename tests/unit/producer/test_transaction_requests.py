@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafka_sink.client.requests.outcomes import Reaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.transactions.reactions import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
+from tests.support.cases import with_each
 
 R = Reaction
 E = ErrorCode
@@ -51,12 +50,12 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("code", TABLE, ids=lambda code: code.name)
+@with_each("code", TABLE)
 def test_errors_are_taken_as_kafka_takes_them(code: ErrorCode) -> None:
     assert tuple(reaction_to(api, code) for api in ALL) == TABLE[code]
 
 
-@pytest.mark.parametrize("api", ALL, ids=lambda api: api.name)
+@with_each("api", ALL)
 def test_no_retriable_error_ends_anything(api: ApiKey) -> None:
     lenient = (R.RETRY, R.LOOK_UP)
     assert all(reaction_to(api, code) in lenient for code in ErrorCode if code.is_retriable)

@@ -32,6 +32,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, queued, tp
 from tests.fakes.sender_world import SenderWorld
 from tests.fakes.transacting import LAST_EPOCH, PRODUCER_ID, TransactionalBrokers, TransactionalWorld
+from tests.support.cases import with_each
 
 FIND, INIT, PARTITIONS, OFFSETS, COMMIT, END, PRODUCE = (
     ApiKey.FIND_COORDINATOR,
@@ -78,8 +79,8 @@ ALLOWED = {
 
 
 @pytest.mark.behaviour("Transactions", "The producer's transaction states change as Kafka's do, and in no other way")
-@pytest.mark.parametrize("target", S)
-@pytest.mark.parametrize("source", S)
+@with_each("target", S)
+@with_each("source", S)
 def test_every_transition(source: State, target: State) -> None:
     machine = TransactionStateMachine("orders-writer", FakeClock(), ContextLogger(__name__, ""))
     machine.state = source
@@ -109,8 +110,8 @@ def call(world: TransactionalWorld, name: str) -> Any:
 CALLS = ("initialize", "begin", "commit", "abort", "send", "offsets")
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize(
+@with_each("name", CALLS)
+@with_each(
     ("state", "possible"),
     [
         (S.UNINITIALIZED, {"initialize"}),
@@ -119,7 +120,6 @@ CALLS = ("initialize", "begin", "commit", "abort", "send", "offsets")
         (S.ABORTABLE_ERROR, {"abort"}),
         (S.FATAL_ERROR, set()),
     ],
-    ids=lambda value: value.name if isinstance(value, State) else "",
 )
 def test_calls_in_the_wrong_state_raise_and_change_nothing(state: State, possible: set[str], name: str) -> None:
     world = make_world()
@@ -141,7 +141,7 @@ def test_calls_in_the_wrong_state_raise_and_change_nothing(state: State, possibl
     assert world.manager.state is state
 
 
-@pytest.mark.parametrize("name", ["initialize", "begin", "commit", "abort", "offsets"])
+@with_each("name", ["initialize", "begin", "commit", "abort", "offsets"])
 def test_without_a_transactional_id_there_are_no_transactions(name: str) -> None:
     manager = SenderWorld().transactions
     assert manager is not None
@@ -415,8 +415,8 @@ def provoke(world: TransactionalWorld, api: ApiKey, code: ErrorCode, times: int 
 REQUESTS = [(1, INIT), (1, PARTITIONS), (1, OFFSETS), (1, COMMIT), (1, END), (2, INIT), (2, COMMIT), (2, END)]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS])
-@pytest.mark.parametrize(("level", "api"), REQUESTS)
+@with_each("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS])
+@with_each(("level", "api"), REQUESTS)
 def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = make_world(level)
     result = provoke(world, api, code, times=3)
@@ -428,8 +428,8 @@ def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code
     assert 3 * pause_ms <= world.clock.now_ms - before_ms < 3 * pause_ms + 100
 
 
-@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-@pytest.mark.parametrize(("level", "api"), REQUESTS)
+@with_each("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+@with_each(("level", "api"), REQUESTS)
 def test_a_coordinator_that_moved_is_looked_for(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = TransactionalWorld(TransactionalBrokers(level, nodes=2))
     result = provoke(world, api, code)
@@ -442,8 +442,8 @@ def test_a_coordinator_that_moved_is_looked_for(level: int, api: ApiKey, code: E
     assert api in after
 
 
-@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
-@pytest.mark.parametrize(("level", "api"), REQUESTS)
+@with_each("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
+@with_each(("level", "api"), REQUESTS)
 def test_a_fenced_producer_is_at_its_end(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = make_world(level)
     with pytest.raises(ProducerFencedError):
@@ -455,8 +455,8 @@ def test_a_fenced_producer_is_at_its_end(level: int, api: ApiKey, code: ErrorCod
         world.manager.begin_abort()
 
 
-@pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
-@pytest.mark.parametrize(("level", "api"), REQUESTS)
+@with_each("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+@with_each(("level", "api"), REQUESTS)
 def test_fatal_errors_leave_only_close(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = make_world(level)
     with pytest.raises(ApiError, match=code.name):
@@ -466,7 +466,7 @@ def test_fatal_errors_leave_only_close(level: int, api: ApiKey, code: ErrorCode)
         world.manager.begin_abort()
 
 
-@pytest.mark.parametrize(("level", "api"), [entry for entry in REQUESTS if entry[1] is not INIT])
+@with_each(("level", "api"), [entry for entry in REQUESTS if entry[1] is not INIT])
 def test_abortable_error_can_be_aborted_and_producer_continues(level: int, api: ApiKey) -> None:
     world = make_world(level)
     with pytest.raises(TransactionAbortableError):
@@ -661,7 +661,7 @@ def test_a_coordinator_that_cannot_be_reached_is_looked_up_again(world: Transact
 # --- answers that get lost -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("level", "api"), REQUESTS)
+@with_each(("level", "api"), REQUESTS)
 def test_a_request_whose_answer_is_lost_is_sent_again(level: int, api: ApiKey) -> None:
     world = make_world(level)
     world.brokers.errors[api].append(SILENCE)

@@ -45,6 +45,7 @@ from kafka_sink.protocol.schema import (
     message,
     struct,
 )
+from tests.support.cases import with_each
 
 
 @struct
@@ -130,7 +131,7 @@ def test_null_is_refused_where_the_version_has_none(name: str) -> None:
         encode(broken, 0)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "version", "data"),
     [
         (MetadataRequest, 0, "ffffffff"),
@@ -301,8 +302,8 @@ class TestBadBytes:
         assert decode(MetadataRequest, bytes.fromhex("01 01 00 00 00 ffff"), 9) == MetadataRequest(topics=[])
 
 
-@pytest.mark.parametrize("version", [8, 9])
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 126, 127, 300])
+@with_each("version", [8, 9])
+@with_each("count", [0, 1, 7, 8, 9, 126, 127, 300])
 def test_numbers_of_any_count_are_read_and_never_beyond_the_end(count: int, version: int) -> None:
     numbers = [number * 1_000_003 for number in range(count)]
     found = MetadataResponsePartition(replica_nodes=numbers, isr_nodes=[-1], offline_replicas=numbers)

@@ -15,6 +15,7 @@ from kafka_sink.protocol.header import (
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.cases import with_each
 
 TOPICS = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"records")])]
 
@@ -28,7 +29,7 @@ HEADERS = {
 
 
 @pytest.mark.behaviour("Protocol", "Requests have the header of their version")
-@pytest.mark.parametrize(("version", "client_id"), HEADERS)
+@with_each(("version", "client_id"), HEADERS)
 def test_request_headers(version: int, client_id: str | None) -> None:
     expected = bytes.fromhex(HEADERS[version, client_id])
     frame = b"".join(encode_request(ApiKey.METADATA, version, 7, client_id, MetadataRequest(topics=[])))
@@ -53,7 +54,7 @@ def test_unknown_tags_of_a_header_are_skipped() -> None:
     assert decode_request_body(header, frame, offset) == MetadataRequest(topics=[])
 
 
-@pytest.mark.parametrize(
+@with_each(
     "frame",
     [
         "",

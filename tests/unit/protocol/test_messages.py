@@ -14,6 +14,7 @@ from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Array, Field, Primitive, Struct, VersionRange
 from tests.fakes.protocol_values import message_kinds
 from tests.golden.kafka_schemas import schema_of
+from tests.support.cases import with_each
 
 Json = dict[str, Any]
 # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
@@ -131,7 +132,7 @@ def test_ignorable_fields(kind: type[Struct]) -> None:
         assert ours.ignorable == theirs.get("ignorable", False), where
 
 
-@pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
+@with_each("key", APIS)
 def test_keys_are_kafkas(key: ApiKey) -> None:
     api = APIS[key]
     assert schema_of(api.request.__name__)["apiKey"] == api.key

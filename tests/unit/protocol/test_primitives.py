@@ -4,6 +4,7 @@ import pytest
 
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.protocol.primitives import Writer, read_uvarint, skip_tags, write_uvarint
+from tests.support.cases import with_each
 
 # Kafka protocol guide: seven bits a byte, lowest first, the top bit says that more follow.
 VARINTS = {
@@ -19,7 +20,7 @@ VARINTS = {
 }
 
 
-@pytest.mark.parametrize(("value", "encoded"), VARINTS.items())
+@with_each(("value", "encoded"), VARINTS.items())
 def test_varints(value: int, encoded: str) -> None:
     out = Writer()
     write_uvarint(out, value)
@@ -31,7 +32,7 @@ def test_a_longer_form_of_a_small_number_is_read() -> None:
     assert read_uvarint(memoryview(bytes.fromhex("8000")), 0) == (0, 2)
 
 
-@pytest.mark.parametrize("encoded", ["ffffffff10", "ffffffff7f", "8080808080", "ffffffffffff"])
+@with_each("encoded", ["ffffffff10", "ffffffff7f", "8080808080", "ffffffffffff"])
 def test_varints_beyond_32_bits_are_refused(encoded: str) -> None:
     with pytest.raises(ProtocolError, match="longer than 32 bits"):
         read_uvarint(memoryview(bytes.fromhex(encoded)), 0)

@@ -19,9 +19,10 @@ from kafka_sink.protocol.schema import (
     message,
     struct,
 )
+from tests.support.cases import with_each
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("text", "inside", "outside"),
     [("3+", (3, 4, 32767), (2, -1)), ("0-2", (0, 1, 2), (3, -1)), ("5", (5,), (4, 6)), ("none", (), (0, 1, -1))],
 )

@@ -10,6 +10,7 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType
+from tests.support.cases import with_each
 
 RECORDS: list[Buffer] = [b"first piece", bytearray(b"second"), memoryview(b"third")]
 BODY = b"".join(RECORDS)
@@ -117,7 +118,7 @@ def test_log_append_time_is_covered_by_the_crc() -> None:
     assert header.compression is CompressionType.ZSTD
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("damage", "message"),
     [
         (lambda data: data[:60], "takes 61 bytes, 60 are left"),

@@ -13,6 +13,7 @@ from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.records.compression import XERIAL_BLOCK_BYTES, CompressionType, compress
+from tests.support.cases import with_each
 from tests.support.unpacked import decompress
 
 PACKED = [kind for kind in CompressionType if kind is not CompressionType.NONE]
@@ -30,35 +31,35 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", CompressionType)
-@pytest.mark.parametrize("sample", SAMPLES)
+@with_each("kind", CompressionType)
+@with_each("sample", SAMPLES)
 def test_round_trip_up_to_the_limit(kind: CompressionType, sample: str) -> None:
     data = SAMPLES[sample]
     assert bytes(decompress(kind, compress(kind, data), len(data))) == data
 
 
 @pytest.mark.behaviour("Compression", "Batches of all five codecs can be read, also by foreign readers")
-@pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("sample", [name for name in SAMPLES if name != "empty"])
+@with_each("kind", PACKED)
+@with_each("sample", [name for name in SAMPLES if name != "empty"])
 def test_foreign_reader(kind: CompressionType, sample: str) -> None:
     assert FOREIGN[kind](bytes(compress(kind, SAMPLES[sample]))) == SAMPLES[sample]
 
 
-@pytest.mark.parametrize("kind", CompressionType)
-@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+@with_each("kind", CompressionType)
+@with_each("wrap", [bytes, bytearray, memoryview])
 def test_any_buffer(kind: CompressionType, wrap: type) -> None:
     data = SAMPLES["text"]
     assert bytes(decompress(kind, wrap(compress(kind, wrap(data))), len(data))) == data
 
 
-@pytest.mark.parametrize("kind", CompressionType)
+@with_each("kind", CompressionType)
 def test_one_byte_over_the_limit(kind: CompressionType) -> None:
     with pytest.raises(CorruptRecordError, match="limit of 74999"):
         decompress(kind, compress(kind, SAMPLES["text"]), len(SAMPLES["text"]) - 1)
 
 
 @pytest.mark.behaviour("Compression", "A decompression bomb is refused")
-@pytest.mark.parametrize("kind", PACKED)
+@with_each("kind", PACKED)
 def test_bomb_is_refused(kind: CompressionType) -> None:
     bomb = compress(kind, bytes(64 << 20))
     assert len(bomb) < 8 << 20
@@ -66,8 +67,8 @@ def test_bomb_is_refused(kind: CompressionType) -> None:
         decompress(kind, bomb, 100_000)
 
 
-@pytest.mark.parametrize("kind", PACKED)
-@pytest.mark.parametrize("sample", ["one byte", "text", "noise"])
+@with_each("kind", PACKED)
+@with_each("sample", ["one byte", "text", "noise"])
 def test_cut_off_anywhere(kind: CompressionType, sample: str) -> None:
     packed = bytes(compress(kind, SAMPLES[sample]))
     whole_blocks = {16} if kind is CompressionType.SNAPPY else set()
@@ -81,7 +82,7 @@ def test_cut_off_anywhere(kind: CompressionType, sample: str) -> None:
                 decompress(kind, packed[:end], 1 << 20)
 
 
-@pytest.mark.parametrize("kind", PACKED)
+@with_each("kind", PACKED)
 def test_noise_is_damage(kind: CompressionType) -> None:
     rng = random.Random(2)
     for size in (0, 1, 4, 8, 16, 100):
@@ -158,9 +159,7 @@ def test_snappy_without_frame_is_read() -> None:
     assert decompress(CompressionType.SNAPPY, packed, 1 << 20) == SAMPLES["text"]
 
 
-@pytest.mark.parametrize(
-    "block", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\5\xff\xff\xff\xff\xff"]
-)
+@with_each("block", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\5\xff\xff\xff\xff\xff"])
 def test_snappy_block_that_is_impossible(block: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         decompress(CompressionType.SNAPPY, b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + block, 1 << 20)

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_sink.columns.record_columns import BinaryColumn
 from kafka_sink.records.murmur2 import murmur2, murmur2_array, to_positive
+from tests.support.cases import with_each
 
 # From Kafka's UtilsTest.
 VECTORS = {
@@ -19,7 +20,7 @@ VECTORS = {
 
 
 @pytest.mark.behaviour("Partitioner", "murmur2 gives the values of Kafka's own tests")
-@pytest.mark.parametrize(("data", "expected"), VECTORS.items())
+@with_each(("data", "expected"), VECTORS.items())
 def test_kafkas_vectors(data: bytes, expected: int) -> None:
     assert murmur2(data) == expected
 
@@ -29,13 +30,13 @@ def test_kafkas_vectors_as_a_column() -> None:
 
 
 # Lengths round the word, the step in which long keys are mixed, and the widths that lengths are sorted in.
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7, 8, 60, 63, 64, 65, 66, 67, 68, 127, 128, 130])
+@with_each("length", [0, 1, 2, 3, 4, 5, 7, 8, 60, 63, 64, 65, 66, 67, 68, 127, 128, 130])
 def test_keys_of_one_length(length: int) -> None:
     keys = [bytes((row * 7 + at) % 256 for at in range(length)) for row in range(9)]
     assert murmur2_array(BinaryColumn.from_arrow(pa.array(keys))).tolist() == [murmur2(key) for key in keys]
 
 
-@pytest.mark.parametrize("longest", [70, 255, 256, 65_535, 65_536])
+@with_each("longest", [70, 255, 256, 65_535, 65_536])
 def test_keys_of_many_lengths(longest: int) -> None:
     keys = [bytes([length % 251]) * length for length in (3, longest, 0, 64, longest - 1, 65, 8, longest - 5, 1)]
     assert murmur2_array(BinaryColumn.from_arrow(pa.array(keys))).tolist() == [murmur2(key) for key in keys]

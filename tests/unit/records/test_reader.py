@@ -11,6 +11,7 @@ from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.reader import Record, read_batches
 from kafka_sink.records.reference import write_record
+from tests.support.cases import with_each
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 ROWS: list[Row] = [
@@ -39,7 +40,7 @@ def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, 
 GOOD = wrap(body_of(ROWS), len(ROWS))
 
 
-@pytest.mark.parametrize("kind", CompressionType)
+@with_each("kind", CompressionType)
 def test_records_come_back(kind: CompressionType) -> None:
     (view,) = read_batches(wrap(body_of(ROWS), 3, kind, base_offset=100))
     assert view.verify_crc()
@@ -58,7 +59,7 @@ def test_the_brokers_time_goes_over_the_records_own() -> None:
     assert [record.timestamp for record in view.records()] == [5555] * 3
 
 
-@pytest.mark.parametrize("cut", [1, 10, len(GOOD) - 61, len(GOOD) - 20])
+@with_each("cut", [1, 10, len(GOOD) - 61, len(GOOD) - 20])
 def test_a_last_batch_that_is_cut_off_is_left_out(cut: int) -> None:
     data = memoryview(wrap(body_of(ROWS), 3, base_offset=0) + wrap(body_of(ROWS), 3, base_offset=3) + GOOD[:-cut])
     assert [view.base_offset for view in read_batches(data)] == [0, 3]
@@ -85,7 +86,7 @@ def record(fields: bytes) -> bytes:
     return encode_varint(len(fields)) + fields
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("body", "message"),
     [
         (b"", "announces 1 records but holds 0"),

@@ -8,6 +8,7 @@ from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import reference
 from kafka_sink.records.rebase import parse_records, write_content
+from tests.support.cases import with_each
 
 ROWS: list[tuple[int, bytes | None, bytes | None, list[Header]]] = [
     (0, b"key", b"value", [("h", b"x")]),
@@ -23,8 +24,8 @@ def encoded(first_offset: int, base: int) -> bytearray:
     return target
 
 
-@pytest.mark.parametrize("first_offset", [0, 63, 8191, 1_000_000])
-@pytest.mark.parametrize("base", [0, -5, 2**40])
+@with_each("first_offset", [0, 63, 8191, 1_000_000])
+@with_each("base", [0, -5, 2**40])
 def test_rebased_records_equal_those_encoded_at_the_new_place(first_offset: int, base: int) -> None:
     records = parse_records(encoded(100, 17))
     assert sum(record.size_bytes for record in records) == len(encoded(100, 17))

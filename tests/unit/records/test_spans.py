@@ -10,6 +10,7 @@ import pytest
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.records.spans import record_spans
+from tests.support.cases import with_each
 
 
 def cut(rng: random.Random, data: bytes) -> list[bytes]:
@@ -17,7 +18,7 @@ def cut(rng: random.Random, data: bytes) -> list[bytes]:
     return [data[start:end] for start, end in pairwise([0, *at, len(data)])]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@with_each("seed", range(60))
 def test_records_in_any_pieces(seed: int) -> None:
     rng = random.Random(seed)
     sizes = rng.choice([[6], [6, 7], [6, 63, 64, 65], [9, 9, 9, 300], [20_000, 6]])

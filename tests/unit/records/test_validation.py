@@ -14,6 +14,7 @@ from kafka_sink.records import layout
 from kafka_sink.records.compression import CompressionType
 from tests.fakes.record_batches import make_batch, validated
 from tests.hostile.batches import batch_of, record_of
+from tests.support.cases import with_each
 
 GOOD = bytes(make_batch([b"a", b"b", b"c"]))
 CODECS = [codec for codec in CompressionType if codec is not CompressionType.NONE]
@@ -39,9 +40,9 @@ def refusal(data: Buffer | None, **rules: int) -> ErrorCode:
     return caught.value.code
 
 
-@pytest.mark.parametrize("codec", CompressionType)
-@pytest.mark.parametrize("count", [1, 3, 128, 129, 3000])
-@pytest.mark.parametrize("size", [0, 50, 100, 9000])
+@with_each("codec", CompressionType)
+@with_each("count", [1, 3, 128, 129, 3000])
+@with_each("size", [0, 50, 100, 9000])
 def test_what_a_producer_sends_is_let_in(codec: CompressionType, count: int, size: int) -> None:
     # Lengths of one, two and three bytes; few records where they are large.
     count = min(count, 129) if size == 9000 else count
@@ -49,7 +50,7 @@ def test_what_a_producer_sends_is_let_in(codec: CompressionType, count: int, siz
 
 
 @pytest.mark.behaviour("Log", "Every wrong batch header has its error code")
-@pytest.mark.parametrize(
+@with_each(
     ("data", "code"),
     [
         (None, ErrorCode.INVALID_RECORD),
@@ -77,13 +78,13 @@ def test_every_wrong_header_has_its_code(data: bytes | None, code: ErrorCode) ->
 
 
 @pytest.mark.behaviour("Log", "A wrong record count is noticed")
-@pytest.mark.parametrize("count", [-1, 0, 2, 4, 128, 129, 2**31 - 1])
+@with_each("count", [-1, 0, 2, 4, 128, 129, 2**31 - 1])
 def test_a_wrong_count_is_noticed(count: int) -> None:
     assert refusal(counted(count)) is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("count", [-1, 0, 999, 1001, 2**31 - 1])
+@with_each("codec", CODECS)
+@with_each("count", [-1, 0, 999, 1001, 2**31 - 1])
 def test_a_wrong_count_of_compressed_records_is_noticed(codec: CompressionType, count: int) -> None:
     assert refusal(counted(count, bytes(make_batch([b"x"] * 1000, compression=codec)))) is ErrorCode.INVALID_RECORD
 
@@ -95,7 +96,7 @@ def test_large_uncompressed_batch_detects_only_impossible_count() -> None:
     assert refusal(counted(1 + (len(data) - layout.HEADER_BYTES) // 7, data)) is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("length", [b"\x01", b"\x0a", b"\x7e", b"\xfe\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 6])
+@with_each("length", [b"\x01", b"\x0a", b"\x7e", b"\xfe\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 6])
 def test_lengths_that_no_record_has(length: bytes) -> None:
     # One of -1, too short for its own fields, longer than what is left, the most negative one, none at all.
     data = bytearray(make_batch([b"abcdef"]))
@@ -109,7 +110,7 @@ def test_negative_length_with_a_matching_end_is_detected() -> None:
 
 
 @pytest.mark.behaviour("Log", "A damaged payload is a fatal error")
-@pytest.mark.parametrize("codec", CODECS)
+@with_each("codec", CODECS)
 def test_a_damaged_payload_is_final(codec: CompressionType) -> None:
     data = bytes(make_batch([b"abc" * 50], compression=codec))
     for at in (layout.HEADER_BYTES, layout.HEADER_BYTES + 9):
@@ -118,7 +119,7 @@ def test_a_damaged_payload_is_final(codec: CompressionType) -> None:
     assert refusal(edited(8, ">i", len(cut) - 12, cut)) is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@with_each("codec", CODECS)
 def test_a_batch_may_unpack_to_so_much_and_no_more(codec: CompressionType) -> None:
     data = bytes(make_batch([bytes(100_000)], compression=codec))
     plain = len(make_batch([bytes(100_000)])) - layout.HEADER_BYTES
@@ -155,7 +156,7 @@ def test_times_lie_within_their_limits_or_are_not_said() -> None:
 
 
 @pytest.mark.behaviour("Log", "The records of a compressed batch have the offsets from 0 on, as Kafka demands")
-@pytest.mark.parametrize("codec", CODECS)
+@with_each("codec", CODECS)
 def test_offsets_within_a_compressed_batch(codec: CompressionType) -> None:
     for offsets in ([0, 0, 0], [0, 2, 1], [0, 1, 2**31 - 1], [-5, 1, 2], [1, 2, 3]):
         batch = batch_of([record_of(offset) for offset in offsets], codec)
@@ -191,7 +192,7 @@ def test_deltas_of_every_width() -> None:
             assert refusal(batch_of([record], codec)) is ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("codec", CompressionType)
+@with_each("codec", CompressionType)
 def test_times_of_records_are_within_those_that_are_allowed(codec: CompressionType) -> None:
     batch = batch_of([record_of(0), record_of(1, timestamp=encode_varint(5_000))], codec)
     assert refusal(batch, wall_ms=2_000, timestamp_after_max_ms=3_999) is ErrorCode.INVALID_TIMESTAMP

@@ -15,6 +15,7 @@ from kafka_sink.records.vectorized import (
     partition_order,
     sizes_from_content,
 )
+from tests.support.cases import with_each
 
 
 def column(rows: list[bytes | None]) -> BinaryColumn:
@@ -31,9 +32,9 @@ def plain(keys: list[bytes | None] | None, values: list[bytes | None], first: in
 
 
 # Key lengths round what a word, a view and a varint hold.
-@pytest.mark.parametrize("key_length", [0, 1, 7, 8, 9, 11, 12, 13, 16, 63, 64, 8191, 8192])
-@pytest.mark.parametrize("value_length", [0, 8, 12, 13, 100])
-@pytest.mark.parametrize("first", [0, 60, 8188, (1 << 20) - 3])
+@with_each("key_length", [0, 1, 7, 8, 9, 11, 12, 13, 16, 63, 64, 8191, 8192])
+@with_each("value_length", [0, 8, 12, 13, 100])
+@with_each("first", [0, 60, 8188, (1 << 20) - 3])
 def test_rows_of_one_length(key_length: int, value_length: int, first: int) -> None:
     keys: list[bytes | None] = [bytes([row]) * key_length for row in range(8)]
     values: list[bytes | None] = [bytes([200 - row]) * value_length for row in range(8)]
@@ -83,7 +84,7 @@ def test_buffers_over_two_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bytes(found.data) == b"".join(plain(values, values, 0, 0))
 
 
-@pytest.mark.parametrize("partitions", [[0] * 5, [3, 3, 7, 9], [], [2]])
+@with_each("partitions", [[0] * 5, [3, 3, 7, 9], [], [2]])
 def test_rows_that_are_grouped_already_stay(partitions: list[int]) -> None:
     order, runs, starts = partition_order(np.array(partitions, dtype=np.int32))
     assert order is None
@@ -92,14 +93,14 @@ def test_rows_that_are_grouped_already_stay(partitions: list[int]) -> None:
     assert starts[-1] == len(partitions)
 
 
-@pytest.mark.parametrize("highest", [255, 256, 65_535, 65_536])
+@with_each("highest", [255, 256, 65_535, 65_536])
 def test_partition_order_holds_at_bounds_of_narrow_integers(highest: int) -> None:
     order, runs, starts = partition_order(np.array([highest, 0, highest], dtype=np.int32))
     assert order is not None and order.tolist() == [1, 0, 2]
     assert (runs.tolist(), starts.tolist()) == ([0, highest], [0, 1, 3])
 
 
-@pytest.mark.parametrize("count", [2, 200, 300, 70_000])
+@with_each("count", [2, 200, 300, 70_000])
 def test_rows_are_grouped_without_changing_their_order(count: int) -> None:
     partitions = np.random.default_rng(count).integers(0, count, 500).astype(np.int32)
     order, runs, starts = partition_order(partitions)

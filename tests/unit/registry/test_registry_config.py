@@ -13,6 +13,7 @@ from kafka_sink.http.exchange import Exchange, HttpAnswer, Server
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import is_of_registry, registry_configs, registry_secrets
 from kafka_sink.registry.subjects import subject_name, wire_header
+from tests.support.cases import with_each
 
 URL = {"schema.registry.url": "https://one:8081, http://two"}
 
@@ -33,7 +34,7 @@ def test_options_are_read_under_confluents_names() -> None:
 
 
 @pytest.mark.behaviour("Schema registry", "Options that contradict each other are refused, and secrets are not shown")
-@pytest.mark.parametrize(
+@with_each(
     ("options", "expected"),
     [
         ({"auto.register.schemas": "false"}, "without schema.registry.url"),

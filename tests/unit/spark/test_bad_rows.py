@@ -21,6 +21,7 @@ from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.prepared_write import TaskOptions
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX
 from kafka_sink.spark.task.task_writer import write_task
+from tests.support.cases import with_each
 from tests.support.readback import read_topic
 
 ROWS, DEAD = "rows", "rejected"
@@ -302,7 +303,7 @@ def test_a_missing_dead_letter_topic_is_named(cluster: EmbeddedCluster) -> None:
 
 
 @pytest.mark.behaviour("Dead letters", "maxBadRows is a number of rows, or a share of all rows of the write")
-@pytest.mark.parametrize(
+@with_each(
     ("text", "allowed", "too_many"),
     [("0", 0, 1), ("7", 7, 8), ("1%", 10, 11), ("0.5 %", 5, 6), ("100%", 1000, None), ("0%", 0, 1)],
 )

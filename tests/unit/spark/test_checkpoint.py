@@ -16,6 +16,7 @@ from kafka_sink.exactly_once.model import PlannedOffsets
 from kafka_sink.spark.streaming import checkpoint, checkpoint_process
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.checkpoint_files import LocalFiles
+from tests.support.cases import with_each
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
@@ -30,9 +31,7 @@ def test_query_of_a_checkpoint_without_valid_metadata_is_unknown(tmp_path: Path,
     assert query_of(str(tmp_path)) is None
 
 
-@pytest.mark.parametrize(
-    "location", [None, "", "hdfs://nn:8020/checkpoints/orders", "s3a://bucket/x", "file://host/x", "/absent"]
-)
+@with_each("location", [None, "", "hdfs://nn:8020/checkpoints/orders", "s3a://bucket/x", "file://host/x", "/absent"])
 def test_query_of_an_unreadable_checkpoint_is_unknown(location: str | None) -> None:
     assert query_of(location) is None
 

@@ -17,6 +17,7 @@ from kafka_sink.consumer.config import reconcile as reconcile_reader
 from kafka_sink.producer.config import ProducerConfig, reconcile
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.spark.options import parse_options
+from tests.support.cases import with_each
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
@@ -222,10 +223,9 @@ def test_every_row_of_the_page_has_its_cases() -> None:
 @pytest.mark.behaviour(
     "Sink options and commit messages", "A default that the user did not set gives way to what was set"
 )
-@pytest.mark.parametrize(
+@with_each(
     ("settle", "case"),
     [case for cases in CASES.values() for case in cases],
-    ids=[f"{first}-{number}" for first, cases in CASES.items() for number in range(len(cases))],
 )
 def test_defaults_give_way_and_contradictions_are_refused(
     settle: Callable[[Mapping[str, str]], Mapping[str, Any]], case: Settled | Refused

@@ -22,6 +22,7 @@ from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.dataframe_writer import parse_arguments
 from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.given_options import as_texts
+from tests.support.cases import with_each
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9"}
 ROWS = StructType().add("value", "string")
@@ -64,7 +65,7 @@ def test_a_property_that_is_none_is_not_set() -> None:
         client("127.0.0.1:9", properties).close()
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("value", "text"),
     [
         (5, "5"),
@@ -100,7 +101,7 @@ ENTRANCES: Mapping[str, Callable[[Any], object]] = {
 @pytest.mark.behaviour(
     "Sink options and commit messages", "Other types of values, and keys that are no text, are refused by name"
 )
-@pytest.mark.parametrize("entrance", ENTRANCES.values(), ids=ENTRANCES)
+@with_each("entrance", ENTRANCES.values())
 def test_other_types_are_refused_by_name(entrance: Callable[[Any], object]) -> None:
     for wrong, text in (
         ({"topic": ["s3cr3t"]}, "option topic: a value of the type list is not taken, .*; join its parts with commas"),

@@ -18,13 +18,14 @@ from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from tests.support.cases import with_each
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
 EXACTLY_ONCE = {**REQUIRED, "deliveryguarantee": "exactly-once", "transactionalidprefix": "sink"}
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "Options that contradict each other are refused")
-@pytest.mark.parametrize(
+@with_each(
     ("options", "is_stream", "says"),
     [
         ({"deliveryguarantee": "exactly-once"}, True, "needs the name of the sink: set transactionalIdPrefix too"),

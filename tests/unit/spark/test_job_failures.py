@@ -13,6 +13,7 @@ from kafka_sink.exactly_once.model import AttemptError, FencedError
 from kafka_sink.spark.driver.job_failures import as_spark_reads, is_cancelled, of_attempt, summary_of
 from kafka_sink.spark.driver.write_course import WriteCourse
 from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError
+from tests.support.cases import with_each
 
 PY4J = "An error occurred while calling o63.collectToPython.\n: "
 STAGE = (
@@ -23,7 +24,7 @@ TRACE = "\n\tat org.apache.spark.api.python.PythonException.of\n\tat java.lang.I
 
 
 @pytest.mark.behaviour("Stop means stop", "A write that somebody cancels is not tried again")
-@pytest.mark.parametrize(
+@with_each(
     "said",
     [
         f"{PY4J}org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 1 cancelled part of cancelled job group g",
@@ -67,7 +68,7 @@ def test_other_errors_of_a_batch_are_raised_as_they_are() -> None:
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "What another attempt may cure is tried again")
-@pytest.mark.parametrize(
+@with_each(
     "said",
     [
         f"{PY4J}{STAGE}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
@@ -84,7 +85,7 @@ def test_what_the_cluster_has_lost_is_tried_again(said: str) -> None:
 
 
 @pytest.mark.behaviour("Stop means stop", "What no attempt cures is raised at once, with its first cause")
-@pytest.mark.parametrize(
+@with_each(
     "said",
     [
         f"{PY4J}{STAGE}org.apache.spark.api.python.PythonException: Traceback (most recent call last):",
@@ -103,7 +104,7 @@ def test_what_spark_would_say_again_is_raised_as_it_is(said: str) -> None:
     assert of_attempt(error) is error
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("error", "may_pass"),
     [
         (SinkWriteError("no answer within 120000 ms [task of partition 1; KafkaTimeoutError]"), True),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.spark.task.json_texts import json_column
+from tests.support.cases import with_each
 
 SPAN = timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=500_000)
 SHOWN = "INTERVAL '1 02:03:04.5' DAY TO SECOND"
@@ -21,7 +22,7 @@ def loaded(column: pa.Array) -> list[Any]:
 
 
 @pytest.mark.behaviour("Dead letters", "A dead letter is JSON, whatever types its row has")
-@pytest.mark.parametrize(
+@with_each(
     ("kind", "values", "expected"),
     [
         (pa.duration("us"), [SPAN, None, -timedelta(seconds=1)], [SHOWN, None, "INTERVAL '-0 00:00:01' DAY TO SECOND"]),

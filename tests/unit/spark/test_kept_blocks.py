@@ -9,12 +9,13 @@ import pytest
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.spark.driver.kept_blocks import require_kept_blocks
+from tests.support.cases import with_each
 
 
 @pytest.mark.behaviour(
     "Exactly once: atomic", "Dynamic allocation that would remove rows to be written is refused before the first one"
 )
-@pytest.mark.parametrize(
+@with_each(
     ("enabled", "timeout", "is_refused"),
     [
         ("true", "1s", True),

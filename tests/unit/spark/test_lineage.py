@@ -12,6 +12,7 @@ import pytest
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.lineage import emit, file_name, is_configured
 from kafka_sink.spark.prepared_write import Reporting
+from tests.support.cases import with_each
 
 REPORT = {
     "rows": 30,
@@ -84,7 +85,7 @@ def test_it_is_off_by_itself_and_harms_no_write(
 
 
 @pytest.mark.behaviour("Lineage", "A login in the address of a file is not sent")
-@pytest.mark.parametrize(
+@with_each(
     ("path", "namespace", "name"),
     [
         ("s3a://AKIAKEY:Q7/z+Secret@bucket/a@b.csv", "s3a://bucket", "a@b.csv"),

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_sink.spark.streaming import offset_log
 from kafka_sink.spark.streaming.offset_log import OffsetLogError, planned_offsets
+from tests.support.cases import with_each
 
 V1 = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":%d}\n%s'
 FILE = '{"path":"file:///in/%s","timestamp":%d,"batchId":%d}'
@@ -51,9 +52,7 @@ def test_same_offsets_have_same_digest_whenever_planned() -> None:
     "Exactly once: the same batch number with other rows",
     "Another end, another beginning or another source are other rows",
 )
-@pytest.mark.parametrize(
-    "ends", [("1", "3"), ("0", "2"), ("1\n4", "2\n4"), ("1", "2", "2"), ("-", "2"), ("1", "-"), ("1", '"2"')]
-)
+@with_each("ends", [("1", "3"), ("0", "2"), ("1\n4", "2\n4"), ("1", "2", "2"), ("-", "2"), ("1", "-"), ("1", '"2"')])
 def test_other_end_beginning_or_source_has_another_digest(ends: tuple[str, ...]) -> None:
     assert digest(kafka(*ends)) != digest(kafka("1", "2"))
 
@@ -117,7 +116,7 @@ def test_failed_start_leaves_a_file_entry_that_counts() -> None:
     assert digest(files) != planned
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("files", "text"),
     [
         (Files(), "its offset log is empty"),

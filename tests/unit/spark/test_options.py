@@ -19,6 +19,7 @@ from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.arrow_columns import topic_chunks
 from scripts.option_table import BEGIN, END, option_tables
+from tests.support.cases import with_each
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
 
@@ -35,7 +36,7 @@ def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
     assert parsed.producer_properties["linger.ms"] == "3"
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("name", "hint"),
     [
         ("topick", "did you mean topic?"),
@@ -56,7 +57,7 @@ def test_unknown_names_get_the_nearest_known_one(name: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"])
+@with_each("name", ["key.serializer", "value.serializer", "interceptor.classes", "transactional.id"])
 def test_options_useless_to_a_sink_are_refused_and_not_listed(name: str) -> None:
     with pytest.raises(ConfigError, match=f"option kafka.{name} is not supported: .*; remove it"):
         parse_options({**REQUIRED, f"kafka.{name}": "x"})
@@ -144,7 +145,7 @@ def test_unknown_option_like_no_other_explains_kafka_options() -> None:
 SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("options", "problem"),
     [
         (SASL, "kafka.sasl.mechanism=PLAIN needs a user name: set kafka.sasl.jaas.config, or"),
@@ -241,7 +242,7 @@ def test_the_page_offers_only_acks_that_are_accepted() -> None:
         parse_options({**REQUIRED, "kafka.acks": "0"})
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("given", "text"),
     [
         ({"topicPartitions": "3"}, "option topicPartitions needs option topic"),
@@ -261,7 +262,7 @@ SCRAM = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-S
 LINE = 'ScramLoginModule required username="a" password="{}";'
 
 
-@pytest.mark.parametrize(
+@with_each(
     "given",
     [
         {"kafka.sasl.jaas.config": LINE.format("${file:/only/there.properties:key}")},
@@ -339,7 +340,7 @@ def test_secrets_in_options_are_warned_of_once() -> None:
 
 
 @pytest.mark.behaviour("Dead letters", "Options of bad rows that contradict each other are refused with what to do")
-@pytest.mark.parametrize(
+@with_each(
     ("given", "expected"),
     [
         ({"onBadRow": "dead-letter"}, "needs the topic of the bad rows: set option deadLetterTopic"),

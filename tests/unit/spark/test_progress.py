@@ -13,6 +13,7 @@ import pytest
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.streaming.progress import SinkProgress, lag_of, progress_listener
 from kafka_sink.spark.task.commit_message import percentile_ms, rounded_ms, total_counts
+from tests.support.cases import with_each
 
 
 def line(batch: int, rows: int = 10, **more: Any) -> str:
@@ -147,7 +148,7 @@ def test_the_address_for_prometheus(tmp_path: Path) -> None:
         urllib.request.urlopen(address, timeout=30)
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("sources", "lag"),
     [
         ([('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7,"2":3}}')], 7),

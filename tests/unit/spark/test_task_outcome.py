@@ -13,6 +13,7 @@ from kafka_sink.exactly_once.model import OpenTransaction, Transaction, Unwritab
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
+from tests.support.cases import with_each
 
 PARTITION = TopicPartition("t-1", 2)
 WRITTEN = OpenTransaction(Transaction("app/0-ü", 2**40, 7), frozenset({PARTITION, TopicPartition("u", 0)}))
@@ -55,9 +56,7 @@ def test_what_executors_return_is_never_run(tmp_path: Path) -> None:
     assert not touched.exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "null", '{"counts": [1], "ranges": [], "ack_ms": [], "transaction": 1}']
-)
+@with_each("text", ["", "[]", "{}", "null", '{"counts": [1], "ranges": [], "ack_ms": [], "transaction": 1}'])
 def test_another_message_is_refused_with_what_to_check(text: str) -> None:
     with pytest.raises(KafkaError, match="same release of kafkalite"):
         decode_outcome(text)

@@ -22,6 +22,7 @@ from kafka_sink.spark.prepared_write import TaskOptions
 from kafka_sink.spark.task.dead_letters import PREFIX
 from kafka_sink.spark.task.task_writer import write_task
 from tests.fakes.clock import FakeClock
+from tests.support.cases import with_each
 from tests.support.readback import read_topic
 
 NUMBERS = itertools.count()
@@ -155,7 +156,7 @@ def test_batches_are_as_small_as_the_topic_takes(
     assert sum("is split and sent again" in message for message in caplog.messages) == lines
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("settings", "expected"),
     [
         ({}, TopicLimits()),

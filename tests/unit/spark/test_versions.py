@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from kafka_sink import register
 from kafka_sink.common.requirements import RequirementError, parse_version, require
+from tests.support.cases import with_each
 
 ROOT = Path(__file__).parents[3]
 
@@ -89,7 +90,7 @@ def test_module_that_spark_imports_warns_of_old_versions(too_old: str) -> None:
 
 
 @pytest.mark.behaviour("Versions", "Without PySpark, what needs it says in one sentence how to get it")
-@pytest.mark.parametrize(
+@with_each(
     "needs_it", ["kafka_sink.write", "kafka_sink.register(None)", "kafka_sink.check", "import kafka_sink.spark.peek"]
 )
 def test_missing_pyspark_is_named(needs_it: str) -> None:

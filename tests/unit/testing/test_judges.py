@@ -17,6 +17,7 @@ from kafka_sink.testing.registry.avro_judge import problems as avro_problems
 from kafka_sink.testing.registry.json_judge import problems as json_problems
 from kafka_sink.testing.registry.judging import CannotJudgeError
 from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
+from tests.support.cases import with_each
 
 
 def said_of(judge: Any, reader: Any, writer: Any) -> str:
@@ -93,7 +94,7 @@ AVRO = [
 
 
 @pytest.mark.behaviour("Schema registry", "Avro's compatibility is what Avro's library for Java says")
-@pytest.mark.parametrize(("reader", "writer", "expected"), AVRO)
+@with_each(("reader", "writer", "expected"), AVRO)
 def test_avro(reader: Any, writer: Any, expected: str) -> None:
     said = said_of(avro_problems, reader, writer)
     assert said.startswith(expected) and bool(said) == bool(expected)
@@ -274,12 +275,12 @@ JSON = [
 
 
 @pytest.mark.behaviour("Schema registry", "JSON Schemas are compared by Confluent's rules, as far as they are known")
-@pytest.mark.parametrize(("reader", "writer", "expected"), JSON)
+@with_each(("reader", "writer", "expected"), JSON)
 def test_json(reader: Any, writer: Any, expected: str) -> None:
     assert said_of(json_problems, reader, writer) == expected
 
 
-@pytest.mark.parametrize(
+@with_each(
     "schema",
     [
         {"type": "object", "patternProperties": {"a": INT}},

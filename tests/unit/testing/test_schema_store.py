@@ -21,6 +21,7 @@ from kafka_sink.testing.registry.embedded_registry import answer
 from kafka_sink.testing.registry.schema_store import LEVELS, SchemaStore
 from kafka_sink.testing.registry.schemas import Schema
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
+from tests.support.cases import with_each
 
 
 def record(*fields: Any, name: str = "R") -> str:
@@ -75,7 +76,7 @@ def test_names_of_subjects_may_have_slashes() -> None:
     assert ask(store, "GET", "/subjects") == (200, ["a/b"])
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("method", "path", "body", "status", "code"),
     [
         ("GET", "/subjects/none/versions", {}, 404, 40401),
@@ -126,7 +127,7 @@ def test_a_body_that_is_no_object_is_refused() -> None:
 
 
 @pytest.mark.behaviour("Schema registry", "The registry in memory refuses what its level of compatibility forbids")
-@pytest.mark.parametrize(
+@with_each(
     ("level", "with_default", "without_default", "back_to_first"),
     [
         ("BACKWARD", True, False, True),
@@ -250,7 +251,7 @@ def test_references_are_kept_and_compared() -> None:
     assert ask(store, "DELETE", "/subjects/address?permanent=true") == (200, [1, 2])
 
 
-@pytest.mark.parametrize(
+@with_each(
     "listed",
     [
         "x",
@@ -302,7 +303,7 @@ SAME_IN_AVRO = [
 
 
 @pytest.mark.behaviour("Schema registry", "The same schema in other words has the same id, a recursive one too")
-@pytest.mark.parametrize(("words", "text"), SAME_IN_AVRO)
+@with_each(("words", "text"), SAME_IN_AVRO)
 def test_schemas_are_compared_as_avro_writes_them(words: str, text: str) -> None:
     store = SchemaStore()
     first = ask(store, "POST", "/subjects/s/versions", schema=words)[1]
@@ -334,7 +335,7 @@ ODD_IN_AVRO = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "is_taken"), ODD_IN_AVRO)
+@with_each(("schema", "is_taken"), ODD_IN_AVRO)
 def test_new_schemas_are_checked_as_avro_checks_them(schema: str, is_taken: bool) -> None:
     status, answered = ask(SchemaStore(), "POST", "/subjects/s/versions", schema=schema)
     assert (status, answered.get("error_code")) == ((200, None) if is_taken else (422, 42201)), answered
@@ -450,7 +451,7 @@ def test_contracts_are_kept() -> None:
     assert ask(store, "GET", f"{path}/3")[1] == second
 
 
-@pytest.mark.parametrize(
+@with_each(
     "rules",
     [
         [],

@@ -12,6 +12,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.trust.pem import rebuilt
 from kafka_sink.trust.tls_context import TlsContexts
+from tests.support.cases import with_each
 from tests.support.key_stores import MATERIAL
 
 PASSWORD = MATERIAL["password"]
@@ -37,7 +38,7 @@ def context_of(**options: Any) -> None:
 
 
 @pytest.mark.behaviour("TLS", "PEM is read in every shape in which it is pasted, and all of it")
-@pytest.mark.parametrize("shape", SHAPES)
+@with_each("shape", SHAPES)
 def test_pem_is_read_in_every_shape(shape: str) -> None:
     assert rebuilt(SHAPES[shape](CHAIN)) == CHAIN
     context_of(
@@ -72,7 +73,7 @@ UNREADABLE = {"PBE-MD5-RC2-64", "PBE-SHA1-DES", "PBE-SHA1-RC2-64", "PBE-SHA1-RC4
 
 
 @pytest.mark.behaviour("TLS", "Keys that Java decrypts are read, or refused by the name of their encryption")
-@pytest.mark.parametrize("name", MATERIAL["encrypted"])
+@with_each("name", MATERIAL["encrypted"])
 def test_encrypted_key_is_read_or_its_encryption_is_named(name: str) -> None:
     given = {"ssl_keystore_key": MATERIAL["encrypted"][name], "ssl_keystore_certificate_chain": CHAIN}
     if name not in UNREADABLE:

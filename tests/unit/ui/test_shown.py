@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafka_sink.ui.shown import SHOWN_CHARACTERS, ByteView, ShownBytes, shown_age, shown_rate, shown_time
+from tests.support.cases import with_each
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("data", "shown"),
     [
         (None, ShownBytes("null", "null", 0)),

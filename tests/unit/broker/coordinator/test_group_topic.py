@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kafka_sink.broker.coordinator.group_topic import offsets_partition
+from tests.support.cases import with_each
 
 
 # The numbers are what the JVM says of Math.abs(group.hashCode()) % 50, and 0 for Integer.MIN_VALUE.
-@pytest.mark.parametrize(
+@with_each(
     ("group", "partition"),
     [
         ("", 0),

@@ -20,6 +20,7 @@ from kafka_sink.protocol.messages.produce import (
 )
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 from tests.support.living import living
 
 ID = "orders"
@@ -235,7 +236,7 @@ def test_committed_fetch_waits_for_the_end_of_the_transaction(node: BrokerNode) 
     assert (part.last_stable_offset, part.high_watermark, part.aborted_transactions) == (4, 4, [])
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("pattern", "found"),
     [
         ("a+", ["aaa"]),

@@ -15,6 +15,7 @@ from kafka_sink.broker.coordinator.transaction_metadata import (
 )
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
+from tests.support.cases import with_each
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
@@ -69,35 +70,35 @@ ABORTING = (PREPARE_ABORT, 7, 3)
 ABORTING_BUMPED = (PREPARE_ABORT, 7, 4)
 
 
-@pytest.mark.parametrize(("state", "expected"), by_state(FRESH, FENCING, CONCURRENT, CONCURRENT, FRESH, FRESH))
+@with_each(("state", "expected"), by_state(FRESH, FENCING, CONCURRENT, CONCURRENT, FRESH, FRESH))
 def test_init_producer_id_in_every_state(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state))) == expected
     assert outcome(lambda: init(in_state(state), PRODUCER)) == expected
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("state", "expected"), by_state((EMPTY, 7, 3), FENCING, CONCURRENT, CONCURRENT, (EMPTY, 7, 3), (EMPTY, 7, 3))
 )
 def test_init_again_with_the_epoch_before(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(7, 2))) == expected
 
 
-@pytest.mark.parametrize(("state", "expected"), by_state(FENCED, FENCING, CONCURRENT, CONCURRENT, FENCED, FENCED))
+@with_each(("state", "expected"), by_state(FENCED, FENCING, CONCURRENT, CONCURRENT, FENCED, FENCED))
 def test_init_with_older_epoch_is_fenced_but_ends_transaction(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(7, 1))) == expected
 
 
-@pytest.mark.parametrize(("state", "expected"), by_state(FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED))
+@with_each(("state", "expected"), by_state(FENCED, FENCED, CONCURRENT, CONCURRENT, FENCED, FENCED))
 def test_init_with_another_producer_id_is_fenced(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: init(in_state(state), ProducerIdAndEpoch(99, 3))) == expected
 
 
-@pytest.mark.parametrize(("state", "expected"), by_state(OPEN, OPEN, CONCURRENT, CONCURRENT, OPEN, OPEN))
+@with_each(("state", "expected"), by_state(OPEN, OPEN, CONCURRENT, CONCURRENT, OPEN, OPEN))
 def test_add_partitions_in_every_state(state: TransactionState, expected: Outcome) -> None:
     assert outcome(lambda: add(in_state(state), PRODUCER, OTHER)) == expected
 
 
-@pytest.mark.parametrize("state", STATES)
+@with_each("state", STATES)
 def test_adding_partitions_with_other_id_or_epoch_is_refused(state: TransactionState) -> None:
     fenced, mapping = (CONCURRENT, CONCURRENT) if state.is_deciding else (FENCED, MAPPING)
     assert outcome(lambda: add(in_state(state), ProducerIdAndEpoch(7, 2), OTHER)) is fenced
@@ -114,7 +115,7 @@ def test_only_the_first_partition_starts_the_transaction_time() -> None:
     assert add(opened, PRODUCER, PARTITION) is opened
 
 
-@pytest.mark.parametrize("state", STATES)
+@with_each("state", STATES)
 def test_missing_partitions(state: TransactionState) -> None:
     asked = frozenset({PARTITION, OTHER})
     if state.is_deciding:
@@ -127,7 +128,7 @@ def test_missing_partitions(state: TransactionState) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@with_each(
     ("state", "commit", "abort"),
     [
         (EMPTY, STATE, STATE),
@@ -146,7 +147,7 @@ def test_end_in_version_1(state: TransactionState, commit: Outcome, abort: Outco
 
 
 @pytest.mark.behaviour("Transaction coordinator", "EndTxn is answered in every state as Kafka answers it")
-@pytest.mark.parametrize(
+@with_each(
     ("state", "commit", "abort"),
     [
         (EMPTY, STATE, ABORTING_BUMPED),
@@ -167,7 +168,7 @@ def test_end_in_version_2(state: TransactionState, commit: Outcome, abort: Outco
 
 
 @pytest.mark.behaviour("Transaction coordinator", "EndTxn is answered in every state as Kafka answers it")
-@pytest.mark.parametrize(
+@with_each(
     ("state", "commit", "abort"),
     [
         (EMPTY, FENCED, FENCED),
@@ -236,8 +237,8 @@ def test_fencing_epoch_after_the_last_one_is_given_to_nobody() -> None:
 
 
 @pytest.mark.behaviour("Transaction coordinator", "A transaction makes no other transitions than Kafka's")
-@pytest.mark.parametrize("after", list(TransactionState))
-@pytest.mark.parametrize("before", list(TransactionState))
+@with_each("after", list(TransactionState))
+@with_each("before", list(TransactionState))
 def test_no_other_transition_than_kafkas(before: TransactionState, after: TransactionState) -> None:
     metadata = in_state(before)
     if before in TRANSITIONS[after]:

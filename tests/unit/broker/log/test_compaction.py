@@ -20,6 +20,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.compacted_log import CONFIG, DIRECTORY, HOUR_MS, CompactedLog
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import make_batch
+from tests.support.cases import with_each
 
 assert CONFIG.compaction is not None
 RULES = CONFIG.compaction
@@ -205,8 +206,8 @@ def test_a_tombstone_that_does_not_fit_into_memory_stays() -> None:
     assert 0 not in kept(world)
 
 
-@pytest.mark.parametrize("codec", CompressionType)
-@pytest.mark.parametrize("stamped", [False, True])
+@with_each("codec", CompressionType)
+@with_each("stamped", [False, True])
 def test_a_batch_keeps_its_codec_its_times_and_its_sequences(codec: CompressionType, stamped: bool) -> None:
     world = CompactedLog(1, replace(CONFIG, segment_bytes=110, log_append_time=stamped))
     batch = memoryview(

@@ -19,6 +19,7 @@ from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.records.reader import read_batches
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.fakes.record_batches import with_header
+from tests.support.cases import with_each
 
 Figure = Callable[[str, object], None]
 DIRECTORY = Path("/data/t-0")
@@ -348,8 +349,8 @@ def test_a_flipped_bit_is_never_served(figure: Figure, kind: str, closed: bool) 
 
 
 @pytest.mark.behaviour("Faults: disk and power", "A lost tail is cut off, or rebuilt")
-@pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
-@pytest.mark.parametrize("kind", [".log", ".index", ".snapshot"])
+@with_each("closed", [False, True])
+@with_each("kind", [".log", ".index", ".snapshot"])
 def test_a_lost_tail_is_cut_or_made_anew(kind: str, closed: bool) -> None:
     disk, written = written_log(closed=closed)
     for path in [path for path in disk.files if path.suffix == kind]:

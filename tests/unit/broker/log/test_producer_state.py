@@ -11,6 +11,7 @@ from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.batch import BatchHeader
 from tests.fakes.record_batches import with_header
+from tests.support.cases import with_each
 
 LAST_SEQUENCE = 2**31 - 1
 
@@ -50,7 +51,7 @@ def test_an_older_batch_is_out_of_order() -> None:
     assert refused(filled(6), header(0, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-@pytest.mark.parametrize("sequence", [31, 29, 25, 1000])
+@with_each("sequence", [31, 29, 25, 1000])
 def test_a_gap_or_an_overlap_is_out_of_order(sequence: int) -> None:
     assert refused(filled(3), header(sequence)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -119,7 +120,7 @@ def test_a_snapshot_brings_everything_back() -> None:
     assert producers.check(header(70, 10)) is not None
 
 
-@pytest.mark.parametrize("snapshot", [b"", b"{", b"null", b"3", b"[[1]]", b'[[1,2,3,[["a",2,3,4]]]]', b"[[1,2,3,[]]]"])
+@with_each("snapshot", [b"", b"{", b"null", b"3", b"[[1]]", b'[[1,2,3,[["a",2,3,4]]]]', b"[[1,2,3,[]]]"])
 def test_a_damaged_snapshot_is_refused_and_changes_nothing(snapshot: bytes) -> None:
     producers = filled(1)
     before = producers.to_bytes()

@@ -12,6 +12,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.reader import read_batches
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.fakes.record_batches import with_header
+from tests.support.cases import with_each
 
 DIRECTORY = Path("/data/t-0")
 CONFIG = LogConfig(
@@ -226,7 +227,7 @@ def count_steps() -> int:
     return disk.steps
 
 
-@pytest.mark.parametrize("torn", [0, 1, 40, 61, 100])
+@with_each("torn", [0, 1, 40, 61, 100])
 def test_a_crash_at_every_step_keeps_the_acknowledged_prefix(torn: int) -> None:
     for step in range(1, count_steps() + 1):
         disk = MemoryFileSystem()

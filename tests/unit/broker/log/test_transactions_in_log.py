@@ -17,6 +17,7 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
+from tests.support.cases import with_each
 
 DIRECTORY = Path("/data/t-0")
 CONFIG = LogConfig(
@@ -305,7 +306,7 @@ def expected_values(written: list[Written]) -> tuple[list[bytes | None], int | N
 @pytest.mark.behaviour(
     "Transactions in the log", "The last stable offset is right at every step of stops, kills and cut tails"
 )
-@pytest.mark.parametrize("seed", range(25))
+@with_each("seed", range(25))
 def test_committed_reads_survive_restarts_kills_and_truncation(seed: int) -> None:
     rng = random.Random(seed)
     disk = MemoryFileSystem()
