@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
+from kafka_sink.common.clock import moment_ms
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
 
@@ -73,6 +74,14 @@ def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value
     """The value of the option or of the variable, or that of the file."""
     is_given = context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
     return value if is_given else context.meta.get(_COMMAND_CONFIG, {}).get(_BOOTSTRAP_SERVERS, value)
+
+
+def moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """A time in ms since 1970."""
+    try:
+        return None if text is None else moment_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
 
 
 def _milliseconds(context: click.Context, parameter: click.Parameter, seconds: float) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 #: Means "no deadline" for a duration or an instant in ms.
@@ -80,3 +81,18 @@ class Moment:
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
+
+
+def moment_ms(text: str) -> int:
+    """The time *text* in ms since 1970: that number, or a time of ISO 8601, which is UTC without an offset.
+
+    :raises ValueError: if it is neither.
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        expected = "expected ms since 1970, or a time such as 2026-01-31T12:00:00Z"
+        raise ValueError(f"{text!r}: {expected}") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

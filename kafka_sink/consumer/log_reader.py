@@ -16,7 +16,7 @@ from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.consumer.config import ConsumerConfig, reconcile
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.topic_reading import EARLIEST, FromEnd, TopicReading
+from kafka_sink.consumer.topic_reading import EARLIEST, Start, TopicReading
 from kafka_sink.records.reader import Looking
 
 #: What shows damaged records, too, and goes on behind them.
@@ -46,7 +46,7 @@ class LogReader:
         self,
         topic: str,
         partitions: Collection[int] | None = None,
-        start: str | int | FromEnd = EARLIEST,
+        start: Start = EARLIEST,
         *,
         stop_at_end: bool = True,
         max_records: int | None = None,
@@ -55,8 +55,8 @@ class LogReader:
         """The records of *topic*, in the order of their offsets within each partition.
 
         :param partitions: the partitions to read; None = all that the topic has now.
-        :param start: ``"earliest"``, ``"latest"``, an offset, or a number of offsets :class:`FromEnd`, for each
-            partition.
+        :param start: ``"earliest"``, ``"latest"``, an offset, a number of offsets :class:`FromEnd`, or a time
+            :class:`FromTime`, for each partition.
         :param stop_at_end: stop at the current end of the partitions; otherwise wait for more records forever.
         :param max_records: the maximum number of records.
         :param looking: for people who look at records: a damaged one is returned with its problem.

@@ -1,4 +1,5 @@
-"""The newest records of a topic, for people who look at what was written; limited in records, bytes and time.
+"""The newest records of a topic, or those from a place on, for people who look at what was written; limited in records,
+bytes and time.
 
 Runs on the calling thread. It belongs to no group and changes nothing in the cluster.
 """
@@ -7,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from kafka_sink.common import config as common_config
@@ -16,7 +18,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
-from kafka_sink.consumer.topic_reading import FromEnd
+from kafka_sink.consumer.topic_reading import FromEnd, Start
 from kafka_sink.records.reader import Looking
 
 _log = logging.getLogger(__name__)
@@ -55,37 +57,62 @@ def newest_records(
     :raises UnknownTopicOrPartitionError: if the topic does not exist.
     :raises ApiError: if no broker answered in time.
     """
+    newest: list[tuple[int, int, int, ConsumedRecord]] = []
+    for record in _read(properties, topic, FromEnd(count), limits, clock):
+        heapq.heappush(newest, (*_place(record), record))
+        if len(newest) > count:
+            heapq.heappop(newest)
+    return [each[-1] for each in sorted(newest, key=lambda each: each[:3])]
+
+
+def records_from(
+    properties: Mapping[str, Any],
+    topic: str,
+    start: Start,
+    count: int,
+    limits: PeekLimits,
+    wanted: Callable[[ConsumedRecord], bool],
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[ConsumedRecord]:
+    """The first *count* records of *topic* from *start* on that are *wanted*, in the order of their timestamps; else as
+    :func:`newest_records`."""
+    found = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
+    return sorted(found, key=_place)
+
+
+def _place(record: ConsumedRecord) -> tuple[int, int, int]:
+    return record.timestamp, record.offset, record.partition
+
+
+def _read(
+    properties: Mapping[str, Any], topic: str, start: Start, limits: PeekLimits, clock: Clock
+) -> Iterator[ConsumedRecord]:
+    """The records until a limit is reached."""
     known = common_config.keys(ConsumerConfig)
     given = {name: value for name, value in properties.items() if name in known}
-    fetch_bytes = max(min(_FETCH_BYTES, limits.max_bytes), 1)
     bounds = {
         "default.api.timeout.ms": limits.timeout_ms,
         "fetch.max.bytes": max(limits.max_bytes, 1),
-        "max.partition.fetch.bytes": fetch_bytes,
+        "max.partition.fetch.bytes": max(min(_FETCH_BYTES, limits.max_bytes), 1),
     }
     deadline_ms = clock.monotonic_ms() + limits.timeout_ms
-
-    most_bytes = max(limits.max_bytes, _FETCH_BYTES)
 
     def check() -> None:
         if clock.monotonic_ms() >= deadline_ms:
             raise _EnoughError(f"{limits.timeout_ms} ms")
 
-    newest: list[tuple[int, int, int, ConsumedRecord]] = []
     size = 0
     try:
         with LogReader({**given, **bounds}) as reader:
-            for record in reader.read(topic, start=FromEnd(count), looking=Looking(check, most_bytes)):
+            looking = Looking(check, max(limits.max_bytes, _FETCH_BYTES))
+            for record in reader.read(topic, start=start, looking=looking):
                 size += _size(record)
-                heapq.heappush(newest, (record.timestamp, record.offset, record.partition, record))
-                if len(newest) > count:
-                    heapq.heappop(newest)
+                yield record
                 if size >= limits.max_bytes:
                     raise _EnoughError(f"{size} bytes")
                 check()
     except _EnoughError as enough:
         _log.warning("topic %r: stopped after %s; not all partitions were read", topic, enough)
-    return [each[-1] for each in sorted(newest, key=lambda each: each[:3])]
 
 
 def _size(record: ConsumedRecord) -> int:

@@ -44,6 +44,8 @@ from kafka_sink.records.reader import Looking
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+#: No record has the timestamp that was asked for, or a later one.
+_NO_OFFSET: Final = -1
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ class FromEnd:
 
     offsets: int
 
+
+@dataclass(frozen=True)
+class FromTime:
+    """A start: the first record of each partition with this timestamp (ms since 1970, UTC) or a later one; the end if
+    there is none."""
+
+    timestamp_ms: int
+
+
+Start = str | int | FromEnd | FromTime
 
 S = TypeVar("S", bound=Struct)
 A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
@@ -105,7 +117,7 @@ class TopicReading:
     def begin(
         self,
         partitions: Collection[int] | None,
-        start: str | int | FromEnd,
+        start: Start,
         stop_at_end: bool,
         looking: Looking | None = None,
     ) -> Iterator[ConsumedRecord]:
@@ -115,18 +127,23 @@ class TopicReading:
         :raises UnknownTopicOrPartitionError: if the topic or one of *partitions* does not exist.
         :raises ApiError: if no broker answered in time.
         """
-        is_known = start in (EARLIEST, LATEST) or isinstance(start, FromEnd)
+        is_known = start in (EARLIEST, LATEST) or isinstance(start, FromEnd | FromTime)
         if not is_known and not (isinstance(start, int) and start >= 0):
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
         self._find_topic()
         self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
-        needs_end = stop_at_end or start == LATEST or isinstance(start, FromEnd)
+        needs_end = stop_at_end or start == LATEST or isinstance(start, FromEnd | FromTime)
         ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if needs_end else {}
         needs_first = start == EARLIEST or isinstance(start, FromEnd)
         firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if needs_first else {}
+        times = self._list_offsets(self._cursors, start.timestamp_ms) if isinstance(start, FromTime) else {}
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
-            cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0))
+            end = ends.get(partition, 0)
+            if isinstance(start, FromTime):
+                cursor.position = end if times[partition] == _NO_OFFSET else times[partition]
+            else:
+                cursor.position = _position(start, firsts.get(partition, 0), end)
             cursor.end = ends[partition] if stop_at_end else None
         self._follows_retention = needs_first
         self._looking = looking
@@ -162,7 +179,7 @@ class TopicReading:
         while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in found]:
             for node, group in self._by_leader(missing):
                 for cursor, answer in self._ask_offsets(node, group, timestamp):
-                    if answer.offset < 0:
+                    if answer.offset < (_NO_OFFSET if timestamp >= 0 else 0):
                         raise ProtocolError(f"{node} returned offset {answer.offset} for {cursor.topic_partition}")
                     found[cursor.topic_partition.partition] = answer.offset
             self._recover(missing)

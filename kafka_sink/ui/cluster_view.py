@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, moment_ms
 from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
+from kafka_sink.consumer.topic_reading import FromTime, Start
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.group_progress import assigned_of, group_document
 from kafka_sink.exactly_once.model import Transaction
@@ -80,6 +81,34 @@ class TransactionView:
     partitions: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordSearch:
+    """The records whose key contains *key* and whose value contains *value*, as UTF-8; *place* is the offset
+    or the time (ISO 8601) from which on they are searched, or empty."""
+
+    key: str = ""
+    value: str = ""
+    place: str = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.key or self.value)
+
+    def matches(self, record: ConsumedRecord) -> bool:
+        return self.key.encode() in (record.key or b"") and self.value.encode() in (record.value or b"")
+
+    def start(self) -> Start | None:
+        """:raises ValueError: if *place* is neither an offset nor a time."""
+        if not self.place:
+            return None
+        if self.place.isdecimal():
+            return int(self.place)
+        try:
+            return FromTime(moment_ms(self.place))
+        except ValueError:
+            raise ValueError(f"{self.place!r}: expected an offset, or a time such as 2026-01-31T12:00 (UTC)") from None
+
+
 class ClusterView:
     """The cluster at *bootstrap_servers*; see :meth:`close`.
 
@@ -123,17 +152,23 @@ class ClusterView:
         """:raises UnknownTopicOrPartitionError: if it does not exist."""
         return self._share(("topic", name), lambda: self._views([name], are_all=False)[0])
 
-    def records(self, topic: str, key: str) -> list[ConsumedRecord]:
-        """The newest records, newest first; with *key* those of the newest whose key contains it."""
+    def records(self, topic: str, search: RecordSearch) -> list[ConsumedRecord]:
+        """The newest records that match *search*, newest first; with a place the first ones from there, oldest first.
+
+        :raises ValueError: if the place is neither an offset nor a time.
+        """
+        start = search.start()
 
         def read() -> list[ConsumedRecord]:
-            count = SEARCHED_OFFSETS if key else SHOWN_RECORDS
+            if start is not None:
+                return records_from(
+                    self._properties, topic, start, SHOWN_RECORDS, _READ_LIMITS, search.matches, self._clock
+                )
+            count = SEARCHED_OFFSETS if search.is_narrow else SHOWN_RECORDS
             found = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
-            wanted = key.encode()
-            chosen = [record for record in reversed(found) if not key or wanted in (record.key or b"")]
-            return chosen[:SHOWN_RECORDS]
+            return [record for record in reversed(found) if search.matches(record)][:SHOWN_RECORDS]
 
-        return self._share(("records", topic, key), read)
+        return self._share(("records", topic, search), read)
 
     def groups(self) -> tuple[int, list[dict[str, Any]]]:
         """The number of groups, and what the offsets of the first ones say (``group_document``)."""

@@ -8,7 +8,7 @@ Source: https://www.starlette.io; https://www.w3.org/TR/CSP3; https://fetch.spec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +24,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_sink.common.errors import KafkaError, UnknownTopicOrPartitionError
+from kafka_sink.common.errors import ApiError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.exposition import rendered
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.http.local_pages import refusal_of
 from kafka_sink.http.metrics_server import PATH
 from kafka_sink.reports.chart import CONFIG, chart_of
@@ -40,6 +41,7 @@ from kafka_sink.ui.cluster_view import (
     MOST_TRANSACTIONS,
     SEARCHED_OFFSETS,
     ClusterView,
+    RecordSearch,
 )
 from kafka_sink.ui.reports import Reports
 
@@ -146,15 +148,31 @@ class Pages:
         return self._page("topics", values, query=wanted)
 
     def topic(self, request: Request) -> Response:
-        """A topic, its partitions, and its newest records whose keys contain the parameter ``key``."""
-        name, key = request.path_params["name"], request.query_params.get("key", "")
+        """A topic, its partitions, and its records: the newest, or those that the parameters ``key``, ``value`` and
+        ``from`` (an offset or a time) search."""
+        name, given = request.path_params["name"], request.query_params
+        search = RecordSearch(given.get("key", ""), given.get("value", ""), given.get("from", "").strip())
 
         def values() -> Values:
             topic = self._cluster.topic(name)
-            records = self._cluster.records(name, key)
-            return {"topic": topic, "records": records, "shown": self._view.of_page(), "searched": SEARCHED_OFFSETS}
+            records: Sequence[ConsumedRecord] = ()
+            problem = ""
+            try:
+                records = self._cluster.records(name, search)
+            except (ValueError, ApiError) as error:
+                # What is still being typed: the form has to stay.
+                if not search.place:
+                    raise
+                problem = str(error)
+            found = {
+                "records": records,
+                "problem": problem,
+                "shown": self._view.of_page(),
+                "searched": SEARCHED_OFFSETS,
+            }
+            return {"topic": topic, **found}
 
-        return self._page("topic", values, name=name, query=key)
+        return self._page("topic", values, name=name, search=search)
 
     def groups(self, request: Request) -> Response:
         """The groups: lags of consumers, and the last batches of sinks."""
@@ -233,7 +251,9 @@ class Pages:
 
     def _not_found(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-        return self._render("error", {"page": "", "error": f"{HTTPStatus(status).phrase}."}, HTTPStatus(status))
+        phrase = HTTPStatus(status).phrase
+        text = f"{request.url.path} is not a page" if status == HTTPStatus.NOT_FOUND else phrase
+        return self._render("error", {"page": "", "name": phrase, "error": text}, HTTPStatus(status))
 
     def _render(self, template: str, values: Values, status: HTTPStatus = HTTPStatus.OK) -> Response:
         page = values.pop("page", template)

@@ -25,7 +25,7 @@ from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.protocol.messages.describe_groups import DescribedGroup
 from kafka_sink.records.compression import CompressionType
-from kafka_sink.ui.cluster_view import ClusterView
+from kafka_sink.ui.cluster_view import ClusterView, RecordSearch
 from kafka_sink.ui.shown import ByteView
 from tests.conftest import Figure
 from tests.hostile import guarded, servers
@@ -175,7 +175,9 @@ def test_damaged_records_cost_themselves_alone(capsys: pytest.CaptureFixture[str
         assert [line["offset"] for line in lines] == [*range(len(made) + 1)]
         assert lines[-1]["value"] == "last"
         view = ClusterView(cluster.bootstrap_servers, {}, 5_000)
-        shown_there = [ByteView().of_page()(record.value, record.problem) for record in view.records("t", "")]
+        shown_there = [
+            ByteView().of_page()(record.value, record.problem) for record in view.records("t", RecordSearch())
+        ]
         view.close()
         assert [each.kind for each in shown_there] == ["text", *["damaged"] * len(made)][: len(shown_there)]
         with (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
+from kafka_sink.cli.main import run
 from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.newest import PeekLimits, newest_records
@@ -58,6 +60,36 @@ def test_times_decide_and_not_offsets(cluster: EmbeddedCluster) -> None:
     assert [(each.value, each.timestamp) for each in newest(cluster, 4, topic="skewed")] == [
         (b"old", 19), (b"new", 1000), (b"new", 1001), (b"new", 1002),
     ]  # fmt: skip
+
+
+@pytest.mark.behaviour("Log reader", "consume prints the newest records, or those from a time on")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--newest", "4"], [56, 57, 58, 59]),
+        (["--time", "1057"], [57, 58, 59]),
+        (["--time", "1970-01-01T00:00:01.058", "--partition", "1"], [58]),
+        (["--time", "1970-01-02"], []),
+    ],
+)
+def test_consume_begins_at_the_newest_or_a_time(
+    cluster: EmbeddedCluster, arguments: list[str], expected: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["consume", "t", *arguments, "--bootstrap-server", cluster.bootstrap_servers]) == 0
+    assert sorted(int(json.loads(line)["value"]) for line in capsys.readouterr().out.splitlines()) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--newest", "4", "--partition", "0"], "--newest and --partition exclude each other"),
+        (["--time", "5", "--offset", "0"], "--offset and --time exclude each other"),
+        (["--time", "soon"], "'soon': expected ms since 1970, or a time such as 2026-01-31T12:00:00Z"),
+    ],
+)
+def test_consume_refuses_two_starts(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["consume", "t", *arguments]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_kind_of_timestamp_is_known(cluster: EmbeddedCluster) -> None:

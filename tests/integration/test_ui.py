@@ -116,7 +116,20 @@ def test_newest_records_are_shown_and_found_by_key(cluster: EmbeddedCluster, url
     assert "key-3 " not in newest
     found = get(url, "/topics/records?key=key-3").words
     assert [int(n) for n in re.findall(r"text key-(\d+) JSON", found)] == [*range(39, 29, -1), 3]
-    assert "No key among these records contains “nobody”." in get(url, "/topics/records?key=nobody").words
+    assert "No record was found." in get(url, "/topics/records?key=nobody").words
+
+    def shown(query: str) -> list[int]:
+        return [int(n) for n in re.findall(r"text key-(\d+) JSON", get(url, f"/topics/records?{query}").words)]
+
+    assert shown("value=%3A+77") == [77]
+    # From a time on, the oldest first, which is 190 ms after 1970; from an offset of each partition on.
+    assert shown("from=1970-01-01T00:00:00.190") == list(range(190, 200))
+    assert shown("from=1970-01-01T00:00:00.190&key=5") == [195]
+    late = shown("from=95")
+    assert late == sorted(late) and 0 < len(late) < 12 and late[-1] == 199
+    page = get(url, "/topics/records?from=1970-").words
+    assert "'1970-': expected an offset, or a time such as 2026-01-31T12:00 (UTC)" in page and "Value" in page
+    assert "/no/such is not a page All topics" in get(url, "/no/such").words
 
 
 @pytest.mark.behaviour("Pages in the browser", "Avro and Protobuf are decoded by the schemas of a registry")

@@ -7,6 +7,7 @@ are not text are never shown as text.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -21,7 +22,8 @@ from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
-from kafka_sink.consumer.topic_reading import EARLIEST, LATEST
+from kafka_sink.consumer.newest import PeekLimits, newest_records
+from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromTime, Start
 from kafka_sink.formats.column_format import FORMATS
 
 
@@ -38,6 +40,18 @@ from kafka_sink.formats.column_format import FORMATS
     "--from-beginning", is_flag=True, help="Start at the earliest record. This is the default without --follow."
 )
 @click.option("--offset", type=click.IntRange(min=0), help="Start at this offset in each partition.")
+@click.option(
+    "--time",
+    "time_ms",
+    callback=options.moment,
+    metavar="TIME",
+    help="Start at the first record of this time in each partition: ms since 1970, or 2026-01-31T12:00:00Z.",
+)
+@click.option(
+    "--newest",
+    type=click.IntRange(min=1),
+    help="Print this number of records with the latest timestamps of all partitions, in the order of their timestamps.",
+)
 @click.option("--max", "max_records", type=click.IntRange(min=1), help="Stop after this number of records.")
 @click.option("--follow", is_flag=True, help="Wait for new records instead of stopping at the end.")
 @click.option(
@@ -55,6 +69,8 @@ def consume(
     partitions: tuple[int, ...],
     from_beginning: bool,
     offset: int | None,
+    time_ms: int | None,
+    newest: int | None,
     max_records: int | None,
     follow: bool,
     isolation: str | None,
@@ -75,8 +91,10 @@ def consume(
     """
     client = registry_options.client_of(registry)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
-    if from_beginning and offset is not None:
-        raise click.UsageError("--from-beginning and --offset exclude each other.")
+    starts = {"--from-beginning": from_beginning, "--offset": offset, "--time": time_ms, "--newest": newest}
+    _exclude(starts)
+    if newest is not None:
+        _exclude({"--newest": newest, "--partition": partitions, "--max": max_records, "--follow": follow})
     config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}
     if isolation is not None:
         config["isolation.level"] = isolation
@@ -88,15 +106,21 @@ def consume(
         refused += 1
         output.error_line(reason)
 
-    with LogReader({"bootstrap.servers": bootstrap_servers, **config}) as reader:
-        for record in reader.read(
-            topic,
-            partitions or None,
-            start=_start(from_beginning, offset, follow),
-            stop_at_end=not follow,
-            max_records=max_records,
-            looking=SHOW_DAMAGED,
-        ):
+    reading = {"bootstrap.servers": bootstrap_servers, **config}
+    with LogReader(reading) as reader:
+        records = (
+            reader.read(
+                topic,
+                partitions or None,
+                start=_start(from_beginning, offset, time_ms, follow),
+                stop_at_end=not follow,
+                max_records=max_records,
+                looking=SHOW_DAMAGED,
+            )
+            if newest is None
+            else newest_records(reading, topic, newest, PeekLimits(timeout_ms=timeout_ms))
+        )
+        for record in records:
             stdout.write(to_json_line(record, show_key, show_value, told=refuse))
             printed += 1
             if follow:
@@ -110,9 +134,18 @@ def consume(
     return 0
 
 
-def _start(from_beginning: bool, offset: int | None, follow: bool) -> str | int:
+def _exclude(options_given: Mapping[str, object]) -> None:
+    """:raises UsageError: if more than one of them was given."""
+    given = [name for name, value in options_given.items() if not any(value is absent for absent in (None, False, ()))]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other.")
+
+
+def _start(from_beginning: bool, offset: int | None, time_ms: int | None, follow: bool) -> Start:
     if offset is not None:
         return offset
+    if time_ms is not None:
+        return FromTime(time_ms)
     return LATEST if follow and not from_beginning else EARLIEST
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +39,6 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
     return found
 
 
-def _moment(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """The time in ms since 1970."""
-    if text is None or text.isdecimal():
-        return None if text is None else int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r}: expected ms since 1970, or a time such as 2026-01-31T12:00:00Z.", context, parameter
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 @click.command()
 @click.argument("topic")
 @click.option(
@@ -77,13 +63,13 @@ def _moment(context: click.Context, parameter: click.Parameter, text: str | None
 @click.option(
     "--since",
     metavar="TIME",
-    callback=_moment,
+    callback=options.moment,
     help="Start at the first record at or after this time (ms or ISO 8601).",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=_moment,
+    callback=options.moment,
     help="Stop before the first record at or after this time (ms or ISO 8601).",
 )
 @click.option(
