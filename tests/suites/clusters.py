@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.real_kafka import RealKafka, running_kafka
+from tests.support.secure_cluster import users
+from tests.support.securities import create_scram_user
 
 #: Set by ``--kafka``.
 ON_KAFKA: Final = "KAFKALITE_SUITES_ON_KAFKA"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class Cluster(Protocol):
@@ -38,7 +41,7 @@ class _Kafka:
 
 @contextmanager
 def cluster(port: int | None = None, nodes: int = 1, **config: object) -> Iterator[Cluster]:
-    """Brokers with the properties *config*, whose names have ``_`` for ``.``."""
+    """Brokers with the properties *config*, whose names have ``_`` for ``.``; Kafka is on free ports."""
     properties = {name.replace("_", "."): value for name, value in config.items()}
     with tempfile.TemporaryDirectory() as folder:
         if ON_KAFKA in os.environ:
@@ -52,3 +55,32 @@ def cluster(port: int | None = None, nodes: int = 1, **config: object) -> Iterat
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def cluster_with_logins(port: int, passwords: Mapping[str, str], **config: object) -> Iterator[Cluster]:
+    """A broker that clients see as ``localhost``: on *port* everybody, on the port behind it the users who log in with
+    PLAIN or SCRAM, with *passwords* by their names."""
+    config["advertised_listeners"] = f"PLAINTEXT://localhost:{port},SASL_PLAINTEXT://localhost:{port + 1}"
+    config["sasl_enabled_mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    if ON_KAFKA not in os.environ:
+        listeners = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{port + 1}"
+        config |= {"listeners": listeners, "sasl_jaas_config": users(**passwords)}
+        with cluster(port, 1, **config) as running:
+            yield running
+        return
+    words = ["--port", str(port), "--listener", f"SASL_PLAINTEXT:{port + 1}"]
+    words += [f"{name.replace('_', '.')}={value}" for name, value in config.items()]
+    prefix = "listener.name.sasl_plaintext"
+    words.append(f"{prefix}.plain.sasl.jaas.config={users(**passwords)}")
+    words += [f"{prefix}.scram-sha-{bits}.sasl.jaas.config={_SCRAM} required;" for bits in (256, 512)]
+    with tempfile.TemporaryDirectory() as folder, running_kafka(Path(folder), *words) as kafka:
+        for name, password in passwords.items():
+            login = {
+                "bootstrap.servers": f"127.0.0.1:{port + 1}",
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.jaas.config": f'{_SCRAM} required username="{name}" password="{password}";',
+            }
+            create_scram_user(kafka.bootstrap_servers, login, name, password)
+        yield _Kafka(kafka)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,17 +25,27 @@ def _fetch(command: list[str], what: str, folder: Path = ROOT) -> None:
         raise CannotBeHadError(f"{what} cannot be had: {last}")
 
 
-def _with_jars() -> dict[str, str]:
-    """The environment in which scripts/kafka.sh has the jars of the programs too; they are fetched once."""
-    jars, libs = WORK / "jars", WORK / "libs"
+def _with_jars(what: str, ivy_file: str, folder: str) -> dict[str, str]:
+    """The environment in which scripts/kafka.sh has the jars of a program too, which are fetched once, and which
+    replace Kafka's of other versions."""
+    jars, libs = WORK / folder, WORK / f"{folder}-libs"
     kafka = ROOT / ".work" / "kafka" / "libs"
     fetch = "scripts/kafka.sh fetch && . scripts/lib.sh && ensure_venv && ensure_java && fetch_jars $0 $1"
-    _fetch(["bash", "-c", fetch, "scripts/programs-ivy.xml", str(jars)], "Kafka Streams and Connect")
+    _fetch(["bash", "-c", fetch, f"scripts/{ivy_file}", str(jars)], what)
     shutil.rmtree(libs, ignore_errors=True)
     libs.mkdir()
-    for jar in (*kafka.glob("*.jar"), *jars.glob("*.jar")):
+    own = {_artifact(jar) for jar in jars.glob("*.jar")}
+    for jar in (*jars.glob("*.jar"), *(jar for jar in kafka.glob("*.jar") if _artifact(jar) not in own)):
         (libs / jar.name).symlink_to(jar)
     return {"KAFKALITE_KAFKA_LIBS": str(libs)}
+
+
+def _artifact(jar: Path) -> str:
+    return re.split(r"-\d", jar.name)[0]
+
+
+def _with_kafka_jars() -> dict[str, str]:
+    return _with_jars("Kafka Streams and Connect", "programs-ivy.xml", "jars")
 
 
 def _script(*words: str) -> list[str]:
@@ -45,7 +56,17 @@ def _streams() -> Program:
     def command(servers: str, name: str, folder: Path) -> list[str]:
         return _script("run-sources", str(SOURCES / "java"), "CountingStream", servers, name, str(folder))
 
-    return Program(command, environment=_with_jars())
+    return Program(command, environment=_with_kafka_jars())
+
+
+def _flink() -> Program:
+    """Flink in one process, whose job goes on from the last checkpoint that it retained."""
+    jars = _with_jars("Flink", "flink-ivy.xml", "flink")
+
+    def command(servers: str, name: str, folder: Path) -> list[str]:
+        return _script("run-sources", str(SOURCES / "flink"), "CountingJob", servers, name, str(folder))
+
+    return Program(command, environment={**jars, "KAFKA_OPTS": "--add-opens=java.base/java.util=ALL-UNNAMED"})
 
 
 def _connect() -> Program:
@@ -81,7 +102,7 @@ def _connect() -> Program:
 
         return feed
 
-    return Program(command, environment=_with_jars(), began=began)
+    return Program(command, environment=_with_kafka_jars(), began=began)
 
 
 def _add_connector(port: int, name: str, lines: Path) -> None:
@@ -106,19 +127,24 @@ def _add_connector(port: int, name: str, lines: Path) -> None:
             return
 
 
+def python_with(*requirements: str) -> str:
+    """The Python of an environment of its own with *requirements*, the first of which names it."""
+    folder = WORK / "environments" / requirements[0]
+    if not folder.exists():
+        _fetch([sys.executable, "-m", "venv", "--clear", str(folder)], requirements[0])
+        try:
+            _fetch([str(folder / "bin" / "pip"), "install", "-q", *requirements], requirements[0])
+        except CannotBeHadError:
+            shutil.rmtree(folder)
+            raise
+    return str(folder / "bin" / "python")
+
+
 def _in_python(requirement: str, source: str, *, exact: bool) -> Callable[[], Program]:
     """A program in an environment of its own with *requirement*."""
 
     def program() -> Program:
-        folder = WORK / "environments" / requirement
-        if not folder.exists():
-            _fetch([sys.executable, "-m", "venv", "--clear", str(folder)], requirement)
-            try:
-                _fetch([str(folder / "bin" / "pip"), "install", "-q", requirement], requirement)
-            except CannotBeHadError:
-                shutil.rmtree(folder)
-                raise
-        python = str(folder / "bin" / "python")
+        python = python_with(requirement)
         return Program(lambda servers, name, data: [python, str(SOURCES / source), servers, name, str(data)], exact)
 
     return program
@@ -137,10 +163,61 @@ def _kafkajs() -> Program:
     )
 
 
+def _kafka_go() -> Program:
+    folder = WORK / "go"
+    if shutil.which("go") is None:
+        raise CannotBeHadError("kafka-go needs Go (https://go.dev/dl)")
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(SOURCES / "passing_kafkago.go", folder / "main.go")
+    (folder / "go.mod").write_text("module passing\n\nrequire github.com/segmentio/kafka-go v0.4.51\n")
+    _fetch(["go", "mod", "tidy"], "kafka-go", folder)
+    _fetch(["go", "build", "-o", "passing"], "kafka-go", folder)
+    return Program(lambda servers, name, _: [str(folder / "passing"), servers, name], exact=False)
+
+
+_CARGO: Final = """\
+[package]
+name = "passing"
+edition = "2021"
+
+[dependencies]
+rskafka = "=0.6.0"
+tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+"""
+
+
+def _rskafka() -> Program:
+    folder = WORK / "rust"
+    if shutil.which("cargo") is None:
+        raise CannotBeHadError("rskafka needs cargo (https://rustup.rs)")
+    (folder / "src").mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(SOURCES / "passing_rskafka.rs", folder / "src" / "main.rs")
+    (folder / "Cargo.toml").write_text(_CARGO)
+    _fetch(["cargo", "build", "-q"], "rskafka", folder)
+    program = str(folder / "target" / "debug" / "passing")
+    return Program(lambda servers, name, data: [program, servers, name, str(data)], exact=False)
+
+
+def _kcat() -> Program:
+    """Copies its input from the beginning, and ends, again and again: the kcat that writes waits for a whole block of
+    what it reads, or for its end."""
+    if shutil.which("kcat") is None:
+        raise CannotBeHadError("kcat is not on this machine (Debian's package kcat)")
+    copy = (
+        'kcat -C -q -u -e -b "$0" -t "$1-in" -K " " | '
+        'kcat -P -b "$0" -t "$1-out" -K " " -X enable.idempotence=true; sleep 0.5'
+    )
+    return Program(lambda servers, name, _: ["bash", "-c", copy, servers, name], exact=False)
+
+
 PROGRAMS: Final[dict[str, Callable[[], Program]]] = {
     "streams": _streams,
     "connect": _connect,
     "quixstreams": _in_python("quixstreams==3.28.1", "counting_quix.py", exact=True),
     "faust": _in_python("faust-streaming==0.15.3", "counting_faust.py", exact=False),
     "kafkajs": _kafkajs,
+    "flink": _flink,
+    "kafka-go-program": _kafka_go,
+    "rskafka": _rskafka,
+    "kcat": _kcat,
 }

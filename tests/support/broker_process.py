@@ -26,7 +26,8 @@ class BrokerProcess:
         *,
         nodes: int = 1,
     ) -> None:
-        """A cluster of *nodes* brokers, which have the ports from *port* on."""
+        """A cluster of *nodes* brokers, which have the ports from *port* on, as *config*'s listeners have if they are
+        given."""
         self.port = port or free_ports(nodes)
         self._nodes = nodes
         self._data_dir = data_dir
@@ -40,8 +41,9 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and return when it serves."""
-        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--port", str(self.port)]
-        command += ["--nodes", str(self._nodes)]
+        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--nodes", str(self._nodes)]
+        if "listeners" not in self._config:
+            command += ["--port", str(self.port)]
         if self._config:
             properties = self._data_dir.with_suffix(".properties")
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))
