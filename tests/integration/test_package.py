@@ -64,7 +64,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def sources() -> set[str]:
-    pages = {path for folder in ("templates", "static") for path in (ROOT / "kafka_sink/ui" / folder).iterdir()}
+    data = ("ui/templates", "ui/static", "cli/shipped")
+    pages = {path for folder in data for path in (ROOT / "kafka_sink" / folder).iterdir()}
     files = {path for package in ("kafka_sink", "pyspark_kafkalite") for path in (ROOT / package).rglob("*.py")}
     return {path.relative_to(ROOT).as_posix() for path in files | pages} | {"kafka_sink/py.typed"}
 
