@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.faults.error_response import error_response
-from kafka_sink.broker.handlers.context import FIRST_WITH_TOPIC_IDS, ApiRequest, BrokerContext
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
 from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.protocol.messages.fetch import FetchRequest
-from kafka_sink.protocol.messages.produce import ProduceRequest
 
 #: The error for a resource that the client may not use.
 _REFUSALS: Final = {
@@ -53,20 +50,6 @@ def require(
     """
     if not is_allowed(context, request, operation, resource_type, name):
         raise refusal(request, operation, resource_type, name)
-
-
-def require_topic(
-    context: BrokerContext,
-    request: ApiRequest[ProduceRequest | FetchRequest],
-    operation: AclOperation,
-    topic: TopicState | None,
-    name: str,
-) -> None:
-    """As :func:`require`, for the result of ``asked_topic``; an id that does not exist needs no permission."""
-    if topic is not None:
-        require(context, request, operation, ResourceType.TOPIC, topic.name)
-    elif request.version < FIRST_WITH_TOPIC_IDS:
-        require(context, request, operation, ResourceType.TOPIC, name)
 
 
 def refusal(

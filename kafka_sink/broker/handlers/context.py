@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
-from uuid import UUID
+from typing import Any, Generic, TypeVar
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
@@ -41,12 +40,8 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
-from kafka_sink.protocol.messages.fetch import FetchRequest
-from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.schema import Struct, VersionRange
 
-#: First versions of Produce and of Fetch with topic ids.
-FIRST_WITH_TOPIC_IDS: Final = 13
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
@@ -280,21 +275,6 @@ def once(items: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> EndPoint | None:
     """The advertised address of a node on *listener_name*; None if it does not run or has no such listener."""
     return context.cluster.nodes.get(node_id, {}).get(listener_name)
-
-
-def asked_topic(
-    context: BrokerContext, request: ApiRequest[ProduceRequest | FetchRequest], name: str, topic_id: UUID
-) -> TopicState | None:
-    """The topic of a request: by *topic_id* if its version has ids, else by *name* (KIP-516)."""
-    by_id = request.version >= FIRST_WITH_TOPIC_IDS
-    return context.cluster.topic_by_id(topic_id) if by_id else context.cluster.topic(name)
-
-
-def no_such_topic(request: ApiRequest[ProduceRequest | FetchRequest]) -> ApiError:
-    """The error if :func:`asked_topic` found no topic."""
-    by_id = request.version >= FIRST_WITH_TOPIC_IDS
-    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ApiError("there is no such topic", code)
 
 
 def leaders_named(context: BrokerContext, leaders: Iterable[int], listener_name: str) -> list[tuple[int, str, int]]:

@@ -11,16 +11,9 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.fetch_sessions import FetchContext
-from kafka_sink.broker.handlers.authorization import is_allowed, require_topic
-from kafka_sink.broker.handlers.context import (
-    FIRST_WITH_TOPIC_IDS,
-    ApiHandler,
-    ApiRequest,
-    BrokerContext,
-    asked_topic,
-    leaders_named,
-    no_such_topic,
-)
+from kafka_sink.broker.handlers.authorization import is_allowed
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, leaders_named
+from kafka_sink.broker.handlers.topic_access import FIRST_WITH_TOPIC_IDS, asked_topic, permitted_topic
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -34,6 +27,7 @@ from kafka_sink.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -126,7 +120,7 @@ def _more_than(context: BrokerContext, seen: dict[TopicPartition, int], missing:
 def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> bool:
     for data in fetch.topics:
         topic = asked_topic(context, request, data.topic, data.topic_id)
-        if topic is None:
+        if isinstance(topic, ApiError):
             return False
         for asked in data.partitions:
             if asked.partition >= len(topic.partitions) or topic.partitions[asked.partition].leader != context.node_id:
@@ -139,32 +133,34 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: Fetc
     reading = _Reading([], 0, failed=False, appended={}, committed=committed)
     budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
     for data in fetch.topics:
-        topic = asked_topic(context, request, data.topic, data.topic_id)
+        topic = _readable_topic(context, request, data)
         parts = []
         for asked in data.partitions:
+            if isinstance(topic, ApiError):
+                reading.failed = True
+                parts.append(_failed(asked, topic))
+                continue
             try:
-                _require_readable(context, request, topic, data.topic)
-                if topic is None:
-                    raise no_such_topic(request)
                 part = _read_partition(context, topic, asked, budget - reading.size, reading)
             except ApiError as error:
                 reading.failed = True
                 part = _failed(asked, error)
-                if topic is not None and part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _name_leader(request, topic, part)
             parts.append(part)
         reading.responses.append(FetchableTopicResponse(data.topic, data.topic_id, parts))
     return reading
 
 
-def _require_readable(
-    context: BrokerContext, request: ApiRequest[FetchRequest], topic: TopicState | None, name: str
-) -> None:
+def _readable_topic(
+    context: BrokerContext, request: ApiRequest[FetchRequest], data: FetchTopic
+) -> TopicState | ApiError:
     if max(request.body.replica_id, request.body.replica_state.replica_id) == _CONSUMER:
-        require_topic(context, request, AclOperation.READ, topic, name)
-    elif not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return permitted_topic(context, request, AclOperation.READ, data.topic, data.topic_id)
+    if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         # What a follower reads is refused topic by topic, with the error of topics.
-        raise ApiError("followers need CLUSTER_ACTION on CLUSTER", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return ApiError("followers need CLUSTER_ACTION on CLUSTER", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return asked_topic(context, request, data.topic, data.topic_id)
 
 
 def _read_partition(

@@ -7,21 +7,16 @@ is on disk. Versions 13 and up identify topics by id (KIP-516); answers of versi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, refuse, require_topic
-from kafka_sink.broker.handlers.context import (
-    ApiHandler,
-    ApiRequest,
-    BrokerContext,
-    asked_topic,
-    leaders_named,
-    no_such_topic,
-)
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, refuse
+from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, leaders_named
+from kafka_sink.broker.handlers.topic_access import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -48,79 +43,96 @@ VERSIONS: Final = VersionRange(3, 13)
 _FIRST_WITH_NEW_LEADER: Final = 10
 _NO_ACKS: Final = 0
 _ALL_ACKS: Final = -1
+_ACKS: Final = (_ALL_ACKS, _NO_ACKS, 1)
 _log: Final = ContextLogger(__name__, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """What holds for all batches of a request."""
+
+    acks: int
+    transactional_id: str | None
+    version: int
 
 
 def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
-    if _is_refused(context, request):
-        return
-    responses = [_produce_topic(context, request, topic) for topic in request.body.topic_data]
-    now_ms = context.clock.monotonic_ms()
-    throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms, user=request.user)
+    body = request.body
+    refused = _refused_transaction(context, request)
+    asked = [] if refused is not None else body.topic_data
+    topics = [_writable_topic(context, request, data) for data in asked]
+    writing = _Writing(body.acks, body.transactional_id, request.version)
+    responses = [_produce_topic(context, writing, *each) for each in zip(asked, topics, strict=True)]
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
-    if request.body.acks == _NO_ACKS:
-        if failed:
-            # The client expects no answer; only a closed connection shows the error.
-            _log.info("closing a connection of %s: its acks=0 write failed: %s", request.client_id, failed[0])
-            request.close_connection()
-            return
-        request.throttle(throttle_ms, context.timer, now_ms)
+    now_ms = context.clock.monotonic_ms()
+    throttle_ms = 0
+    if refused is None:
+        throttle_ms = context.producer_quota.record(request.client_id, request.size_in_bytes, now_ms, user=request.user)
+    if body.acks == _NO_ACKS and (refused is not None or failed):
+        # The client expects no answer; only a closed connection shows the error.
+        _log.info("closing a connection of %s: its acks=0 write failed: %s", request.client_id, refused or failed[0])
+        request.close_connection()
+        return
+    request.throttle(throttle_ms, context.timer, now_ms)
+    if body.acks == _NO_ACKS:
         request.respond_nothing()
-    else:
-        request.throttle(throttle_ms, context.timer, now_ms)
+    elif refused is None:
         leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
         request.respond(ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
-    _wake_fetches(context, request)
+    else:
+        refuse(request, refused)
+    _wake_fetches(context, topics, responses)
 
 
-def _is_refused(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> bool:
-    """Whether the client may not use the transactional id; the request is answered then."""
+def _refused_transaction(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> ApiError | None:
+    """The error if the request has batches of transactions and the client may not use its transactional id."""
     body = request.body
     parts = (part.records for topic in body.topic_data for part in topic.partition_data)
     if not any(isinstance(records, memoryview) and is_transactional(records) for records in parts):
-        return False
-    transactional_id = body.transactional_id
-    if transactional_id is not None and is_allowed(
-        context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
-        return False
-    error = refusal(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id or "")
-    if body.acks == _NO_ACKS:
-        request.close_connection()
-    else:
-        refuse(request, error)
-    return True
+        return None
+    name = body.transactional_id
+    if name is not None and is_allowed(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return None
+    return refusal(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name or "")
 
 
-def _wake_fetches(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
+def _writable_topic(
+    context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
+) -> TopicState | ApiError:
+    topic = permitted_topic(context, request, AclOperation.WRITE, data.name, data.topic_id)
+    if isinstance(topic, TopicState) and request.body.acks not in _ACKS:
+        return ApiError(f"acks {request.body.acks} is not one of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
+    return topic
+
+
+def _wake_fetches(
+    context: BrokerContext, topics: Iterable[TopicState | ApiError], responses: Iterable[TopicProduceResponse]
+) -> None:
     # After the answer, so that completing delayed fetches does not delay the producer.
-    for data in request.body.topic_data:
-        topic = asked_topic(context, request, data.name, data.topic_id)
-        if topic is not None:
-            for partition in data.partition_data:
-                context.purgatory.check(TopicPartition(topic.name, partition.index))
+    for topic, response in zip(topics, responses, strict=True):
+        if isinstance(topic, TopicState):
+            for part in response.partition_responses:
+                context.purgatory.check(TopicPartition(topic.name, part.index))
 
 
 def _produce_topic(
-    context: BrokerContext, request: ApiRequest[ProduceRequest], data: TopicProduceData
+    context: BrokerContext, writing: _Writing, data: TopicProduceData, topic: TopicState | ApiError
 ) -> TopicProduceResponse:
-    topic = asked_topic(context, request, data.name, data.topic_id)
     parts = []
     for partition in data.partition_data:
+        if isinstance(topic, ApiError):
+            parts.append(PartitionProduceResponse(partition.index, topic.code, -1, error_message=str(topic)))
+            continue
         try:
-            require_topic(context, request, AclOperation.WRITE, topic, data.name)
-            if topic is None:
-                raise no_such_topic(request)
-            parts.append(_produce_partition(context, request, topic, partition))
+            parts.append(_produce_partition(context, writing, topic, partition))
         except ApiError as error:
             part = PartitionProduceResponse(partition.index, error.code, -1, error_message=str(error))
-            if isinstance(error, InvalidRecordError) and topic is not None:
+            if isinstance(error, InvalidRecordError):
                 part.record_errors = [BatchIndexAndErrorMessage(number, str(error)) for number in error.numbers]
                 log = context.logs.get(TopicPartition(topic.name, partition.index))
                 part.log_start_offset = log.start_offset if log is not None else 0
-            moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and request.version >= _FIRST_WITH_NEW_LEADER
-            if topic is not None and moved:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and writing.version >= _FIRST_WITH_NEW_LEADER:
                 state = topic.partitions[partition.index]
                 part.current_leader = LeaderIdAndEpoch(state.leader, state.leader_epoch)
             parts.append(part)
@@ -128,21 +140,18 @@ def _produce_topic(
 
 
 def _produce_partition(
-    context: BrokerContext, request: ApiRequest[ProduceRequest], topic: TopicState, data: PartitionProduceData
+    context: BrokerContext, writing: _Writing, topic: TopicState, data: PartitionProduceData
 ) -> PartitionProduceResponse:
-    acks = request.body.acks
-    if acks not in (_ALL_ACKS, _NO_ACKS, 1):
-        raise ApiError(f"acks {acks} is not one of 0, 1, -1", ErrorCode.INVALID_REQUIRED_ACKS)
     partition = context.led_partition(topic, data.index)
-    if acks == _ALL_ACKS:
+    if writing.acks == _ALL_ACKS:
         in_sync = sum(replica in context.cluster.nodes for replica in partition.replicas)
         if in_sync < topic.settings.min_insync_replicas:
             raise ApiError(f"{in_sync} replicas are in sync", ErrorCode.NOT_ENOUGH_REPLICAS)
     # Decoding returns a memoryview or None; record sets of several buffers occur only in clients that encode requests.
     assert data.records is None or isinstance(data.records, memoryview)
-    batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), request.version)
+    batch, header = validate_batch(data.records, topic.settings.batches, context.clock.wall_ms(), writing.version)
     log = context.log_of(topic, data.index)
-    with _admitted(context, request, TopicPartition(topic.name, data.index), log, header) as guard:
+    with _admitted(context, writing, TopicPartition(topic.name, data.index), log, header) as guard:
         appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
     return PartitionProduceResponse(
         data.index,
@@ -156,7 +165,7 @@ def _produce_partition(
 @contextmanager
 def _admitted(
     context: BrokerContext,
-    request: ApiRequest[ProduceRequest],
+    writing: _Writing,
     partition: TopicPartition,
     log: PartitionLog,
     header: BatchHeader,
@@ -165,17 +174,16 @@ def _admitted(
     if not header.is_transactional:
         yield None
         return
-    transactional_id = request.body.transactional_id
-    assert transactional_id is not None, "requests with transactional batches and no id are refused"
+    assert writing.transactional_id is not None, "requests with transactional batches and no id are refused"
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
-    version = TransactionVersion.V2 if request.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
+    version = TransactionVersion.V2 if writing.version >= FIRST_PRODUCE_THAT_ADDS else TransactionVersion.V1
     now_ms = context.clock.wall_ms()
     guard = log.begin_verification(*producer, header.base_sequence, now_ms, transaction_version=version)
     if guard is None:
         yield None
         return
     try:
-        context.transactions.admit_produce(transactional_id, producer, partition, request.version)
+        context.transactions.admit_produce(writing.transactional_id, producer, partition, writing.version)
         yield guard
     finally:
         log.end_verification(guard)
