@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.exchange import Exchange, Pause, Round, Tries
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.options.config import ClientConfig
@@ -107,7 +107,7 @@ class CoordinatorClient(CoordinatorRequests):
         #: The nodes from the latest metadata; empty before the first metadata and after a lost connection to a node.
         self._nodes: tuple[Node, ...] = ()
         #: Questions to the leaders of partitions.
-        self.leaders = LeaderRequests(self._cluster, self._deadline_ms, self._left_ms, self._pause)
+        self.leaders = LeaderRequests(self._cluster, self._tries)
         #: What this process remembers of each sink, by the prefix of its ids.
         self.remembered = Memories()
         self._verification = TransactionVerification(self._client, self._fetch_nodes, timeout_ms, clock)
@@ -336,26 +336,24 @@ class CoordinatorClient(CoordinatorRequests):
         """
         found: dict[str, TransactionDescription] = {}
         open_ids = sorted(set(transactional_ids))
-        deadline_ms = self._deadline_ms()
-        attempts = 0
+        tries = self._tries()
         while open_ids:
             by_node: dict[Node, list[str]] = {}
-            yield from self.locate([(TRANSACTION, name) for name in open_ids], deadline_ms)
+            yield from self.locate([(TRANSACTION, name) for name in open_ids], tries)
             for name in open_ids:
                 by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            again = yield from self._describe_at(by_node, found, deadline_ms)
+            again = yield from self._describe_at(by_node, found, tries)
             open_ids = list(again)
             if again:
-                yield self._pause(attempts, deadline_ms, "DescribeTransactions", again[open_ids[0]])
-                attempts += 1
+                yield tries.pause("DescribeTransactions", again[open_ids[0]])
         return found
 
     def _describe_at(
-        self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], deadline_ms: int
+        self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], tries: Tries
     ) -> Exchange[dict[str, ApiError]]:
         """Ask all nodes about their ids at once, and return the ids that must be asked about again, with the reason."""
         asked = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = yield Round(asked, self._left_ms(deadline_ms))
+        answers = yield Round(asked, tries.left_ms)
         again: dict[str, ApiError] = {}
         for names, answer in zip(by_node.values(), answers, strict=True):
             if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -406,13 +404,12 @@ class CoordinatorClient(CoordinatorRequests):
         names: list[str] = []
         listed: set[Node] = set()
         is_one_lost = False
-        deadline_ms = self._deadline_ms()
-        attempts = 0
+        tries = self._tries()
         if not self._nodes:
             yield from self._cluster([])
         # Another exchange may update the list of brokers while this one waits.
         while nodes := [node for node in self._nodes if node not in listed]:
-            answers = yield Round([(node, spec) for node in nodes], self._left_ms(deadline_ms))
+            answers = yield Round([(node, spec) for node in nodes], tries.left_ms)
             listed.update(nodes)
             refused: list[ApiError] = []
             for node, answer in zip(nodes, answers, strict=True):
@@ -432,8 +429,7 @@ class CoordinatorClient(CoordinatorRequests):
                 # The broker is loading the transactions that it coordinates, and does not list them yet.
                 listed.remove(node)
             if refused:
-                yield self._pause(attempts, deadline_ms, "ListTransactions", refused[0])
-                attempts += 1
+                yield tries.pause("ListTransactions", refused[0])
         if is_one_lost:
             self._nodes = ()
         return names

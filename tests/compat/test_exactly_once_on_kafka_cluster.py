@@ -11,6 +11,8 @@ import time
 import pytest
 
 from kafka_sink import ProducerRecord
+from kafka_sink.client.blocking.exchange import Tries
+from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -131,5 +133,5 @@ def _only_leads(
 
 
 def _coordinator(client: CoordinatorClient, kind: int, name: str) -> int:
-    client.run(client.locate([(kind, name)], SYSTEM_CLOCK.monotonic_ms() + 20_000))
+    client.run(client.locate([(kind, name)], Tries(SYSTEM_CLOCK, ExponentialBackoff(10, 500), 20_000)))
     return client.coordinator((kind, name)).id

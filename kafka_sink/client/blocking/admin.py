@@ -17,6 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking.blocking import BlockingClient
+from kafka_sink.client.blocking.exchange import Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests import acl_requests, admin_requests
@@ -402,22 +403,22 @@ class AdminClient:
 
     def _retrying(self, attempt: Callable[[int], T]) -> T:
         """Call *attempt* with the remaining ms until it succeeds, fails with a final error, or the time is up."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        attempts = 0
+        tries = Tries(self._clock, self._backoff, self._timeout_ms)
+        is_repeated = False
         while True:
             try:
-                return attempt(max(deadline_ms - self._clock.monotonic_ms(), 1))
+                return attempt(tries.left_ms)
             except KafkaTimeoutError as error:
-                if not attempts:
+                if not is_repeated:
                     raise
                 raise type(error)(f"no success within {self._timeout_ms} ms: {error}") from error
             except ApiError as error:
-                backoff_ms = self._backoff.backoff_ms(attempts)
                 is_worth_it = error.is_retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if not is_worth_it or self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
+                pause = tries.next_pause() if is_worth_it else None
+                if pause is None:
                     raise
-                self._client.idle(backoff_ms)
-                attempts += 1
+                self._client.idle(pause.duration_ms)
+                is_repeated = True
 
     def close(self) -> None:
         """Close all connections. Closing again does nothing."""

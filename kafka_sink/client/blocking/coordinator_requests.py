@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round, run_together
+from kafka_sink.client.blocking.exchange import UNREACHABLE, Exchange, Round, Tries, run_together
 from kafka_sink.client.requests.outcomes import (
     Attempts,
     CoordinatorKey,
@@ -37,11 +37,9 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import (
     ApiError,
-    BrokersUnreachableError,
     DisconnectError,
     ErrorCode,
     KafkaTimeoutError,
-    NotConnectedError,
 )
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
@@ -60,9 +58,6 @@ _REACTIONS: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.LOOK_UP,
     ErrorCode.NETWORK_EXCEPTION: Reaction.LOOK_UP,
 }
-
-#: The errors of requests that no broker has seen.
-_UNREACHABLE: Final = (NotConnectedError, BrokersUnreachableError)
 
 _FIRST_BACKOFF_MS: Final = 10
 _LONGEST_BACKOFF_MS: Final = 500
@@ -133,22 +128,20 @@ class CoordinatorRequests:
         """
         key = _key(request)
         attempts = Attempts(request, caller_reaction)
-        deadline_ms = self._deadline_ms()
-        pauses = 0
+        tries = self._tries()
         while True:
-            yield from self.locate([key], deadline_ms)
+            yield from self.locate([key], tries)
             sent = (self._coordinators[key], _spec(attempts.request))
-            (answer,) = yield Round([sent], self._left_ms(deadline_ms))
+            (answer,) = yield Round([sent], tries.left_ms)
             outcome = self._outcome(attempts, key, answer)
             if isinstance(outcome, Done):
                 return outcome.value
-            if isinstance(answer, ApiError) and not (repeat_lost or isinstance(answer, _UNREACHABLE)):
+            if isinstance(answer, ApiError) and not (repeat_lost or isinstance(answer, UNREACHABLE)):
                 raise answer
             if not outcome.reaction.is_retry or outcome.code in final:
                 raise outcome.error
             why = answer if isinstance(answer, ApiError) else outcome.error
-            yield self._pause(pauses, deadline_ms, f"{request.api_key.name} for {key[1]!r}", why)
-            pauses += 1
+            yield tries.pause(f"{request.api_key.name} for {key[1]!r}", why)
 
     def ask_behind(self, change: CoordinatorRequest[Any], look: CoordinatorRequest[A]) -> Exchange[A]:
         """The value in the answer of *look*, which the coordinator of *change* gives right after it has accepted
@@ -163,15 +156,14 @@ class CoordinatorRequests:
         :raises ApiError: if the coordinator refused one of them.
         """
         key = _key(change)
-        deadline_ms = self._deadline_ms()
+        tries = self._tries()
         attempts: Attempts[Any] = Attempts(change, caller_reaction)
         looking = Attempts(look, caller_reaction)
-        pauses = 0
         while True:
-            yield from self.locate([key], deadline_ms)
+            yield from self.locate([key], tries)
             node = self._coordinators[key]
             sent = [(node, _spec(attempts.request)), (node, replace(_spec(look), is_behind=True))]
-            accepted, seen = yield Round(sent, self._left_ms(deadline_ms))
+            accepted, seen = yield Round(sent, tries.left_ms)
             outcome = self._outcome(attempts, key, accepted)
             if isinstance(outcome, Done):
                 # What is seen counts only behind a change: with another look, the change is sent again.
@@ -183,8 +175,7 @@ class CoordinatorRequests:
             if not outcome.reaction.is_retry:
                 raise outcome.error
             lost = next((each for each in (accepted, seen) if isinstance(each, ApiError)), None)
-            yield self._pause(pauses, deadline_ms, f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
-            pauses += 1
+            yield tries.pause(f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
 
     def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> Exchange[dict[K, ErrorCode]]:
         """The final code for each of *requests*, which end transactions: all are sent at once and repeated until all
@@ -192,13 +183,12 @@ class CoordinatorRequests:
         codes: dict[K, ErrorCode] = {}
         attempts = {item: Attempts(request, caller_reaction) for item, request in requests.items()}
         keys = {item: _key(request) for item, request in requests.items()}
-        deadline_ms = self._deadline_ms()
-        pauses = 0
+        tries = self._tries()
         while waiting := [item for item in requests if item not in codes]:
-            yield from self.locate([keys[item] for item in waiting], deadline_ms)
+            yield from self.locate([keys[item] for item in waiting], tries)
             answers = yield Round(
                 [(self._coordinators[keys[item]], _spec(attempts[item].request)) for item in waiting],
-                self._left_ms(deadline_ms),
+                tries.left_ms,
             )
             left: dict[K, ApiError] = {}
             for item, answer in zip(waiting, answers, strict=True):
@@ -212,8 +202,7 @@ class CoordinatorRequests:
             if left:
                 first, why = next(iter(left.items()))
                 what = f"ending {len(left)} of {len(requests)} transactions, such as {first},"
-                yield self._pause(pauses, deadline_ms, what, why)
-                pauses += 1
+                yield tries.pause(what, why)
         return codes
 
     def _outcome(self, attempts: Attempts[A], key: CoordinatorKey, answer: Struct | ApiError) -> Done[A] | Refused:
@@ -231,14 +220,14 @@ class CoordinatorRequests:
             self._forget([key])
         return outcome
 
-    def locate(self, keys: Iterable[CoordinatorKey], deadline_ms: int) -> Exchange[None]:
-        """Look up the coordinator of each of *keys*."""
+    def locate(self, keys: Iterable[CoordinatorKey], of: Tries) -> Exchange[None]:
+        """Look up the coordinator of each of *keys*, as a part of other tries."""
         keys = list(dict.fromkeys(keys))
-        pauses = 0
+        tries = of.part()
         while missing := [key for key in keys if key not in self._coordinators]:
             key_type = missing[0][0]
             request = FindCoordinator(key_type, tuple(name for kind, name in missing if kind == key_type))
-            (answer,) = yield Round([(None, _spec(request))], self._left_ms(deadline_ms))
+            (answer,) = yield Round([(None, _spec(request))], tries.left_ms)
             if isinstance(answer, KafkaTimeoutError):
                 why: ApiError = answer
             elif isinstance(answer, ApiError):
@@ -252,31 +241,15 @@ class CoordinatorRequests:
                 why = outcome.error
                 if not outcome.reaction.is_retry:
                     raise why
-            yield self._pause(pauses, deadline_ms, f"finding a coordinator of {request.names[0]!r}", why)
-            pauses += 1
+            yield tries.pause(f"finding a coordinator of {request.names[0]!r}", why)
 
     def _forget(self, keys: Iterable[CoordinatorKey]) -> None:
         for key in keys:
             self._coordinators.pop(key, None)
 
-    def _deadline_ms(self) -> int:
-        """The deadline of an exchange that begins now."""
-        return self._clock.monotonic_ms() + self.timeout_ms
-
-    def _left_ms(self, deadline_ms: int) -> int:
-        return max(deadline_ms - self._clock.monotonic_ms(), 1)
-
-    def _pause(self, pauses: int, deadline_ms: int, what: str, why: ApiError) -> Pause:
-        """The pause before *what*, which failed with *why*, is retried, after that many *pauses*.
-
-        :raises BrokersUnreachableError: if the deadline would pass, and the broker could not be reached at last.
-        :raises KafkaTimeoutError: if the deadline would pass otherwise.
-        """
-        backoff_ms = self._backoff.backoff_ms(pauses)
-        if self._clock.monotonic_ms() + backoff_ms >= deadline_ms:
-            kind = BrokersUnreachableError if isinstance(why, _UNREACHABLE) else KafkaTimeoutError
-            raise kind(f"{what} did not complete within {self.timeout_ms} ms: {why}") from why
-        return Pause(backoff_ms)
+    def _tries(self) -> Tries:
+        """The tries of an exchange that begins now."""
+        return Tries(self._clock, self._backoff, self.timeout_ms)
 
 
 def _key(request: CoordinatorRequest[Any]) -> CoordinatorKey:

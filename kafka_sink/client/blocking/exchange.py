@@ -8,12 +8,14 @@ round are in flight together.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import ApiError
+from kafka_sink.common.errors import ApiError, BrokersUnreachableError, KafkaTimeoutError, NotConnectedError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.schema import Struct
 
@@ -41,6 +43,54 @@ Answers: TypeAlias = Sequence[Struct | ApiError]
 
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[Round | Pause, Answers, T]
+
+
+#: The errors of requests that no broker has seen.
+UNREACHABLE: Final = (NotConnectedError, BrokersUnreachableError)
+
+
+class Tries:
+    """The tries of something that is repeated until it succeeds: how much time is left for the next one, and the pauses
+    between them. They begin when this is made.
+
+    :param timeout_ms: the most that all of them take together.
+    """
+
+    def __init__(self, clock: Clock, backoff: ExponentialBackoff, timeout_ms: int) -> None:
+        self._clock = clock
+        self._backoff = backoff
+        self._timeout_ms = timeout_ms
+        self._deadline_ms = clock.monotonic_ms() + timeout_ms
+        self._pauses = 0
+
+    @property
+    def left_ms(self) -> int:
+        """The time of the next try, at least 1 ms."""
+        return max(self._deadline_ms - self._clock.monotonic_ms(), 1)
+
+    def part(self) -> Tries:
+        """The tries of a part, with the same deadline and pauses that begin anew."""
+        part = copy(self)
+        part._pauses = 0
+        return part
+
+    def next_pause(self) -> Pause | None:
+        """The pause before the next try; None if the deadline would pass."""
+        backoff_ms = self._backoff.backoff_ms(self._pauses)
+        self._pauses += 1
+        return Pause(backoff_ms) if self._clock.monotonic_ms() + backoff_ms < self._deadline_ms else None
+
+    def pause(self, what: str, why: ApiError) -> Pause:
+        """The pause before *what*, which failed with *why*, is tried again.
+
+        :raises BrokersUnreachableError: if the deadline would pass, and the broker could not be reached at last.
+        :raises KafkaTimeoutError: if the deadline would pass otherwise.
+        """
+        pause = self.next_pause()
+        if pause is None:
+            kind = BrokersUnreachableError if isinstance(why, UNREACHABLE) else KafkaTimeoutError
+            raise kind(f"{what} did not complete within {self._timeout_ms} ms: {why}") from why
+        return pause
 
 
 def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Exchange[Any]]) -> list[Any]:

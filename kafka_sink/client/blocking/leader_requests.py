@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kafka_sink.client.blocking.blocking import RequestSpec
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.exchange import Exchange, Round, Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
@@ -72,9 +72,8 @@ _Read: TypeAlias = Callable[[Struct], Iterable[_PartAnswer]]
 
 
 class LeaderRequests:
-    """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics). The other arguments are
-    those of ``CoordinatorRequests``: the deadline of an exchange that begins now, the time left until a deadline, and
-    the pause after a number of pauses and an error.
+    """*fetch_cluster* is the exchange that fetches topics' metadata (None: of all topics), and *tries* are those of an
+    exchange that begins now.
 
     A partition that no leader answers for is asked about again until the deadline, unless the call is *hasty*: then it
     is omitted.
@@ -83,14 +82,10 @@ class LeaderRequests:
     def __init__(
         self,
         fetch_cluster: Callable[[Sequence[str] | None], Exchange[Cluster]],
-        deadline_ms: Callable[[], int],
-        left_ms: Callable[[int], int],
-        pause: Callable[[int, int, str, ApiError], Pause],
+        tries: Callable[[], Tries],
     ) -> None:
         self._fetch_cluster = fetch_cluster
-        self._deadline_ms = deadline_ms
-        self._left_ms = left_ms
-        self._pause = pause
+        self._tries = tries
         #: From the latest metadata; its leaders may have changed, and then say so.
         self._cluster = Cluster()
 
@@ -206,10 +201,10 @@ class LeaderRequests:
         """The value that *read* takes from its leader's answer, for each of *partitions* that exists."""
         left = sorted(partitions)
         found: dict[TopicPartition, Any] = {}
-        deadline_ms = self._deadline_ms()
-        pauses = 0
+        tries = self._tries()
+        is_repeated = False
         while left:
-            if pauses or any(self._cluster.leader_for(each) is None for each in left):
+            if is_repeated or any(self._cluster.leader_for(each) is None for each in left):
                 self._cluster = yield from self._fetch_cluster(sorted({each.topic for each in left}))
             cluster = self._cluster
             left = [each for each in left if cluster.partition(each) is not None]
@@ -219,7 +214,7 @@ class LeaderRequests:
                 if leader is not None:
                     by_leader.setdefault(leader, []).append(each)
             asked = [(leader, build(led)) for leader, led in by_leader.items()]
-            answers = (yield Round(asked, self._left_ms(deadline_ms))) if asked else ()
+            answers = (yield Round(asked, tries.left_ms)) if asked else ()
             lost: dict[TopicPartition, ApiError] = {}
             for led, answer in zip(by_leader.values(), answers, strict=True):
                 if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -236,8 +231,8 @@ class LeaderRequests:
             left = [each for each in left if each not in found and not hasty]
             if left:
                 why = lost.get(left[0]) or error_for(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now")
-                yield self._pause(pauses, deadline_ms, f"a question to the leader of {left[0]}", why)
-                pauses += 1
+                yield tries.pause(f"a question to the leader of {left[0]}", why)
+                is_repeated = True
         return found
 
 
