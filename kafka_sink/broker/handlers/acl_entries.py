@@ -1,4 +1,4 @@
-"""ACLs and filters of ACLs as the messages of CreateAcls, DescribeAcls and DeleteAcls carry them.
+"""What the requests CreateAcls, DescribeAcls and DeleteAcls may ask for.
 
 Pure; used by their handlers.
 
@@ -7,48 +7,13 @@ Source: apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequest``, ``DeleteAcl
 
 from __future__ import annotations
 
-from kafka_sink.common.acl import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourceType,
-    from_code,
-)
+from kafka_sink.common.acl import AclBindingFilter
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.messages.create_acls import AclCreation
-from kafka_sink.protocol.messages.delete_acls import DeleteAclsFilter
-from kafka_sink.protocol.messages.describe_acls import DescribeAclsRequest
+from kafka_sink.protocol.messages.describe_acls import AclFilter
 
 
-def binding_of(creation: AclCreation) -> AclBinding:
-    """The ACL of a request; an unknown code becomes UNKNOWN."""
-    return AclBinding(
-        principal=creation.principal,
-        operation=from_code(AclOperation, creation.operation),
-        resource_type=from_code(ResourceType, creation.resource_type),
-        resource_name=creation.resource_name,
-        pattern_type=from_code(PatternType, creation.resource_pattern_type),
-        permission_type=from_code(AclPermissionType, creation.permission_type),
-        host=creation.host,
-    )
-
-
-def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclBindingFilter:
-    """The filter of a request; an unknown code becomes UNKNOWN."""
-    return AclBindingFilter(
-        principal=asked.principal_filter,
-        operation=from_code(AclOperation, asked.operation),
-        resource_type=from_code(ResourceType, asked.resource_type_filter),
-        resource_name=asked.resource_name_filter,
-        pattern_type=from_code(PatternType, asked.pattern_type_filter),
-        permission_type=from_code(AclPermissionType, asked.permission_type),
-        host=asked.host_filter,
-    )
-
-
-def is_readable(asked: AclCreation | DescribeAclsRequest | DeleteAclsFilter) -> bool:
+def is_readable(asked: AclCreation | AclFilter) -> bool:
     """Whether no code is the one for "unknown". Kafka reads no request with this code, and closes the connection."""
     if isinstance(asked, AclCreation):
         types = asked.resource_type, asked.resource_pattern_type

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.acl_entries import binding_of, is_readable, without_authorizer
+from kafka_sink.broker.handlers.acl_entries import is_readable, without_authorizer
 from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, storage_errors
 from kafka_sink.common.acl import AclBinding, AclOperation, ResourceType, validate
 from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.acls import binding_of
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kafka_sink.protocol.schema import VersionRange
@@ -23,7 +24,7 @@ def handle(context: BrokerContext, request: ApiRequest[CreateAclsRequest]) -> No
         return
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
-    acls = [binding_of(creation) for creation in request.body.creations]
+    acls = [binding_of(creation, creation) for creation in request.body.creations]
     refusals = [_refusal(context, acl) for acl in acls]
     try:
         with storage_errors("could not store the ACLs"):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafka_sink.broker.handlers.acl_entries import filter_of, is_readable, without_authorizer
+from kafka_sink.broker.handlers.acl_entries import is_readable, without_authorizer
 from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
+from kafka_sink.protocol.acls import filter_of
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.describe_acls import (
     AclDescription,

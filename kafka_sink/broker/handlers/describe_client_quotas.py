@@ -12,11 +12,11 @@ from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerCon
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_client_quotas import EntityData
 from kafka_sink.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    EntityData,
     EntryData,
     ValueData,
 )

@@ -4,7 +4,7 @@ The calling thread does all the work. Threads may share one client; their calls 
 default.api.timeout.ms, with a result or with an error that says why. Only :meth:`AdminClient.create_topics` creates
 topics.
 
-Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests`` and ``acl_requests``;
+Source: Metadata, CreateTopics, DeleteTopics, ListOffsets, and the sources of ``admin_requests`` and ``protocol.acls``;
 apache/kafka ``KafkaAdminClient`` for the errors that are retried.
 """
 
@@ -20,7 +20,7 @@ from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.client.blocking.exchange import Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.requests import acl_requests, admin_requests
+from kafka_sink.client.requests import admin_requests
 from kafka_sink.client.requests.admin_requests import ConfigValue
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
@@ -29,13 +29,17 @@ from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.channel.selectable import Selectable
+from kafka_sink.protocol.acls import binding_of, creation_of, filter_message
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_acls import CreateAclsRequest
 from kafka_sink.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from kafka_sink.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafka_sink.protocol.messages.describe_acls import DescribeAclsRequest
 from kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -283,12 +287,12 @@ class AdminClient:
         :raises ApiError: SECURITY_DISABLED if the brokers have no authorizer; CLUSTER_AUTHORIZATION_FAILED without
             DESCRIBE on the cluster.
         """
-        body = acl_requests.describe_acls(wanted)
+        body = filter_message(DescribeAclsRequest, wanted)
 
         def attempt(remaining_ms: int) -> list[AclBinding]:
             response = self._client.request(None, ApiKey.DESCRIBE_ACLS, lambda _: body, timeout_ms=remaining_ms)
             _raise_for(response.error_code, "the ACLs", response.error_message)
-            return acl_requests.described_acls(response)
+            return [binding_of(resource, acl) for resource in response.resources for acl in resource.acls]
 
         return self._retrying(attempt)
 
@@ -298,7 +302,7 @@ class AdminClient:
         :raises ApiError: if an ACL was refused (the others may have been added): INVALID_REQUEST if it is not one,
             SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
         """
-        body = acl_requests.create_acls(acls)
+        body = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
 
         def attempt(remaining_ms: int) -> None:
             response = self._ask_controller(ApiKey.CREATE_ACLS, lambda _: body, remaining_ms)
@@ -313,7 +317,7 @@ class AdminClient:
         :raises ApiError: if an ACL could not be deleted (the others may have been); the codes are those of
             :meth:`create_acls`.
         """
-        body = acl_requests.delete_acls(acls)
+        body = DeleteAclsRequest(filters=[filter_message(DeleteAclsFilter, AclBindingFilter.of(acl)) for acl in acls])
         deleted: list[AclBinding] = []
 
         def attempt(remaining_ms: int) -> list[AclBinding]:
@@ -322,7 +326,7 @@ class AdminClient:
                 _raise_for(result.error_code, str(acl), result.error_message)
                 for match in result.matching_acls:
                     _raise_for(match.error_code, str(acl), match.error_message)
-                    deleted.append(acl_requests.deleted_acl(match))
+                    deleted.append(binding_of(match, match))
             return deleted
 
         return self._retrying(attempt)

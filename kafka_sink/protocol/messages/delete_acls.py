@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from kafka_sink.protocol import schema as s
+from kafka_sink.protocol.messages.describe_acls import AclFilter
 
 _VERSIONS = "1-3"
 _FLEXIBLE = "2+"
 
 
 @s.struct
-class DeleteAclsFilter(s.Struct):
-    """A filter; null and 1 match anything."""
-
-    resource_type_filter: int = s.field(s.INT8, "0+")
-    resource_name_filter: str | None = s.field(s.STRING, "0+", nullable="0+")
-    pattern_type_filter: int = s.field(s.INT8, "1+", default=3)
-    principal_filter: str | None = s.field(s.STRING, "0+", nullable="0+")
-    host_filter: str | None = s.field(s.STRING, "0+", nullable="0+")
-    operation: int = s.field(s.INT8, "0+")
-    permission_type: int = s.field(s.INT8, "0+")
+class DeleteAclsFilter(AclFilter):
+    """What matches it is deleted."""
 
 
 @s.message(versions=_VERSIONS, flexible=_FLEXIBLE)

@@ -8,9 +8,9 @@ _VERSIONS = "1-3"
 _FLEXIBLE = "2+"
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class DescribeAclsRequest(s.RequestBody["DescribeAclsResponse"]):
-    """The filter; null and 1 match anything."""
+@s.struct
+class AclFilter(s.Struct):
+    """A filter; null and 1 match anything."""
 
     resource_type_filter: int = s.field(s.INT8, "0+")
     resource_name_filter: str | None = s.field(s.STRING, "0+", nullable="0+")
@@ -19,6 +19,11 @@ class DescribeAclsRequest(s.RequestBody["DescribeAclsResponse"]):
     host_filter: str | None = s.field(s.STRING, "0+", nullable="0+")
     operation: int = s.field(s.INT8, "0+")
     permission_type: int = s.field(s.INT8, "0+")
+
+
+@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+class DescribeAclsRequest(AclFilter, s.RequestBody["DescribeAclsResponse"]):
+    """The ACLs that match it are asked for."""
 
 
 @s.struct

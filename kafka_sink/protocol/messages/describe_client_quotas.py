@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafka_sink.protocol import schema as s
+from kafka_sink.protocol.messages.alter_client_quotas import EntityData
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "1+"
@@ -23,14 +24,6 @@ class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"])
 
     components: list[ComponentData] = s.field(s.array(ComponentData), "0+")
     strict: bool = s.field(s.BOOL, "0+")
-
-
-@s.struct
-class EntityData(s.Struct):
-    """A part of an entity; a null name is the default."""
-
-    entity_type: str = s.field(s.STRING, "0+")
-    entity_name: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
 @s.struct
