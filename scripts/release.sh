@@ -68,7 +68,7 @@ check "the site is built without a warning" scripts/docs.sh
 
 target="$ROOT/dist/$version"
 rm -rf "$target"
-scripts/build.sh "$target" >/dev/null
+scripts/build.sh --release "$target" >/dev/null
 notes >"$target/NOTES.md"
 trial="$WORK/release.$$"
 trap 'rm -rf "$trial"' EXIT
@@ -88,6 +88,7 @@ for file in sorted(pathlib.Path().glob("kafkalite-*")):
 printf '\nThe files are in %s. What is left, with a network:\n' "${target#"$ROOT/"}"
 printf '  [ ] %s\n' \
     "the long run: scripts/test.sh --long, and the versions of Spark: scripts/test.sh --spark V" \
+    "python -m tests.golden.make_state tests/golden/state/$version.json: the state that later versions have to read" \
     "git tag -s v$version -m 'kafkalite $version' && git push origin v$version" \
     "python -m twine upload ${target#"$ROOT/"}/kafkalite-*" \
     "a release on the code-hosting site with NOTES.md and SHA256SUMS" \

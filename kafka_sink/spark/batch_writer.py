@@ -18,6 +18,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
+from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, WriterCommitMessage
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class KafkaliteBatchWriter(DataSourceArrowWriter):
+class KafkaliteBatchWriter(OfOneVersion, DataSourceArrowWriter):
     """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
     def __init__(self, prepared: PreparedWrite) -> None:
@@ -55,7 +56,7 @@ class KafkaliteBatchWriter(DataSourceArrowWriter):
         publish_failure(messages, self._prepared.reporting)
 
 
-class KafkaliteNumberedBatchWriter(DataSourceArrowWriter):
+class KafkaliteNumberedBatchWriter(OfOneVersion, DataSourceArrowWriter):
     """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once.
 
     A data source cannot group rows by Kafka partition, so each task has its own transaction.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.version import VERSION
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport, Finding, Status
@@ -29,6 +30,7 @@ from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.given_options import OptionValue, as_texts
+from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 from kafka_sink.spark.row_schema import check_schema
@@ -128,10 +130,12 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
 def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarget) -> list[Finding]:
     # Tasks never ask the registry, so they get none of its credentials.
     target = replace(target, registry=None)
+    drivers = VERSION
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        refuse_other_version(drivers)
         with worker_process.task(tuned=options.tune_python_workers):
             from kafka_sink.preflight.check import check_connections
 

@@ -16,6 +16,7 @@ from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.bad_row_limit import BadRowLimit
+from kafka_sink.spark.one_version import OfOneVersion
 
 #: Precedes the names of Kafka's options.
 KAFKA_PREFIX: Final = "kafka."
@@ -84,7 +85,7 @@ class ExactlyOnce:
 
 
 @dataclass(frozen=True)
-class TaskOptions:
+class TaskOptions(OfOneVersion):
     """What a task needs. *producer_properties* have Kafka's names without the ``kafka.`` prefix."""
 
     rows: RowRules

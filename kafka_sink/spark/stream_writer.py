@@ -21,6 +21,7 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_leftovers,
 )
+from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.streaming.checkpoint import query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
+class KafkaliteStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
 
     def __init__(self, prepared: PreparedWrite) -> None:
@@ -60,7 +61,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         publish_failure(messages, self._prepared.reporting, batch=batchId)
 
 
-class KafkaliteExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
+class KafkaliteExactlyOnceStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
     def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce) -> None:

@@ -97,13 +97,16 @@ def contents(cluster: EmbeddedCluster, topic: str) -> list[tuple[Any, ...]]:
 
 @only_long
 @pytest.mark.behaviour(
+    "Spark's own Kafka connector", "A query with one checkpoint goes from it to kafkalite and back, each row once"
+)
+@pytest.mark.behaviour(
     "Spark's own Kafka connector",
     "Queries and streams read rows with headers and timestamps, and committed rows only; its sink writes",
 )
 def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
     skip_without_kafka()
     with EmbeddedCluster(nodes=3) as cluster:
-        for name in ("t", "t-query", "t-stream"):
+        for name in ("t", "t-query", "t-stream", "t-turns"):
             cluster.create_topic(name, partitions=PARTITIONS)
         # From now on: the markers of transactions have a time too, and a look for a later time must pass them by.
         first_ms = int(time.time() * 1000)
@@ -132,4 +135,6 @@ def test_sparks_own_source_and_sink(tmp_path: Path, figure: Figure) -> None:
         wanted = sorted(((row[0], row[2], row[3], row[5]) for row in committed), key=repr)
         assert contents(cluster, "t-query") == wanted
         assert contents(cluster, "t-stream") == wanted
+        in_turns = [value for _, _, value, _ in contents(cluster, "t-turns")]
+        assert sorted(in_turns, key=int) == [str(number) for number in range(50)]
         figure("rows, and committed", f"{len(everything)}, {len(committed)}")

@@ -4,13 +4,15 @@
 
 TOPIC holds what a producer with transactions wrote. It is read by queries and by a stream, as a whole, committed only,
 and from TIMESTAMP_MS on; prints one JSON object with the rows by the name of the reading. What was committed is written
-by Spark's own sink to TOPIC-query and TOPIC-stream.
+by Spark's own sink to TOPIC-query and TOPIC-stream. A stream of files with one checkpoint is written to TOPIC-turns by
+Spark's own sink and by kafkalite in turns.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +55,17 @@ class Connector:
         sink = rows.writeStream.format("kafka").options(**self._options).option("topic", f"{self._topic}-stream")
         sink.option("checkpointLocation", scratch).trigger(availableNow=True).start().awaitTermination()
 
+    def write_in_turns(self, scratch: Path) -> None:
+        """Files of ten lines, the numbers from 0 on, each in a run of the query of its own."""
+        folder = scratch / "files"
+        folder.mkdir(parents=True)
+        servers = {name: value for name, value in self._options.items() if name.startswith("kafka.")}
+        for number, sink in enumerate(("kafka", "kafkalite", "kafkalite", "kafka", "kafkalite")):
+            (folder / f"{number}.txt").write_text("".join(f"{number * 10 + line}\n" for line in range(10)))
+            writer = self._spark.readStream.text(str(folder)).writeStream.format(sink).options(**servers)
+            writer = writer.option("topic", f"{self._topic}-turns").option("checkpointLocation", str(scratch / "turns"))
+            writer.trigger(availableNow=True).start().awaitTermination()
+
 
 def main() -> None:
     jars, bootstrap_servers, topic, timestamp_ms, scratch = sys.argv[1:]
@@ -66,6 +79,7 @@ def main() -> None:
         "stream, committed, since": connector.stream(**committed, **since),
     }
     connector.write(scratch)
+    connector.write_in_turns(Path(f"{scratch}-turns"))
     print(json.dumps({name: sorted(map(plain, rows), key=lambda row: row[:2]) for name, rows in read.items()}))
 
 
