@@ -46,7 +46,7 @@ has_section() {
     if [ "$version" = "$release" ]; then
         grep -qE "^## \[$release\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md
     else
-        grep -qE "^## \[$release\]" CHANGELOG.md
+        grep -qE "^## \[($release|$version)\]" CHANGELOG.md
     fi
 }
 # notes: the section of the release in the changelog, without its heading.

@@ -214,7 +214,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("CHANGELOG.md", "CITATION.cff", "setup.cfg", "scripts/release.sh"):
         (clone / name).write_bytes((ROOT / name).read_bytes())
     changelog = clone / "CHANGELOG.md"
-    changelog.write_text(changelog.read_text().replace("## [0.1.0]\n", "## [0.1.0] - 2026-12-01\n"))
+    changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [0.1.0] - 2026-12-01\n"))
     commit(clone)
     return clone
 
