@@ -60,7 +60,7 @@ def test_transactions_are_whole_or_not_there(seeds: range) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param(["--sim-runs", "4"], marks=only_long), ["--sim-runs", "2", "--transactions"]], ids=" ".join
+    "options", [pytest.param(["--sim-runs", "4"], marks=only_long), ["--sim-runs", "1", "--transactions"]], ids=" ".join
 )
 def test_a_seed_replays_exactly_in_another_process(options: list[str]) -> None:
     """Whatever hashes and addresses it has there."""

@@ -32,20 +32,20 @@ def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amo
 
 
 def examples(most: int) -> int:
-    """How many random examples a property is tried on: *most* in the long run, half of them in the normal one."""
-    return most if LONG else most // 2
+    """How many random examples a property is tried on: *most* in the long run, a quarter in the normal one."""
+    return most if LONG else most // 4
 
 
 SIMULATED_RUNS = _amount(
     "KAFKALITE_SIMULATED_RUNS",
-    40,
+    20,
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
 COMPACTED_LOGS = _amount(
     "KAFKALITE_COMPACTED_LOGS", 5, 2_000, "random logs that are compacted while a model checks their readers"
 )
-LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 20_000, 500_000, "records under restarts and kills of a real cluster")
+LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 10_000, 500_000, "records under restarts and kills of a real cluster")
 RESTARTS = _amount(
     "KAFKALITE_RESTARTS",
     1,
@@ -53,7 +53,7 @@ RESTARTS = _amount(
     "nodes of a real cluster of three that are restarted, or killed under transactions, in turn under load",
 )
 LEADER_MOVES = _amount("KAFKALITE_LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
-WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 3, 20, "how often a process that writes transactions is killed")
+WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 2, 20, "how often a process that writes transactions is killed")
 LEADER_KILLS = _amount(
     "KAFKALITE_LEADER_KILLS",
     1,
@@ -64,7 +64,7 @@ LOST_ENDS = _amount(
     "KAFKALITE_LOST_ENDS", 0, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "KAFKALITE_EXPLORED_STATES", 1_000, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "KAFKALITE_EXPLORED_STATES", 400, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
 )
 RANDOM_WALKS = _amount(
     "KAFKALITE_RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
@@ -87,20 +87,20 @@ MATRIX_SOAK_MB = _amount(
 )
 FAULT_RECORDS = _amount(
     "KAFKALITE_FAULT_RECORDS",
-    10_000,
+    4_000,
     100_000,
     "records under each fault of the network or of the embedded broker's process",
 )
 BROKER_FAULT_RECORDS = _amount(
     "KAFKALITE_BROKER_FAULT_RECORDS",
-    1_000,
+    500,
     5_000,
     "records under each fault that the embedded broker is asked for",
 )
-KILLS_UNDER_LOAD = _amount("KAFKALITE_KILLS_UNDER_LOAD", 5, 20, "kills of the embedded broker's process under load")
+KILLS_UNDER_LOAD = _amount("KAFKALITE_KILLS_UNDER_LOAD", 2, 20, "kills of the embedded broker's process under load")
 PAUSES = _amount("KAFKALITE_PAUSES", "2x1.5", "8x3", "how often the broker pauses, x for how many seconds")
-REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 20_000, 100_000, "rows sent in little memory while batches expire")
-RECREATIONS = _amount("KAFKALITE_RECREATIONS", 10, 50, "how often a topic is deleted and made again")
+REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 10_000, 100_000, "rows sent in little memory while batches expire")
+RECREATIONS = _amount("KAFKALITE_RECREATIONS", 5, 50, "how often a topic is deleted and made again")
 PAGE_TOPICS = _amount("KAFKALITE_PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
 INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 2, 20, "programs that Ctrl-C hits, with a with block and without")
 SIGNAL_SECONDS = _amount("KAFKALITE_SIGNAL_SECONDS", 0.5, 5.0, "seconds of real signals, hundreds in each of them")
@@ -114,40 +114,40 @@ INTERRUPT_POINTS = _amount(
 POWER_FAILURES = _amount("KAFKALITE_POWER_FAILURES", 2, 10, "power failures behind acknowledgements")
 LITTLE_MEMORY = _amount(
     "KAFKALITE_LITTLE_MEMORY",
-    "5000x1,30,200",
+    "2000x1,30,200",
     "20000x1,30,200",
     "records sent in large batches and little memory, x the numbers of partitions they go to",
 )
 MESSAGE_EXAMPLES = _amount(
     "KAFKALITE_MESSAGE_EXAMPLES", 2, 50, "messages of each kind and version that are written and read back"
 )
-FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 200, 5_000, "episodes of hostile answers")
-DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 12, 1, "bytes between two damaged places of a message")
+FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 100, 5_000, "episodes of hostile answers")
+DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 24, 1, "bytes between two damaged places of a message")
 IDENTITY_MB = _amount(
     "KAFKALITE_IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
 )
 FUZZ_IDENTITIES = _amount(
     "KAFKALITE_FUZZ_IDENTITIES",
-    10_000,
+    5_000,
     100_000,
     "damaged messages of SASL, JAAS lines, PEM, tokens and key stores (with --timeout=0 where they are many)",
 )
 FUZZ_REQUESTS = _amount(
     "KAFKALITE_FUZZ_REQUESTS",
-    10_000,
+    5_000,
     200_000,
     "requests that nobody sane sends, through decoder and handlers",
 )
 HOSTILE_FRAMES = _amount(
     "KAFKALITE_HOSTILE_FRAMES",
-    5_000,
+    2_000,
     50_000,
     "frames of random bytes to a running broker (with --timeout=0 where they are many)",
 )
-BROKER_KILLS = _amount("KAFKALITE_BROKER_KILLS", 3, 20, "kills of an embedded broker in the middle of what it does")
+BROKER_KILLS = _amount("KAFKALITE_BROKER_KILLS", 2, 20, "kills of an embedded broker in the middle of what it does")
 HISTORY_SECONDS = _amount(
     "KAFKALITE_HISTORY_SECONDS",
-    4.0,
+    2.0,
     120.0,
     "seconds of trouble in which histories of clients are recorded and judged",
 )
@@ -155,7 +155,7 @@ LOG_PARTITIONS = _amount("KAFKALITE_LOG_PARTITIONS", 200, 2_000, "logs that a st
 LOG_MIB = _amount("KAFKALITE_LOG_MIB", 32, 256, "size of the one large log that a start opens, MiB")
 DRIVER_LIVES = _amount(
     "KAFKALITE_DRIVER_LIVES",
-    6,
+    4,
     30,
     "drivers of exactly-once batches that are killed or frozen, for each protocol",
 )
@@ -225,18 +225,18 @@ VERIFY_ROWS = _amount(
 )
 AVRO_BATCHES = _amount(
     "KAFKALITE_AVRO_BATCHES",
-    80,
+    40,
     20_000,
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
 PROTOBUF_BATCHES = _amount(
     "KAFKALITE_PROTOBUF_BATCHES",
-    80,
+    40,
     20_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
 JUDGED_CASES = _amount(
-    "KAFKALITE_JUDGED_CASES", 300, 20_000, "random cases of each kind that Kafka's Java client judges as well"
+    "KAFKALITE_JUDGED_CASES", 150, 20_000, "random cases of each kind that Kafka's Java client judges as well"
 )
 JSON_FRAMES = _amount(
     "KAFKALITE_JSON_FRAMES",
