@@ -5,6 +5,7 @@
 #
 # The commit of the release's tag, or --release, has the version of setup.cfg; every other commit is a version before it,
 # as 0.1.0.dev1066+g839acf39, and files that are not committed add the moment. Without git it is setup.cfg's.
+# KAFKALITE_URL, or the remote origin, is the repository's page for the links of metadata and README.
 #
 # Prints the paths of the two files. Nothing else is needed to install the package elsewhere:
 # pip install dist/kafkalite-*.whl
@@ -29,36 +30,22 @@ target=$(cd "$target" && pwd)
 cd "$ROOT"
 version=$(sed -n 's/^version = //p' setup.cfg)
 
-# number: the version of what is built here.
-number() {
-    local dirty=""
-    [ "$is_release" = 0 ] && [ -e .git ] && git rev-parse -q --verify HEAD >/dev/null 2>&1 || {
-        printf '%s\n' "$version"
-        return
-    }
+# What is built is the commit $ref, with this number.
+number=$version ref="v$version" dirty=""
+if [ "$is_release" = 0 ] && [ -e .git ] && commit=$(git rev-parse -q --verify --short=8 HEAD 2>/dev/null); then
     [ -z "$(git status --porcelain)" ] || dirty=.d$(date -u +%Y%m%d%H%M%S)
-    if [ -z "$dirty" ] && [ "$(git tag --points-at HEAD "v$version")" ]; then
-        printf '%s\n' "$version"
-    else
-        printf '%s\n' "$version.dev$(git rev-list --count HEAD)+g$(git rev-parse --short=8 HEAD)$dirty"
+    if [ -n "$dirty" ] || [ -z "$(git tag --points-at HEAD "v$version")" ]; then
+        number="$version.dev$(git rev-list --count HEAD)+g$commit$dirty" ref=$commit
     fi
-}
+fi
+# The repository's page, for metadata and README: KAFKALITE_URL, or what origin is on a code-hosting site.
+url=${KAFKALITE_URL:-$(git remote get-url origin 2>/dev/null |
+    sed -n -E 's,^git@([^:/]+):,https://\1/,; s,\.git$,,; /^https:/p')}
 
 # From a copy, which has the number in the place of the version, and no files of earlier builds.
 copy=$(mktemp -d "$WORK/build.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
-number=$(number)
-"$PYTHON_BIN" -P - "$ROOT" "$copy" "$version" "$number" <<'PYTHON'
-import pathlib, shutil, sys
-root, copy, version, number = sys.argv[1:]
-for name in ("kafka_sink", "pyspark_kafkalite"):
-    shutil.copytree(f"{root}/{name}", f"{copy}/{name}", ignore=shutil.ignore_patterns("__pycache__"))
-for name in ("LICENSE", "README.md", "pyproject.toml", "setup.cfg"):
-    shutil.copy(f"{root}/{name}", copy)
-for name in ("setup.cfg", "kafka_sink/common/version.py"):
-    file = pathlib.Path(copy, name)
-    file.write_text(file.read_text(encoding="utf-8").replace(version, number, 1), encoding="utf-8")
-PYTHON
+"$PYTHON_BIN" -P scripts/build_copy.py "$copy" "$number" ${url:+"$url" "$ref"}
 # Without isolation: setuptools is part of the extra, and is not downloaded again.
 (cd "$copy" && python -m build --no-isolation --outdir "$target" .) </dev/null >"$WORK/build.log" 2>&1 || {
     tail -n 20 "$WORK/build.log" >&2

@@ -161,31 +161,47 @@ has_pyspark() {
 sys.exit(importlib.util.find_spec("pyspark") is None)'
 }
 
-# ensure_venv [EXTRA…]: create an environment in .venv with this checkout, PySpark and the named extras of setup.cfg. A
-# second call finds the stamps of the first and installs nothing. Exports the variables with which Spark finds the
-# environment.
+# requirements_of NAME…: what the groups of these names in pyproject.toml need, a requirement a line; and for the other
+# names this checkout with PySpark and these extras of setup.cfg, as pip's option for an editable install.
+requirements_of() {
+    "$PYTHON_BIN" -P - "$ROOT" "$@" <<'PYTHON'
+import pathlib, sys, tomllib
+root, *names = sys.argv[1:]
+groups = tomllib.loads(pathlib.Path(root, "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
+def needs(group):
+    for each in groups[group]:
+        yield from [each] if isinstance(each, str) else needs(each["include-group"])
+extras = ",".join(["spark", *(name for name in names if name not in groups)])
+print(f"-e .[{extras}]", *dict.fromkeys(each for name in names if name in groups for each in needs(name)), sep="\n")
+PYTHON
+}
+
+# ensure_venv [NAME…]: create an environment in .venv with this checkout, PySpark and the extras of setup.cfg or groups of
+# pyproject.toml with these names. A second call finds the stamps of the first and installs nothing. Exports the variables
+# with which Spark finds the environment.
 ensure_venv() {
-    local stamp extra missing="" named
+    local stamp extra missing=""
     venv_is_sound || make_venv
     stamp=$(venv_stamp)
     for extra in core "$@"; do
         if [ "$(cat "$VENV/.kafkalite-$extra" 2>/dev/null)" != "$stamp" ]; then
-            missing="${missing:+$missing,}$extra"
+            missing="$missing $extra"
         fi
     done
     if [ -n "$missing" ]; then
-        named=${missing#core}
-        named=${named#,}
-        named="spark${named:+,$named}"
-        say "installing kafkalite[$named] into ${VENV#"$ROOT/"} (the first time, this downloads PySpark: some minutes) …"
+        say "installing kafkalite and the packages of$missing into ${VENV#"$ROOT/"} (the first time, this downloads" \
+            "PySpark: some minutes) …"
         mkdir -p "$WORK"
+        # shellcheck disable=SC2086 # several names
+        requirements_of ${missing/# core/} >"$WORK/requirements.txt"
         # Compiling all modules of all packages takes longer than installing them; Python compiles what it imports.
         (cd "$ROOT" && "$PYTHON_BIN" -m pip install --no-compile --no-input --disable-pip-version-check --use-pep517 \
-            -e ".[$named]" ${spark_requirements[@]+"${spark_requirements[@]}"}) </dev/null >"$WORK/pip.log" 2>&1 || {
+            -r "$WORK/requirements.txt" ${spark_requirements[@]+"${spark_requirements[@]}"}) \
+            </dev/null >"$WORK/pip.log" 2>&1 || {
             tail -n 20 "$WORK/pip.log" >&2
             die "could not install the packages; complete log: $WORK/pip.log"
         }
-        for extra in ${missing//,/ }; do
+        for extra in $missing; do
             printf '%s\n' "$stamp" >"$VENV/.kafkalite-$extra"
         done
     fi

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# The checklist of a release, followed as far as that is possible without a network. Nothing is published, and neither a
-# tag nor a commit is made: what is left to do is printed at the end.
+# The checklist of a release. Nothing is published, and neither a tag nor a commit is made: what is left to do is printed
+# at the end.
 #
 #   scripts/release.sh VERSION [--check | --no-tests]      example: scripts/release.sh 0.1.0
 #
 # Checks that the tree is clean; that VERSION is the one of setup.cfg and of CITATION.cff and has a section with a date
 # in CHANGELOG.md (a release candidate, 0.1.0rc1, may have that of its release, without a date); that all tests pass
-# (unless --no-tests) and the site is built; builds the files of the release into dist/VERSION, installs the wheel into
-# an empty environment, and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests
-# and builds nothing.
+# (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
+# check-wheel-contents), installs the wheel with each extra into an empty environment, runs the example of README there,
+# and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests and builds nothing.
+# KAFKALITE_URL is the repository's page, if it is not the remote origin.
 
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -72,13 +73,38 @@ scripts/build.sh --release "$target" >/dev/null
 notes >"$target/NOTES.md"
 trial="$WORK/release.$$"
 trap 'rm -rf "$trial"' EXIT
-# Without what it depends on, which would be downloaded; the command is asked for its version all the same.
+ensure_venv release
+wheel=$(ls "$target"/*.whl)
+
+# installs EXTRA: into an empty environment, where the command tells its version and no package contradicts another.
 installs() {
-    "$PYTHON_BIN" -m venv "$trial" &&
-        "$trial/bin/python" -m pip install -q --no-input --no-index --no-deps "$target"/*.whl &&
-        [ "$("$trial/bin/python" -c 'import importlib.metadata as m; print(m.version("kafkalite"))')" = "$version" ]
+    "$PYTHON_BIN" -m venv --clear "$trial" &&
+        "$trial/bin/python" -m pip install -q --no-input --disable-pip-version-check "$wheel${1:+[$1]}" &&
+        "$trial/bin/python" -m pip check >/dev/null &&
+        [ "$("$trial/bin/kafkalite" --version)" = "kafkalite, version $version" ]
 }
-check "the wheel can be installed" installs
+# runs_example: the first Python block of README, with the wheel of $trial; it prints how many rows it wrote.
+runs_example() {
+    (
+        cd "$trial"
+        unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+        sed -n '/^```python/,/^```/{/^```/!p;/^```$/q;}' "$ROOT/README.md" >example.py
+        bin/python example.py 2>example.log | grep -q '1,000,000 rows'
+    )
+}
+check "the index would take the files" python -m twine check --strict "$target"/kafkalite-*
+check "the wheel has what belongs into it" check-wheel-contents --config "$ROOT/pyproject.toml" "$wheel"
+check "the wheel can be installed" installs ""
+for extra in $("$PYTHON_BIN" -P -c '
+import configparser
+parser = configparser.ConfigParser()
+parser.read("setup.cfg", encoding="utf-8")
+print(*(each for each in parser["options.extras_require"] if each != "spark"))') spark; do
+    check "kafkalite[$extra] can be installed" installs "$extra"
+done
+# Of the last one: with Spark.
+ensure_java
+check "the example of README runs from the wheel" runs_example
 [ "$failed" = 0 ] || die "not ready for a release: mend what FAILED, and start again."
 (cd "$target" && "$PYTHON_BIN" -P -c '
 import hashlib, pathlib
@@ -92,5 +118,5 @@ printf '  [ ] %s\n' \
     "git tag -s v$version -m 'kafkalite $version' && git push origin v$version" \
     "python -m twine upload ${target#"$ROOT/"}/kafkalite-*" \
     "a release on the code-hosting site with NOTES.md and SHA256SUMS" \
-    "pip install kafkalite==$version in an empty environment, and the first example of README" \
+    "pip install kafkalite==$version in an empty environment" \
     "a new section [Unreleased] in CHANGELOG.md, and the next version in setup.cfg"

@@ -1,4 +1,5 @@
-"""setup.cfg names every package that is imported, itself and not by way of another, in the extra that needs it."""
+"""setup.cfg and pyproject.toml name every package that is imported, itself and not by way of another, in the extra or
+group that needs it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import ast
 import configparser
 import re
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -39,11 +41,19 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def named(*extras: str) -> set[str]:
-    """What an installation with these extras has by its own name."""
+def group(name: str) -> list[str]:
+    """The requirements of a group in pyproject.toml, those of the groups that it includes among them."""
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"][name]
+    return [line for each in entries for line in ([each] if isinstance(each, str) else group(each["include-group"]))]
+
+
+def named(*extras: str, groups: Sequence[str] = ()) -> set[str]:
+    """What an installation with these extras and groups has by its own name."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    options = [parser["options.extras_require"][extra] for extra in extras]
+    options = [parser["options.extras_require"][extra] for extra in extras] + [
+        "\n".join(group(each)) for each in groups
+    ]
     return names(parser["options"]["install_requires"]).union(*map(names, options))
 
 
@@ -70,22 +80,26 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 
 
 @with_each(
-    ("folder", "extras"),
+    ("folder", "extras", "groups"),
     [
-        ("kafka_sink", ("spark", "avro", "registry", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui")),
-        ("pyspark_kafkalite", ("spark",)),
-        ("scripts", ("spark",)),
-        ("spark_jobs", ("spark", "demo")),
-        ("tests", ("test", "kerberos")),
+        (
+            "kafka_sink",
+            ("spark", "avro", "registry", "protobuf", "keystores", "msk", "kerberos", "openlineage", "ui"),
+            (),
+        ),
+        ("pyspark_kafkalite", ("spark",), ()),
+        ("scripts", ("spark",), ()),
+        ("spark_jobs", ("spark",), ("demo",)),
+        ("tests", ("kerberos",), ("test",)),
     ],
 )
-def test_every_imported_package_is_named_in_setup_cfg(folder: str, extras: tuple[str, ...]) -> None:
-    allowed = named(*extras)
+def test_every_imported_package_is_named(folder: str, extras: tuple[str, ...], groups: tuple[str, ...]) -> None:
+    allowed = named(*extras, groups=groups)
     assert [(file, package) for file, package in imported(folder) if package not in allowed] == []
 
 
 def test_benchmarks_need_no_package_of_the_tests() -> None:
-    allowed = named("spark", "bench")
+    allowed = named("spark", groups=["bench"])
     found = [
         (file, package)
         for file, package in imported("tests/bench")
@@ -101,7 +115,7 @@ def test_every_required_package_is_imported() -> None:
 def test_environment_for_clusters_has_what_setup_cfg_requires() -> None:
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    lines = parser["options"]["install_requires"].split() + parser["options.extras_require"]["test"].split()
+    lines = [*parser["options"]["install_requires"].split(), *group("test")]
     packed = re.findall(r'"(\S+[<>=]\S+)"', (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8"))
     assert set(packed) <= set(lines)
     assert names("\n".join(packed)) == named() | {"venv-pack"}
