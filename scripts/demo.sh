@@ -168,8 +168,7 @@ start_pages() {
     say "the pages of this run: $(sed -n 's/^ui=//p' "$home/ui.out")"
 }
 
-# A JVM that lives for seconds needs half of the processor's time without its optimizing compiler.
-export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+short_lived_spark
 submit() {
     exec spark-submit --properties-file "$ROOT/conf/spark-defaults.conf" --conf spark.ui.showConsoleProgress=false "$@" \
         </dev/null

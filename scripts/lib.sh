@@ -215,6 +215,14 @@ print(os.path.dirname(importlib.util.find_spec("pyspark").origin))')
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 }
 
+# short_lived_spark: let Spark spare the processor in the seconds that it lives. A JVM needs half of its time without its
+# optimizing compiler.
+short_lived_spark() {
+    export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+    export KAFKALITE_SPARK_PYTHON="$PYTHON_BIN" PYSPARK_PYTHON="$ROOT/scripts/spark_python.sh"
+    export PYSPARK_DRIVER_PYTHON="$PYSPARK_PYTHON"
+}
+
 # use_python VERSION [NAME]: let ensure_venv create and use an environment in .work with this version of Python, as 3.13.
 # Scripts that are called use it too.
 use_python() {

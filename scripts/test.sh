@@ -132,9 +132,11 @@ archive_spark() {
     stamp="$(venv_stamp) $JAVA_HOME"
     [ "$(cat "$archive.stamp" 2>/dev/null)" != "$stamp" ] || return 0
     mkdir -p "$WORK"
-    SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$own -Xlog:disable" \
-        spark-submit --master "local[1]" scripts/spark_classes.py >/dev/null 2>&1 </dev/null &&
-        mv "$own" "$archive" && echo "$stamp" >"$archive.stamp" || rm -f "$own"
+    (
+        short_lived_spark
+        SPARK_SUBMIT_OPTS+=" -XX:ArchiveClassesAtExit=$own -Xlog:disable"
+        spark-submit --master "local[1]" scripts/spark_classes.py >/dev/null 2>&1 </dev/null
+    ) && mv "$own" "$archive" && echo "$stamp" >"$archive.stamp" || rm -f "$own"
 }
 
 # compile_tests: let one process write the bytecode of the tests, which each process of the run would otherwise make.

@@ -27,7 +27,10 @@ _FIGURE = "figure"
 
 _SIMULATED_RUNS = amounts.SIMULATED_RUNS
 
+_SCRIPTS = Path(__file__).parents[1] / "scripts"
 _SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Small queries take less time to run than Java code that is made for each of them takes to be compiled.
+_INTERPRETED = " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 #: Where ``scripts/test.sh`` has archived Spark's classes. A JVM with other jars passes over it, and would say so on
 #: stdout.
 _SPARK_CLASSES = Path(
@@ -63,12 +66,18 @@ def _spare_the_processor() -> None:
     """JVMs and Pythons that tests start live for seconds, and most of those go into compiling.
 
     A JVM without its optimizing compiler needs half of the processor's time, and Spark's with its classes from an
-    archive half of that again; a Python that may keep bytecode compiles our sources once and not at every start.
+    archive half of that again; a Python that may keep bytecode compiles our sources once and not at every start, nor
+    PySpark's if it takes them from the environment.
     """
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ[variable] = str(_SCRIPTS / "spark_python.sh")
+    os.environ["KAFKALITE_SPARK_PYTHON"] = sys.executable
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     # Spark cuts the options at spaces.
     spark = _SHORT_LIVED_JVM
+    if not amounts.LONG:
+        spark += _INTERPRETED
     if _SPARK_CLASSES.exists() and " " not in str(_SPARK_CLASSES):
         spark += f" -XX:SharedArchiveFile={_SPARK_CLASSES} -Xlog:disable"
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):

@@ -48,7 +48,7 @@ def as_frame(spark: SparkSession, messages: list[Message]) -> DataFrame:
 )
 def test_every_row_arrives_unchanged(spark: SparkSession, cluster: Any, new_topic: NewTopic, codec: str) -> None:
     topic = new_topic()
-    df = spark.range(0, 5_000, numPartitions=3).select(
+    df = spark.range(0, 1_000, numPartitions=3).select(
         f.col("id").cast("string").alias("key"), f.concat(f.lit("wert-ü-"), f.repeat("id", 7)).alias("value")
     )
     write(df, cluster, topic=topic, kafka__compression__type=codec)
@@ -65,7 +65,7 @@ def test_keys_go_where_java_sends_them_and_keep_their_order(
     spark: SparkSession, cluster: Any, new_topic: NewTopic
 ) -> None:
     topic = new_topic(5)
-    df = spark.range(0, 30_000, numPartitions=1).select(
+    df = spark.range(0, 6_000, numPartitions=1).select(
         (f.col("id") % 101).cast("string").alias("key"), f.col("id").cast("string").alias("value")
     )
     write(df, cluster, topic=topic, kafka__batch__size="4096")

@@ -17,9 +17,9 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
 
-ROWS = 100_000
-#: The write takes several seconds, and the kill falls into it also on a busy machine.
-SLOWLY = {"maxRecordsPerSecond": "25000"}
+ROWS = 30_000
+#: The write takes six seconds, and the kill falls into it also on a busy machine.
+SLOWLY = {"maxRecordsPerSecond": "2500"}
 
 
 @pytest.fixture

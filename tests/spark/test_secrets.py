@@ -117,8 +117,6 @@ def run(program: Path, folder: Path, given: list[Any]) -> str:
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(ROOT)]),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "LEAK_DUMP": str(folder / "dump"),

@@ -41,7 +41,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
-    workers = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    workers = {**os.environ, "PYTHONPATH": str(ROOT)}
     cluster = StandaloneCluster(tmp_path_factory.mktemp("standalone"), workers)
     yield cluster
     cluster.stop()
@@ -110,7 +110,7 @@ class ClusterJob:
             confs += ["spark.sql.adaptive.enabled=false"]
         confs += conf
         submit = " ".join(["--master", master, *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
         environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
         script = ROOT / "tests" / "support" / "numbered_batches.py"
         command = [sys.executable, str(script), bootstrap, topic, str(source), str(self._report), guarantee]
@@ -185,7 +185,7 @@ def test_hot_partition_is_written_once_with_speculation(
     topic = f"hot-{os.urandom(4).hex()}"
     with AdminClient(broker.bootstrap_servers) as admin:
         admin.create_topic(topic, 6)
-    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     cluster = StandaloneCluster(tmp_path_factory.mktemp("five"), environ, FIVE_HOSTS)
     job = ClusterJob(cluster.master, broker.bootstrap_servers, topic, "hot", tmp_path)
     try:

@@ -37,6 +37,11 @@ def rows_of(spark: SparkSession) -> DataFrame:
     return spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value")
 
 
+def await_events(spark: SparkSession) -> None:
+    """What has happened so far is told to listeners, of which the status tracker is one."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
+
+
 @contextmanager
 def once_rows_appear(servers: str, topic: str, act: Callable[[], None]) -> Iterator[None]:
     """*act* is called in a thread of its own as soon as *topic* has records."""
@@ -62,6 +67,7 @@ def test_interrupted_write_ends_at_once(
     to = {"kafka.bootstrap.servers": servers, "topic": topic}
     with once_rows_appear(servers, topic, _thread.interrupt_main), pytest.raises(KeyboardInterrupt, match=STAYS[way]):
         kafka_sink.write(rows_of(spark), options={**to, **SLOWLY}, **numbered(way))
+    await_events(spark)
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
     when_stopped = end(servers, topic)
     assert kafka_sink.write(rows_of(spark), options=to, **numbered(way)).rows == ROWS
@@ -134,6 +140,7 @@ def test_what_no_attempt_cures_is_raised_at_once(
     spark: SparkSession, cluster: Any, new_topic: Callable[..., str], rows: str, says: str
 ) -> None:
     to = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": new_topic(2)}
+    await_events(spark)
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     spark.conf.set("spark.sql.ansi.enabled", "true")
     try:
@@ -142,5 +149,6 @@ def test_what_no_attempt_cures_is_raised_at_once(
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert not isinstance(raised.value, ExactlyOnceError)
+    await_events(spark)
     # One for the rows by partition, which has failed.
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == before + 1

@@ -97,8 +97,6 @@ def test_ctrl_c_ends_the_write_of_a_program(cluster: Any, new_topic: Callable[..
 
 CELLS = (
     """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 from kafka_sink import foreach_batch, write

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,6 @@ SPARK_HOME: Final = Path(pyspark.__file__).parent
 ENVIRON: Final = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
     "SPARK_HOME": str(SPARK_HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
 }

@@ -223,7 +223,7 @@ def start_four_ways(
     confs = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=3", *confs]
     confs += ["spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     submit = " ".join([f"--master {master}", *(f"--conf {conf}" for conf in confs), "pyspark-shell"])
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": submit}
     command = [sys.executable, "-m", "tests.support.four_ways", *arguments]
     command += [word for option in options for word in ("--option", option)]

@@ -4,7 +4,6 @@ cluster."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +33,6 @@ def run_spark_job(code: str, given: object, directory: Path, timeout_s: int = 24
         timeout=timeout_s,
         check=False,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done

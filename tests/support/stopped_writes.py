@@ -27,8 +27,7 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
 #: A program: a session, and for each argument after three (a URL of Spark Connect or "-", servers, rounds) a write to
 #: the topic WAY=TOPIC that says when it was interrupted, waits for a line, and is repeated.
 PROGRAM: Final = """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.executable
+import sys
 from pyspark.sql import SparkSession
 from kafka_sink import write
 from tests.support.stopped_writes import ROWS, SLOWLY, WAYS

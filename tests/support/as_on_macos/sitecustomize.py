@@ -76,3 +76,6 @@ def _stat_without_proc(path: Any, *arguments: Any, **named: Any) -> os.stat_resu
 socket.socket.accept = _accept_as_bsd  # type: ignore[method-assign]
 os.stat = _stat_without_proc
 sys.addaudithook(_refuse_proc)
+
+# PySpark comes from the environment, with its bytecode, as by scripts/spark_python.sh.
+sys.path[:] = [each for each in sys.path if not each.endswith(("pyspark.zip", "-src.zip"))]
