@@ -5,8 +5,10 @@ Run manually when an option changes; a test checks that the page is up to date. 
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from kafka_sink.common import config as c
 from kafka_sink.common.files import between_marks
@@ -19,15 +21,97 @@ BEGIN = "<!-- options: begin -->"
 END = "<!-- options: end -->"
 
 
+class Group(NamedTuple):
+    """Options of one purpose: how they are used, and a pattern that their names fit."""
+
+    heading: str
+    example: str
+    names: str
+
+
+#: An option belongs to the first group that its name fits.
+GROUPS: Final = (
+    Group(
+        "Topic and rows",
+        """df.write.format("kafkalite").mode("append").option("kafka.bootstrap.servers", "broker:9092") \\
+    .option("topic", "orders").option("topicPartitions", 6).save()""",
+        r"topic\w*|maxRecordsPerSecond|includeHeaders|reportPath|tunePythonWorkers",
+    ),
+    Group(
+        "Formats and schemas",
+        """kafka_sink.write(orders.selectExpr("id AS key", "struct(*) AS value"), topic="orders",
+                 options={**brokers, "key.format": "json", "value.format": "avro", "value.schema": "order.avsc"})""",
+        r"(key|value)\.(format|schema|refs|message)",
+    ),
+    Group(
+        "Rows that cannot be written",
+        """beside = {"topic": "orders", "deadLetterTopic": "orders-bad", "maxBadRows": "1%"}
+kafka_sink.write(orders, options={**brokers, **beside})""",
+        r"onBadRow|deadLetterTopic|maxBadRows",
+    ),
+    Group(
+        "Exactly once",
+        """df.writeStream.format("kafkalite").options(**brokers, topic="orders", transactionalIdPrefix="orders-sink") \\
+    .option("checkpointLocation", "/data/orders").start()
+numbered = {"topic": "orders", "txnAppId": "orders-job", "txnVersion": 17}
+df.write.format("kafkalite").mode("append").options(**brokers, **numbered).save()""",
+        r"deliveryGuarantee|transactionalIdPrefix|txn\w+|progressTopic|allowMissingProgress",
+    ),
+    Group(
+        "Schema registry",
+        """registry = {"schema.registry.url": "https://registry:8081",
+            "basic.auth.user.info": "${env:REGISTRY_LOGIN}"}""",
+        r"(?!kafka\.).+",
+    ),
+    Group(
+        "TLS",
+        """tls = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/etc/kafka/ca.pem"}""",
+        r"kafka\.ssl\..+|kafka\.security\.protocol",
+    ),
+    Group(
+        "Logins",
+        """login = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512",
+         "kafka.sasl.username": "orders", "kafka.sasl.password": "${file:/etc/kafka/login.properties:password}"}""",
+        r"kafka\.sasl\..+",
+    ),
+    Group(
+        "Delivery and transactions",
+        """patient = {"kafka.delivery.timeout.ms": 600_000, "kafka.max.block.ms": 300_000}""",
+        r"kafka\.(acks|retries|retry\..+|delivery\..+|request\..+|max\.(block|in\.flight).+|enable\.idempotence|transaction\..+)",
+    ),
+    Group(
+        "Batches, compression and memory",
+        """dense = {"kafka.compression.type": "zstd", "kafka.batch.size": 1 << 20, "kafka.linger.ms": 200}""",
+        r"kafka\.(batch|linger|buffer|compression|max\.request|partitioner)\..+",
+    ),
+    Group(
+        "Connections and metadata",
+        """brokers = {"kafka.bootstrap.servers": "broker-1:9092,broker-2:9092", "kafka.client.id": "orders"}""",
+        r"kafka\..+",
+    ),
+)
+_HEAD: Final = "| option | default | meaning |\n| --- | --- | --- |\n"
+
+
 def option_tables() -> str:
-    """The tables in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for
-    the sink."""
-    own = c.markdown_table(SinkOptions)
-    kafka = c.markdown_table(
-        ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, meanings=SINK_MEANINGS, without=REFUSED
+    """The groups in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for the
+    sink; each with a heading to link to, and an example."""
+    tables = [
+        c.markdown_table(SinkOptions),
+        c.markdown_table(RegistryConfig),
+        c.markdown_table(
+            ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, meanings=SINK_MEANINGS, without=REFUSED
+        ),
+    ]
+    rows = [row for table in tables for row in table.splitlines()[2:]]
+    found: dict[Group, list[str]] = {each: [] for each in GROUPS}
+    for row in rows:
+        name = row.split("`")[1]
+        found[next(each for each in GROUPS if re.fullmatch(each.names, name))].append(row)
+    return "\n".join(
+        f"## {group.heading}\n\n```python\n{group.example}\n```\n\n{_HEAD}" + "".join(f"{row}\n" for row in of_group)
+        for group, of_group in found.items()
     )
-    registry = c.markdown_table(RegistryConfig)
-    return f"{own}\n\n{registry}\n\n{kafka}\n"
 
 
 def update(page: Path) -> None:

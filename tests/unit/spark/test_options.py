@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -224,6 +225,17 @@ def test_topic_option_wins_over_the_topic_column() -> None:
         parsed = parse_options(options)
         check_schema(schema, parsed)
         assert [part.topic for part in topic_chunks(rows, parsed.topic)] == topics
+
+
+@pytest.mark.behaviour("Documentation", "Options are in groups with an example each, which has options of its group")
+def test_each_group_has_an_example_with_its_options() -> None:
+    for section in option_tables().split("\n## ")[1:]:
+        _, example, table = section.split("```")
+        named = set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))
+        assert named & set(re.findall(r"[\w.]+", example)), section[:80]
+    words = set(re.findall(r'"((?:kafka|key|value|schema|basic)\.[\w.]+)"', option_tables()))
+    assert len(words) > 10
+    assert words <= set(re.findall(r"^\| `([^`]+)`", option_tables(), re.MULTILINE))
 
 
 def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
