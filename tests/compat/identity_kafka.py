@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.support.certificates import Authority
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.kdc import BROKER, Kdc, requires_kerberos, running_kdc
 from tests.support.kdc import USER as KERBEROS_USER
 from tests.support.ports import free_ports
@@ -52,7 +53,7 @@ class IdentityKafka:
 
     def noted(self, what: str) -> dict[str, int]:
         """A metric of the network threads, as Kafka itself counts: its sum for each way."""
-        printed = self.kafka.run_tool(
+        printed = run_kafka_tool(
             "org.apache.kafka.tools.JmxTool",
             "--jmx-url", f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self.jmx_port}/jmxrmi",
             "--object-name", "kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.real_kafka import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 
 
 def write_with_java(

@@ -20,6 +20,7 @@ from tests.support.amounts import LONG
 from tests.support.cli_scenarios import CommandLine
 from tests.support.differential import Ask, Broker, differences
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
 from tests.support.waiting import until
@@ -177,7 +178,7 @@ def test_command_line_does_what_kafka_acls_does(guarded_kafka: RealKafka, capsys
         return {tuple(each.values()) for each in kafkalite.json("acls", "list", *names)}
 
     for options in _OPTIONS:
-        guarded_kafka.run_tool(_TOOL, *server, "--add", *given(options, "java"))
+        run_kafka_tool(_TOOL, *server, "--add", *given(options, "java"))
         kafkalite("acls", "add", "--yes", *given(options, "ours"))
 
     def are_alike() -> bool:
@@ -185,12 +186,12 @@ def test_command_line_does_what_kafka_acls_does(guarded_kafka: RealKafka, capsys
 
     # The brokers learn of new ACLs one after the other.
     until("the same ACLs", are_alike)
-    listed = set(_listed(guarded_kafka.run_tool(_TOOL, *server, "--list")))
+    listed = set(_listed(run_kafka_tool(_TOOL, *server, "--list")))
     assert shown("java") | shown("ours") == {each for each in listed if re.match("User:(java|ours)", each[0])}
     assert len(shown("ours")) > 18
     for options in _OPTIONS:
         kafkalite("acls", "remove", "--yes", *given(options, "java"))
-        guarded_kafka.run_tool(_TOOL, *server, "--remove", "--force", *given(options, "ours"))
+        run_kafka_tool(_TOOL, *server, "--remove", "--force", *given(options, "ours"))
     until("the removal", lambda: not shown("java") and not shown("ours"))
 
 

@@ -19,6 +19,7 @@ from tests.compat.identity_kafka import PASSWORD, IdentityKafka
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.support.amounts import only_long
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.readback import read_topic
 from tests.support.securities import create_scram_user
 from tests.support.spark_job import run_spark_job
@@ -155,7 +156,7 @@ class _Quota:
         self._kafka = kafka.kafka
 
     def alter(self, *change: str) -> None:
-        self._kafka.run_tool(
+        run_kafka_tool(
             "org.apache.kafka.tools.ConfigCommand",
             "--bootstrap-server", self._kafka.bootstrap_servers, "--alter",
             "--entity-type", "users", "--entity-name", "alice", *change,

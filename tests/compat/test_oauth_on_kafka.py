@@ -21,8 +21,9 @@ from kafka_sink.producer.producer_record import ProducerRecord
 from tests.compat.kafka_version import requires_kafka
 from tests.support.amounts import only_long
 from tests.support.certificates import Authority
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.readback import read_topic
-from tests.support.real_kafka import RealKafka, run_kafka_tool, running_kafka, skip_without_kafka
+from tests.support.real_kafka import RealKafka, running_kafka, skip_without_kafka
 from tests.support.sessions import outlasting, renew_early
 from tests.support.spark_job import run_spark_job
 from tests.support.token_server import CLIENT, SECRET, Issuer, TokenServer, token_server

@@ -17,6 +17,7 @@ from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, Headers
 from kafka_sink.common.errors import RecordTooLargeError
 from kafka_sink.producer.futures import Delivery
 from tests.support.amounts import only_long
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.readback import Message, read_topic
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def test_single_records_arrive_unchanged(real_kafka: RealKafka, topic: str, code
 def check_with_dump_log_segments(kafka: RealKafka, topic: str, rows: int, codec: str) -> None:
     """Kafka's own tool walks every record of every batch and checks the CRCs."""
     logs = [str(path) for number in range(3) for path in sorted(kafka.partition_directory(topic, number).glob("*.log"))]
-    dump = kafka.run_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(logs))
+    dump = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(logs))
     batches = re.findall(r"count: (\d+) .*compresscodec: (\w+).* isvalid: (\w+)", dump)
     assert batches, dump[:2000]
     assert sum(int(count) for count, _, _ in batches) == rows

@@ -12,6 +12,7 @@ from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from tests.compat.kafka_version import VERSION
 from tests.golden.make_producer_options import names, names_in
+from tests.support.kafka_tools import run_kafka_tool
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka
@@ -24,7 +25,7 @@ def test_one_broker_answers(real_kafka: RealKafka) -> None:
 
 
 def test_it_is_the_version_that_was_asked_for(real_kafka: RealKafka) -> None:
-    printed = real_kafka.run_tool(
+    printed = run_kafka_tool(
         "org.apache.kafka.tools.BrokerApiVersionsCommand",
         "--bootstrap-server",
         real_kafka.bootstrap_servers,
@@ -36,7 +37,7 @@ def test_it_is_the_version_that_was_asked_for(real_kafka: RealKafka) -> None:
 @pytest.mark.behaviour("Sink options and commit messages", "No option of Kafka's Java producer is unknown")
 def test_every_option_of_its_producer_is_known(real_kafka: RealKafka) -> None:
     """The file that other tests compare with has the names of 4.3; other versions may have fewer."""
-    listed = names_in(real_kafka.run_tool("org.apache.kafka.clients.producer.ProducerConfig"))
+    listed = names_in(run_kafka_tool("org.apache.kafka.clients.producer.ProducerConfig"))
     known = {*c.keys(ProducerConfig), *java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
     assert len(listed) > 80
     assert [name for name in listed if name not in known] == []

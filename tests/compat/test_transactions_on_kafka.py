@@ -46,9 +46,9 @@ from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest,
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic, read_values
-from tests.support.real_kafka import run_kafka_tool
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
 
@@ -111,10 +111,10 @@ def _real(real_kafka: RealKafka, level: int) -> Iterator[Target]:
     server = ("--bootstrap-server", real_kafka.bootstrap_servers)
     is_lowered = level == 1 and is_at_least("4.0")
     if is_lowered:
-        real_kafka.run_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
+        run_kafka_tool(FEATURE_TOOL, *server, "downgrade", "--feature", "transaction.version=1")
     yield Target(real_kafka.bootstrap_servers, level, real_kafka, real_kafka.partition_directory("logs", 0).parent)
     if is_lowered:
-        real_kafka.run_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
+        run_kafka_tool(FEATURE_TOOL, *server, "upgrade", "--feature", "transaction.version=2")
 
 
 @pytest.fixture

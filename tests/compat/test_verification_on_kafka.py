@@ -17,6 +17,7 @@ from kafka_sink.exactly_once.verification import SETTING
 from kafka_sink.exactly_once.writing import open_producer
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.exactly_once.world import PARTITIONS, World
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -103,5 +104,5 @@ def test_disabled_verification_is_refused_until_enabled_again(real_kafka: RealKa
 def _switch(kafka: RealKafka, world: World, value: str) -> None:
     """As the refusal says; brokers hear of it a moment later."""
     everyone = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", f"{SETTING}={value}")
-    kafka.run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, *everyone)
+    run_kafka_tool("kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, *everyone)
     until(f"{SETTING}={value}", lambda: world.client.run(world.client.broker_setting(SETTING)) == value)

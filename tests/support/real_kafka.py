@@ -75,14 +75,6 @@ def run_script(*arguments: str, timeout_s: int, java_options: str = "") -> str:
     return done.stdout
 
 
-def run_kafka_tool(class_name: str, *arguments: str, java_options: str = "") -> str:
-    """What one of Kafka's own command line classes prints, as org.apache.kafka.tools.DumpLogSegments; needs no Kafka
-    that runs."""
-    skip_without_kafka()
-    skip_on_other_brokers("a tool of Kafka")
-    return run_script("run", class_name, *arguments, timeout_s=TOOL_TIMEOUT_S, java_options=java_options)
-
-
 @dataclass(frozen=True)
 class RealKafka:
     """A running Apache Kafka."""
@@ -96,9 +88,6 @@ class RealKafka:
 
     def address(self, listener: str) -> str:
         return f"127.0.0.1:{self.ports[listener]}"
-
-    def run_tool(self, class_name: str, *arguments: str) -> str:
-        return run_kafka_tool(class_name, *arguments)
 
     def kill(self) -> None:
         """Kill the first node this instant (kill -9)."""
