@@ -78,6 +78,11 @@ class BatchHeader:
         return self.base_timestamp if self.attributes & layout.DELETE_HORIZON_BIT else None
 
     @property
+    def is_gap(self) -> bool:
+        """Whether it only stands for batches that a compaction has removed."""
+        return self.record_count == 0 and not self.has_producer_id
+
+    @property
     def has_producer_id(self) -> bool:
         return self.producer_id > layout.NO_PRODUCER_ID
 

@@ -177,7 +177,7 @@ class CompactedLog:
             aborted = sorted(found.aborted, key=lambda each: each.first_offset)
             before = position
             for batch in read_batches(found.records):
-                assert batch.verify_crc() and batch.base_offset <= position <= batch.last_offset, batch.header
+                assert batch.verify_crc() and position <= batch.last_offset, batch.header
                 aborting |= {each.producer_id for each in aborted if each.first_offset <= batch.last_offset}
                 aborted = [each for each in aborted if each.first_offset > batch.last_offset]
                 seen.batches.append(batch)

@@ -162,6 +162,7 @@ def kafka_go() -> Outcomes:
         authorizer_class_name=AUTHORIZER,
         super_users="User:ANONYMOUS",
         allow_everyone_if_no_acl_found="true",
+        group_initial_rebalance_delay_ms=3000,
     ):
         left_out = "-skip=TestReaderConsumerGroup/(verify_offset_committed|consumer_group_commits_on_close)"
         return of_go(folder, "-mod=mod", left_out, "./...", KAFKA_VERSION="4.3.0", KAFKA_SKIP_NETTEST="1")

@@ -55,6 +55,8 @@ class _Reading:
     responses: list[FetchableTopicResponse]
     size: int
     failed: bool
+    #: Whether it read from a segment that will not grow, for which Kafka lets no reader wait.
+    closed: bool
     #: Appended bytes of each log at the time it was read, to detect later appends.
     appended: dict[TopicPartition, int]
     #: Whether records of open transactions are excluded (read_committed).
@@ -71,7 +73,8 @@ def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
         return
     reading = _read(context, request, fetch)
     min_bytes = min(body.min_bytes, _most_bytes(context, request))
-    if reading.failed or reading.size >= min_bytes or body.max_wait_ms <= 0 or not reading.appended:
+    is_complete = reading.failed or reading.closed or reading.size >= min_bytes
+    if is_complete or body.max_wait_ms <= 0 or not reading.appended:
         _respond(context, request, fetch, reading)
         return
     _delay(context, request, fetch, min_bytes - reading.size, reading)
@@ -130,7 +133,7 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch:
 
 def _read(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: FetchContext) -> _Reading:
     committed = request.body.isolation_level == _READ_COMMITTED
-    reading = _Reading([], 0, failed=False, appended={}, committed=committed)
+    reading = _Reading([], 0, failed=False, closed=False, appended={}, committed=committed)
     budget = min(_most_bytes(context, request), context.response_budget.available_bytes)
     for data in fetch.topics:
         topic = _readable_topic(context, request, data)
@@ -181,6 +184,7 @@ def _read_partition(
         raise ApiError(f"offset {asked.fetch_offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
     reading.appended[key] = found.appended_bytes
     reading.size += len(found.records)
+    reading.closed = reading.closed or (found.is_closed and len(found.records) > 0)
     return PartitionData(
         partition_index=asked.partition,
         error_code=ErrorCode.NONE,

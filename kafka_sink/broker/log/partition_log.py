@@ -75,6 +75,8 @@ class LogRead:
     last_stable_offset: int
     #: For read_committed readers only: the aborted transactions among *records*.
     aborted: tuple[AbortedTransaction, ...] = ()
+    #: Whether the read began in an earlier segment than the one in which its end is.
+    is_closed: bool = False
 
 
 def _stamped(batch: memoryview, wall_ms: int) -> tuple[memoryview, BatchHeader]:
@@ -347,9 +349,13 @@ class PartitionLog:
                 )
             stable = self._last_stable_offset()
             readable = stable if committed else end
-            records = self._segments.read(offset, readable, max_bytes, whole_first_batch=whole_first_batch)
+            has_gaps = self._config.compaction is not None or self._segments.compacted_offset > 0
+            records = self._segments.read(
+                offset, readable, max_bytes, whole_first_batch=whole_first_batch, has_gaps=has_gaps
+            )
             aborted = self._aborted_in(records, offset) if committed and records else ()
-            return LogRead(records, end, start, self._readable_bytes(committed=committed), stable, aborted)
+            is_closed = self._segments.is_closed_at(offset, readable)
+            return LogRead(records, end, start, self._readable_bytes(committed=committed), stable, aborted, is_closed)
 
     def _aborted_in(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
         candidates = self._producers.aborted_between(offset, self._segments.end_offset)

@@ -274,6 +274,15 @@ class Segment:
             raise CorruptRecordError(f"{self.path.name} is damaged at byte {end}, offset {expected}")
         return end
 
+    def after_gaps(self, position: int) -> int:
+        """The position of the first batch from *position* on that is no gap, or of the end of the gaps."""
+        end = position
+        for at, header in self.walk(position):
+            if not header.is_gap:
+                return at
+            end = at + header.size_in_bytes
+        return end
+
     def read(self, position: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
         """Batches from *position* on, at most *max_bytes*; the last batch may be incomplete, as in Kafka.
 

@@ -16,6 +16,7 @@ from typing import Final
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
 from kafka_sink.common.model import NO_TIMESTAMP
+from kafka_sink.records.reader import read_batches
 
 START_SUFFIX: Final = ".start"
 COMPACTED_SUFFIX: Final = ".compacted"
@@ -88,20 +89,33 @@ class Segments:
 
     # --- looking up --------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool) -> bytes:
+    def read(self, offset: int, end: int, max_bytes: int, *, whole_first_batch: bool, has_gaps: bool) -> bytes:
         """Batches of one segment from the one with *offset* on, up to the offset *end*.
+
+        With *has_gaps* those without records that stand for removed ones are left out, as Kafka has none and some
+        clients cannot read them; one of them is returned if nothing follows it.
 
         :raises CorruptRecordError: if the data is damaged.
         """
         if offset >= end:
             return b""
+        gap = b""
         # Usually the first of these segments has it; if a whole segment was lost, the next record is in a later one.
         for segment in self._segments[self._index_of(offset) :]:
             position = segment.position_of(offset)
             limit = segment.size if segment.next_offset <= end else segment.position_of(end)
-            if position < limit:
-                return segment.read(position, min(max_bytes, limit - position), whole_first_batch=whole_first_batch)
-        return b""
+            may_skip = has_gaps and segment is not self.active
+            start = segment.after_gaps(position) if may_skip else position
+            if start < limit:
+                found = segment.read(start, min(max_bytes, limit - start), whole_first_batch=whole_first_batch)
+                return _without_gaps(found) if may_skip else found
+            if position < limit and not gap:
+                gap = segment.read(position, min(max_bytes, limit - position), whole_first_batch=whole_first_batch)
+        return gap
+
+    def is_closed_at(self, offset: int, end: int) -> bool:
+        """Whether *offset* is in an earlier segment than *end*."""
+        return self._index_of(offset) < self._index_of(end)
 
     def _index_of(self, offset: int) -> int:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -202,6 +216,18 @@ class Segments:
         """All records before *offset* have been through a compaction."""
         self._store(offset, COMPACTED_SUFFIX)
         self.compacted_offset = offset
+
+
+def _without_gaps(batches: bytes) -> bytes:
+    """*batches*, of which the last one may be incomplete, without the gaps among them."""
+    kept, since, position = [], 0, 0
+    for batch in read_batches(batches):
+        end = position + batch.header.size_in_bytes
+        if batch.header.is_gap:
+            kept.append(batches[since:position])
+            since = end
+        position = end
+    return b"".join((*kept, batches[since:])) if kept else batches
 
 
 def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list[int]:

@@ -473,6 +473,17 @@ def test_fetch_waits_for_at_most_its_max_bytes(node: BrokerNode) -> None:
     assert len(values(part)) == 1
 
 
+def test_a_fetch_from_a_closed_segment_does_not_wait(node: BrokerNode) -> None:
+    size = len(make_batch([b"v"]))
+    node.cluster.create_topic("small", assignment=[[1]], configs={"segment.bytes": str(size)})
+    for _ in range(2):
+        produced(node, 9, produce(node, topic="small"))
+    earlier, newest = (fetch(node, offset, topic="small", max_wait_ms=500, min_bytes=10 * size) for offset in range(2))
+    assert len(values(fetched(node.call(ApiKey.FETCH, 12, earlier)))) == 1
+    node.send(ApiKey.FETCH, 12, newest)
+    assert node.responses == []
+
+
 def test_a_fetch_is_answered_when_its_time_is_up(node: BrokerNode) -> None:
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500))
     node.timer.run_due(node.clock.now_ms + 499)

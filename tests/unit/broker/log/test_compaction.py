@@ -11,11 +11,13 @@ import pytest
 
 from kafka_sink.broker.log.cleaner import compact
 from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.log.segment import LOG_SUFFIX, segment_path
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
+from kafka_sink.records.reader import read_batches
 from tests.fakes.clock import FakeClock
 from tests.fakes.compacted_log import CONFIG, DIRECTORY, HOUR_MS, CompactedLog
 from tests.fakes.memory_filesystem import MemoryFileSystem
@@ -123,14 +125,14 @@ def test_a_marker_stays_for_its_time_after_its_transaction() -> None:
     wide(world, b"c")
     assert world.compact()
     # Gone is the transaction, not its marker, which has no time yet.
-    assert headers(world)[:2] == [(0, 0, 0), (1, 1, 1)]
+    assert headers(world)[:2] == [(1, 1, 1), (2, 2, 1)]
     wide(world, b"d")
     assert world.compact()
-    marker = world.read().batches[1]
+    marker = world.read().batches[0]
     assert marker.is_control and marker.header.delete_horizon_ms == world.now_ms + HOUR_MS
     wide(world, b"e")
     world.sleep(HOUR_MS - 1)
-    assert world.compact() and world.read().batches[1].is_control
+    assert world.compact() and world.read().batches[0].is_control
     wide(world, b"f")
     world.sleep(1)
     assert world.compact()
@@ -236,14 +238,16 @@ def test_a_batch_keeps_its_codec_its_times_and_its_sequences(codec: CompressionT
     assert newest is not None and newest.offset == 1
 
 
-@pytest.mark.behaviour("Compaction", "Small segments become one, and a run of removed batches one empty batch")
+@pytest.mark.behaviour("Compaction", "Small segments become one, and readers are given no batch without records")
 def test_compacted_segments_are_put_together() -> None:
     world = made()
     wide(world, *[b"a"] * 10, b"b", *[b"a"] * 5, b"c")
     files = len(world.disk.files)
     world.log.reconfigure(replace(world.config, segment_bytes=5000))
     assert world.compact()
-    assert headers(world) == [(0, 9, 0), (10, 10, 1), (11, 14, 0), (15, 15, 1), (16, 16, 1)]
+    assert headers(world) == [(10, 10, 1), (15, 15, 1), (16, 16, 1)]
+    stored = read_batches(world.disk.read_file(segment_path(DIRECTORY, 0, LOG_SUFFIX)) or b"")
+    assert [(each.base_offset, each.last_offset) for each in stored] == [(0, 9), (10, 10), (11, 14), (15, 15)]
     assert len(world.disk.files) < files - 10
     # From within a gap, a reader comes to the next record.
     for offset in range(10):
@@ -294,7 +298,7 @@ def test_retention_of_compacted_logs_is_that_of_the_policy() -> None:
     wide(world, b"a")
     assert world.compact()
     # Nothing is left of the oldest segment but a gap, which has its time.
-    assert headers(world) == [(0, 0, 0), (1, 1, 1), (2, 2, 1)]
+    assert headers(world) == [(1, 1, 1), (2, 2, 1)]
     assert deleted(world) == 0
     assert deleted(world, deletes=True) == 2
     assert (world.log.start_offset, kept(world)) == (2, [2])
