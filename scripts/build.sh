@@ -30,17 +30,10 @@ target=$(cd "$target" && pwd)
 cd "$ROOT"
 version=$(sed -n 's/^version = //p' setup.cfg)
 
-# What is built is the commit $ref, with this number.
-number=$version ref="v$version" dirty=""
-if [ "$is_release" = 0 ] && [ -e .git ] && commit=$(git rev-parse -q --verify --short=8 HEAD 2>/dev/null); then
-    [ -z "$(git status --porcelain)" ] || dirty=.d$(date -u +%Y%m%d%H%M%S)
-    if [ -n "$dirty" ] || [ -z "$(git tag --points-at HEAD "v$version")" ]; then
-        number="$version.dev$(git rev-list --count HEAD)+g$commit$dirty" ref=$commit
-    fi
-fi
-# The repository's page, for metadata and README: KAFKALITE_URL, or what origin is on a code-hosting site.
-url=${KAFKALITE_URL:-$(git remote get-url origin 2>/dev/null |
-    sed -n -E 's,^git@([^:/]+):,https://\1/,; s,\.git$,,; /^https:/p')}
+number=$version
+[ "$is_release" = 1 ] || number=$(build_number "$version")
+case "$number" in *+g*) ref=${number#*+g} ref=${ref%%.*} ;; *) ref="v$version" ;; esac
+url=$(repository_url)
 
 # From a copy, which has the number in the place of the version, and no files of earlier builds.
 copy=$(mktemp -d "$WORK/build.XXXXXX")

@@ -367,3 +367,26 @@ stop_secure_kafka() {
     "$ROOT/scripts/kafka.sh" stop --dir "$kafka_dir"
     rm -rf "$kafka_dir"
 }
+
+# build_number VERSION: what a build of the present folder is called: VERSION at its tag or without git, else a version
+# before it with the commit, and the moment if something is not committed.
+build_number() {
+    local commit dirty=""
+    if ! { [ -e .git ] && commit=$(git rev-parse -q --verify --short=8 HEAD 2>/dev/null); }; then
+        printf '%s\n' "$1"
+        return
+    fi
+    [ -z "$(git status --porcelain)" ] || dirty=.d$(date -u +%Y%m%d%H%M%S)
+    if [ -z "$dirty" ] && [ -n "$(git tag --points-at HEAD "v$1")" ]; then
+        printf '%s\n' "$1"
+    else
+        printf '%s\n' "$1.dev$(git rev-list --count HEAD)+g$commit$dirty"
+    fi
+}
+
+# repository_url: the page of the repository: KAFKALITE_URL, or the remote origin, if that is on a code-hosting site.
+repository_url() {
+    local origin
+    origin=${KAFKALITE_URL:-$(git remote get-url origin 2>/dev/null || true)}
+    printf '%s\n' "$origin" | sed -n -E 's,^git@([^:/]+):,https://\1/,; s,\.git$,,; /^https:/p'
+}

@@ -19,6 +19,7 @@ JARS = ROOT / "scripts" / "jars.sha256"
 INSTALL = '. "$0/scripts/lib.sh"; WORK=$1; install_first_of java-x java-y'
 SOUND = '. "$0/scripts/lib.sh"; VENV=$1; PYTHON_BIN=$1/bin/python; venv_is_sound && echo yes || echo no'
 FIND = '. "$0/scripts/lib.sh"; use_python "$1"; echo "$PYTHON $VENV"'
+NUMBER = '. "$0/scripts/lib.sh"; cd "$1"; build_number 1.2.3; repository_url'
 FETCH = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; fetch_jars "$4" "$1"; echo installed'
 CHECK = '. "$0/scripts/lib.sh"; PYTHON_BIN=$2; ROOT=$3; check_jars "$1"; echo installed'
 
@@ -246,3 +247,28 @@ def test_release_is_refused_until_everything_is_ready(checkout: Path) -> None:
     commit(checkout)
     assert release(checkout, "0.1.0rc1", "--check") == (1, ["setup.cfg has version 0.1.0rc1"])
     assert release(checkout, "1.0") == (1, [])
+
+
+def number_and_page(folder: Path, **environment: str) -> list[str]:
+    command = ["bash", "-c", NUMBER, str(ROOT), str(folder)]
+    known = {name: value for name, value in os.environ.items() if name != "KAFKALITE_URL"} | environment
+    done = subprocess.run(command, env=known, check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+@pytest.mark.behaviour("Package", "Two different builds never share a number, and a build without git has one")
+def test_a_build_is_named_after_its_commit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1")
+    assert number_and_page(tmp_path) == ["1.2.3"]
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    commit(tmp_path)
+    (first,) = number_and_page(tmp_path)
+    assert re.fullmatch(r"1\.2\.3\.dev1\+g[0-9a-f]{8}", first)
+    (tmp_path / "file").write_text("2")
+    (changed,) = number_and_page(tmp_path)
+    assert re.fullmatch(re.escape(first) + r"\.d\d{14}", changed)
+    commit(tmp_path)
+    subprocess.run(["git", "tag", "v1.2.3"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "remote", "add", "origin", "git@code.example:us/kafkalite.git"], cwd=tmp_path, check=True)
+    assert number_and_page(tmp_path) == ["1.2.3", "https://code.example/us/kafkalite"]
+    assert number_and_page(tmp_path, KAFKALITE_URL="https://other.example/k")[1] == "https://other.example/k"
