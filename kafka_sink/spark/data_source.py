@@ -13,14 +13,18 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.once import Said, once
-from kafka_sink.spark.batch_writer import KafkaliteBatchWriter, KafkaliteNumberedBatchWriter
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
-from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task import worker_logging
 from kafka_sink.spark.task.property_digest import digest_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
+from kafka_sink.spark.writers import (
+    KafkaliteBatchWriter,
+    KafkaliteExactlyOnceStreamWriter,
+    KafkaliteNumberedBatchWriter,
+    KafkaliteStreamWriter,
+)
 
 #: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
 _said_of_streams: Final[defaultdict[bytes, Said]] = defaultdict(Said)

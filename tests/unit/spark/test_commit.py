@@ -13,11 +13,11 @@ from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.commit_message import TaskCommit
 from kafka_sink.spark.task.task_writer import DeliveryTracker
+from kafka_sink.spark.writers import KafkaliteBatchWriter
 from tests.fakes.clock import FakeClock
 
 TP = TopicPartition("t", 0)

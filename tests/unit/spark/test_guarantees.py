@@ -16,8 +16,8 @@ from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.driver.job_failures import error_of_task
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.stream_writer import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.writers import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from tests.support.cases import with_each
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
