@@ -1,8 +1,8 @@
-"""One pass over a topic: finds the start offsets, fetches from the leaders, and retries.
+"""One pass over a topic: finds the leaders and the start offsets, fetches, and retries.
 
 Created by the log reader for each ``read`` and used on its thread. Every wait is bounded: each request has a time-out,
 and the pass ends with an error that says why if there is no answer for a partition within default.api.timeout.ms. It
-never skips data silently.
+never skips data silently, and its metadata requests never create the topic.
 
 Source: Fetch without sessions (KIP-227) and with topic ids (KIP-516); ListOffsets; isolation levels (KIP-98).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
@@ -27,7 +27,6 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, ConsumerConfig
 from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
-from kafka_sink.consumer.topic_leaders import Requester, TopicLeaders
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafka_sink.protocol.messages.list_offsets import (
@@ -39,13 +38,90 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kafka_sink.protocol.schema import RequestBody, Struct
+from kafka_sink.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from kafka_sink.protocol.schema import ZERO_UUID, RequestBody, Struct
 from kafka_sink.records.reader import Looking
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 #: No record has the timestamp that was asked for, or a later one.
 _NO_OFFSET: Final = -1
+
+
+class Requester(Protocol):
+    """The part of :class:`~kafka_sink.client.blocking.blocking.BlockingClient` that reading needs."""
+
+    def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], RequestBody[Struct]]) -> Struct:
+        """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""
+        ...
+
+    def idle(self, duration_ms: int) -> None:
+        """Wait for *duration_ms* while the network is polled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLeader:
+    """A partition's leader and its leader epoch, −1 if the cluster does not return it."""
+
+    node: Node
+    epoch: int
+
+
+class TopicLeaders:
+    """The leaders of *topic*; empty until :meth:`refresh`."""
+
+    def __init__(self, client: Requester, topic: str) -> None:
+        self.topic = topic
+        self.topic_id = ZERO_UUID
+        #: The numbers of all partitions, including those without a leader.
+        self.partitions: tuple[int, ...] = ()
+        self._leaders: dict[int, PartitionLeader] = {}
+        self._client = client
+
+    def leader(self, partition: int) -> PartitionLeader | None:
+        """The leader of *partition*; None while there is none."""
+        return self._leaders.get(partition)
+
+    def refresh(self) -> None:
+        """Fetch the metadata again.
+
+        :raises UnknownTopicOrPartitionError: if the topic does not exist.
+        :raises ApiError: if this client may not read the topic, the topic was recreated in the meantime, or no broker
+            answers.
+        """
+        response = self._client.request(None, ApiKey.METADATA, self._request)
+        if not isinstance(response, MetadataResponse) or len(response.topics) != 1:
+            raise ProtocolError(f"asked for the metadata of one topic, got {response!r:.200}")
+        topic = response.topics[0]
+        self._check(topic)
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port) for broker in response.brokers}
+        self.topic_id = topic.topic_id
+        self.partitions = tuple(sorted(partition.partition_index for partition in topic.partitions))
+        self._leaders = {
+            partition.partition_index: PartitionLeader(nodes[partition.leader_id], partition.leader_epoch)
+            for partition in topic.partitions
+            if partition.leader_id in nodes
+        }
+
+    def _request(self, version: int) -> MetadataRequest:
+        return MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+
+    def _check(self, topic: MetadataResponseTopic) -> None:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicOrPartitionError(f"topic {self.topic!r} does not exist")
+        if topic.error_code != ErrorCode.NONE:
+            raise error_for(topic.error_code, f"topic {self.topic!r}")
+        if self.topic_id not in (ZERO_UUID, topic.topic_id):
+            raise ApiError(
+                f"topic {self.topic} was deleted and created again while it was being read",
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+            )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafka_sink.columns.varint import NULL_LENGTH, encode_varint, varint_size
+from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 from kafka_sink.records.layout import HEADER_BYTES, MAX_RECORD_OVERHEAD_BYTES
 
@@ -25,7 +26,7 @@ def write_record(
     """Append one record to *target*; the deltas are relative to the batch's base offset and base timestamp (ms)."""
     entries = list(headers)
     write_record_with_entries(
-        target, offset_delta, timestamp_delta, key, value, len(entries), _encode_headers(entries) if entries else b""
+        target, offset_delta, timestamp_delta, key, value, len(entries), header_entries(entries) if entries else b""
     )
 
 
@@ -54,12 +55,25 @@ def write_record_with_entries(
     target += body
 
 
-def _encode_headers(headers: Iterable[Header]) -> bytes:
+def header_entries(headers: Sequence[Header]) -> bytes:
+    """The encoded headers of one record, without their number.
+
+    :raises SerializationError: if a header's key is not text, or its value is neither bytes nor None.
+    """
     parts: list[bytes] = []
-    for name, value in headers:
+    for number, (name, value) in enumerate(headers):
+        if not isinstance(name, str):
+            raise SerializationError(f"header {number}: the key must be text, got {type(name).__name__}")
         raw = name.encode()
         parts += (encode_varint(len(raw)), raw)
-        parts.append(NULL_LENGTH if value is None else encode_varint(len(value)) + value)
+        if value is None:
+            parts.append(NULL_LENGTH)
+        elif isinstance(value, bytes):
+            parts += (encode_varint(len(value)), value)
+        else:
+            raise SerializationError(
+                f"header {number} ({name}): the value must be bytes or None, got {type(value).__name__}"
+            )
     return b"".join(parts)
 
 

@@ -20,10 +20,7 @@ import pyarrow.compute
 
 from kafka_sink.columns.binary_column import BinaryColumn
 from kafka_sink.columns.record_columns import ColumnChunk, HeadersColumn
-from kafka_sink.columns.varint import NULL_LENGTH, encode_varint
 from kafka_sink.common.buffers import Buffer
-from kafka_sink.common.errors import SerializationError
-from kafka_sink.common.model import Header
 from kafka_sink.records import reference
 from kafka_sink.records.vectorized import encode_records
 
@@ -33,33 +30,11 @@ _FEW_RECORDS: Final = 24
 _NO_HEADERS: Final = (0, b"")
 
 
-def header_entries(headers: Sequence[Header]) -> bytes:
-    """The encoded headers of one record, without their number.
-
-    :raises SerializationError: if a header's key is not text, or its value is neither bytes nor None.
-    """
-    parts: list[bytes] = []
-    for number, (name, value) in enumerate(headers):
-        if not isinstance(name, str):
-            raise SerializationError(f"header {number}: the key must be text, got {type(name).__name__}")
-        raw = name.encode()
-        parts += (encode_varint(len(raw)), raw)
-        if value is None:
-            parts.append(NULL_LENGTH)
-        elif isinstance(value, bytes):
-            parts += (encode_varint(len(value)), value)
-        else:
-            raise SerializationError(
-                f"header {number} ({name}): the value must be bytes or None, got {type(value).__name__}"
-            )
-    return b"".join(parts)
-
-
 class StagedRecords:
     """Consecutive records of a batch; *first* is the offset delta of the first of them.
 
     To stage a record, the caller appends to all three lists, and sets ``headers`` if the record has some: by its index
-    in the lists, their number and :func:`header_entries`.
+    in the lists, their number and :func:`~kafka_sink.records.reference.header_entries`.
     """
 
     __slots__ = ("first", "headers", "keys", "timestamps", "values")

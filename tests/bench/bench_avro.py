@@ -21,7 +21,7 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
-from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.column import derive_schema
 from tests.bench import results
 from tests.support.encoders import avro_encoder
 

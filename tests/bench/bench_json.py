@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.json.column import JsonEncoder
 from tests.bench.bench_avro import BATCH, WORKS, make_rows, measure
 
 ENCODERS: Final = ("kafkalite", "json.dumps")

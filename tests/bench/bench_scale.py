@@ -27,10 +27,10 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.manifest import encode_transactions
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.progress import encode_transactions
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.reports.writes import PartitionRange

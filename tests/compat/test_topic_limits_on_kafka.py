@@ -11,8 +11,7 @@ import pytest
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from kafka_sink.spark.driver.before_write import task_options
-from kafka_sink.spark.driver.topic_settings import limits_of
+from kafka_sink.spark.driver.before_write import limits_of, task_options
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task

@@ -65,7 +65,7 @@ class FakePartition:
 
 
 class FakeLogCluster:
-    """Plays :class:`~kafka_sink.consumer.topic_leaders.Requester`.
+    """Plays :class:`~kafka_sink.consumer.topic_reading.Requester`.
 
     ``faults[api_key]`` are played one an answer, before anything else: an exception is raised, a code is answered for
     every partition. ``on_idle`` runs whenever the reader waits.

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.column import derive_schema
 from tests.support.encoders import avro_encoder
 
 TARGET = Path(__file__).parent / "avro.json"

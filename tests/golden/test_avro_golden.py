@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.column import derive_schema
 from tests.support.encoders import avro_encoder
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "avro.json").read_text())

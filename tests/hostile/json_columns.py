@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.json.column import JsonEncoder
 
 _TEXTS: Final = ("", "a", 'é"\\', "☃\n\t\x01", "\U0001f600", "</script>", "\u2028", "x" * 127, "\ufffe")
 _FLOATS: Final = (0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 1e7, 1e-3, 9999999.0, 1e22)

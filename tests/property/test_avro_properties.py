@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.column import derive_schema
 from tests.support.amounts import AVRO_BATCHES
 from tests.support.arrow_masks import with_hidden
 from tests.support.avro_shapes import Shape, by_fastavro, read_by_fastavro, records, shapes, with_own_names

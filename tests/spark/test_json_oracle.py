@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.json.column import JsonEncoder
 from tests.support.amounts import JSON_FRAMES
 from tests.support.random_columns import random_struct, random_value
 from tests.support.spark_version import requires_spark

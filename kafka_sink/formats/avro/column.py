@@ -1,23 +1,138 @@
-"""A column in Avro; see :class:`kafka_sink.formats.by_name.Format`.
+"""A column in Avro, see :class:`kafka_sink.formats.by_name.Format`, and the schema that belongs to its Arrow type, as
+spark-avro derives it from the types of Spark.
 
-Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
+Schemas are derived on the driver, before any task. Names, namespaces and the order of unions are spark-avro's; only a
+decimal is ``bytes`` here, as other libraries have it, and ``fixed`` there. A schema that is registered has null first
+in its unions instead, and null as the default of a field that may be null: without a default no field can be added to a
+subject.
+
+Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding,
+https://spark.apache.org/docs/latest/sql-data-sources-avro.html, apache/spark ``SchemaConverters.scala``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_sink.formats.avro.derived import derive_schema
 from kafka_sink.formats.avro.linking import linked, without_comments
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
-from kafka_sink.formats.avro.schema import Record
+from kafka_sink.formats.avro.schema import NAME, Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
+from kafka_sink.formats.errors import FormatError, shown_type
+from kafka_sink.formats.kinds import is_list
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.schema_text import SchemaText
+
+#: The name of the outermost record.
+TOP_LEVEL_RECORD: Final = "topLevelRecord"
+
+#: spark-avro notes the type of an interval, which is a plain number in Avro.
+_CATALYST_TYPE: Final = "spark.sql.catalyst.type"
+
+_SIMPLE: Final[Mapping[pa.DataType, str]] = {
+    pa.null(): "null",
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+}
+
+_LOGICAL: Final[tuple[tuple[Callable[[pa.DataType], bool], dict[str, str]], ...]] = (
+    (pa.types.is_date32, {"type": "int", "logicalType": "date"}),
+    (pa.types.is_time, {"type": "long", "logicalType": "time-micros"}),
+    (
+        lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,
+        {"type": "long", "logicalType": "timestamp-micros"},
+    ),
+    (pa.types.is_timestamp, {"type": "long", "logicalType": "local-timestamp-micros"}),
+    (pa.types.is_duration, {"type": "long", _CATALYST_TYPE: "interval day to second"}),
+)
+
+
+def derive_schema(kind: pa.DataType, column: str, *, has_defaults: bool = False) -> str:
+    """The JSON of the schema for *column*, whose rows have the type *kind*. Null rows have no payload, so the schema
+    itself is not nullable.
+
+    :param has_defaults: fields that may be null have null as their default, so that a schema with more or fewer of them
+        is compatible.
+    :raises FormatError: if a type has no counterpart in Avro, or a field has a name that Avro does not allow.
+    """
+    derive = _Derivation(has_defaults).type
+    return json.dumps(derive(kind, TOP_LEVEL_RECORD, "", column), separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class _Derivation:
+    """The declarations of one schema."""
+
+    has_defaults: bool
+
+    def type(self, kind: pa.DataType, name: str, namespace: str, path: str) -> Any:
+        simple = _SIMPLE.get(kind)
+        if simple is not None:
+            return simple
+        for fits, declared in _LOGICAL:
+            if fits(kind):
+                return declared
+        if pa.types.is_decimal128(kind) and kind.scale >= 0:
+            return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        if is_list(kind):
+            return {"type": "array", "items": self._of_field(kind.value_field, name, namespace, f"{path}[]")}
+        if pa.types.is_map(kind):
+            if not pa.types.is_string(kind.key_type):
+                raise FormatError(
+                    f"column '{path}' is a map with keys of type {kind.key_type}, but Avro's maps have string keys; "
+                    f"cast them: transform_keys(…, lambda key, _: key.cast('string'))"
+                )
+            return {"type": "map", "values": self._of_field(kind.item_field, name, namespace, f"{path}{{}}")}
+        if pa.types.is_struct(kind):
+            return self._record(kind, name, namespace, path)
+        raise FormatError(
+            f"column '{path}' has the type {shown_type(kind)}, which has no counterpart in Avro; cast or drop it"
+        )
+
+    def _record(self, kind: pa.DataType, name: str, namespace: str, path: str) -> dict[str, Any]:
+        inside = f"{namespace}.{name}" if namespace else name
+        fields: dict[str, Any] = {}
+        for each in kind:
+            place = f"{path}.{each.name}"
+            if not NAME.fullmatch(each.name):
+                raise FormatError(
+                    f"column '{place}' has a name that Avro does not allow: only letters, digits and _, and no digit "
+                    "first; rename it"
+                )
+            if each.name in fields:
+                raise FormatError(f"column '{path}' has two fields named '{each.name}'; rename one of them")
+            fields[each.name] = self._of_field(each, each.name, inside, place)
+        declared: dict[str, Any] = {"type": "record", "name": name}
+        if namespace:
+            declared["namespace"] = namespace
+        return {**declared, "fields": [self._field(each, of) for each, of in fields.items()]}
+
+    def _field(self, name: str, declared: Any) -> dict[str, Any]:
+        is_nullable = declared == "null" or (isinstance(declared, list) and "null" in declared)
+        default = {"default": None} if self.has_defaults and is_nullable else {}
+        return {"name": name, "type": declared, **default}
+
+    def _of_field(self, field: pa.Field, name: str, namespace: str, path: str) -> Any:
+        declared = self.type(field.type, name, namespace, path)
+        if not field.nullable or declared == "null":
+            return declared
+        # A default is one of the first type.
+        return ["null", declared] if self.has_defaults else [declared, "null"]
 
 
 class AvroFormat:

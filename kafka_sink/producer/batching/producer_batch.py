@@ -33,7 +33,8 @@ from kafka_sink.records import batch as record_batch
 from kafka_sink.records import rebase
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
-from kafka_sink.records.staged import StagedRecords, header_entries
+from kafka_sink.records.reference import header_entries
+from kafka_sink.records.staged import StagedRecords
 
 _log = logging.getLogger(__name__)
 

@@ -1,11 +1,17 @@
 """All that is checked and prepared on the driver before the tasks of a write begin.
 
 Called in Spark's planner process or in the user's. Nothing is written, except for a missing topic that is asked for.
+
+The tasks check their rows against what the topics refuse, so that what a broker would refuse is a bad row like any
+other. Topics that a column names are not known here. That question never fails a write: whatever prevents an answer,
+such as missing permissions, a driver that cannot reach the brokers, or files that only executors have, leaves the
+limits unknown, and the brokers' answers to the tasks tell what is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -17,21 +23,55 @@ from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.column_formats import formats_of
-from kafka_sink.spark.driver.topic_settings import limits_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
 from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
 from kafka_sink.spark.row_schema import check_schema
 
+#: How long the driver waits for the brokers: a write does not need the answer.
+_TIMEOUT_MS: Final = 3_000
+
+#: Brokers that could not be asked are not asked again for so long.
+_NO_ANSWER_MS: Final = 60_000
+
+_log = logging.getLogger(__name__)
+
+#: By bootstrap servers and topics: the limits, and when they were asked for.
+_asked: Final[dict[tuple[str, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = {}
+
 #: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
 _TOPICS_CHECKED_EVERY_MS: Final = 60_000
-
 #: How long a stream relies on what the brokers have said about its topics, ms.
 OF_A_STREAM: Final = 10_000
 #: A batch asks at its beginning: somebody may have changed a topic because of the error of the last one.
 OF_A_BATCH: Final = 0
-
 #: By bootstrap servers and topic, when the topic was last known to exist.
 _present: Final[dict[tuple[str, str], int]] = {}
+
+
+def limits_of(properties: Mapping[str, str], topics: Collection[str], *, valid_ms: int) -> Mapping[str, TopicLimits]:
+    """The limits of those of *topics* whose settings the brokers show; an answer is used again for *valid_ms*.
+
+    :param properties: a producer's properties under Kafka's names.
+    """
+    if not topics:
+        return {}
+    key = (properties["bootstrap.servers"], frozenset(topics))
+    now_ms = SYSTEM_CLOCK.monotonic_ms()
+    known, asked_ms = _asked.get(key, (None, -_NO_ANSWER_MS))
+    if now_ms - asked_ms < (_NO_ANSWER_MS if known is None else valid_ms):
+        return known or {}
+    found: Mapping[str, TopicLimits] | None = None
+    try:
+        # Planners of writes that do not ask start without the client.
+        from kafka_sink.spark.task.shared_client import shared_client
+
+        client = shared_client(properties)
+        settings = client.run(client.topic_settings(sorted(topics), _TIMEOUT_MS))
+        found = {topic: TopicLimits.of(each) for topic, each in settings.items()}
+    except Exception as error:
+        _log.info("the settings of %s are not known before the write: %s", ", ".join(sorted(topics)), error)
+    _asked[key] = found, now_ms
+    return found or {}
 
 
 def prepared(schema: StructType, options: SinkOptions, settings_valid_ms: int | None = None) -> PreparedWrite:

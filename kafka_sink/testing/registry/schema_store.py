@@ -169,11 +169,10 @@ class SchemaStore:
         return self._added(subject, schema, schema_id, number)
 
     def _added(self, subject: str, schema: Schema, schema_id: int, number: int) -> tuple[int, Version]:
-        same = [each.schema_id for _, _, each in self.all(deleted=True) if each.schema.identity == schema.identity]
-        if schema_id < 0 and same:
-            schema_id = same[0]
-        taken = [each.schema for _, _, each in self.all(deleted=True) if each.schema_id == schema_id]
-        if any(each.identity != schema.identity for each in taken):
+        of_ids = {each.schema_id: each.schema.identity for _, _, each in self.all(deleted=True)}
+        if schema_id < 0:
+            schema_id = next((known for known, identity in of_ids.items() if identity == schema.identity), schema_id)
+        if of_ids.get(schema_id, schema.identity) != schema.identity:
             raise RefusalError(42205, f"Overwrite new schema with id {schema_id} in context . is not permitted.")
         with self._changed() as state:
             versions = state.subjects.setdefault(subject, {})

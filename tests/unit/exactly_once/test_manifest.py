@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.exactly_once.manifest import decode_transactions, encode_transactions
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
+from kafka_sink.exactly_once.progress import decode_transactions, encode_transactions
 from tests.support.cases import with_each
 
 SINK = "orders.eu-sink"

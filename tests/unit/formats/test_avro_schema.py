@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kafka_sink.formats.avro.derived import derive_schema
+from kafka_sink.formats.avro.column import derive_schema
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import Decimal, Enum, Fixed, Primitive, Record
 from kafka_sink.formats.errors import FormatError

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.encoder import JsonEncoder
+from kafka_sink.formats.json.column import JsonEncoder
 from tests.support.cases import with_each
 
 ZONE = "America/New_York"

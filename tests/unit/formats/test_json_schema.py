@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.column import FORMAT
+from kafka_sink.formats.json.column import FORMAT, JsonEncoder, derive_schema
 from kafka_sink.formats.json.compatibility import check_rows, parse_schema, problems
-from kafka_sink.formats.json.derived import derive_schema
-from kafka_sink.formats.json.encoder import JsonEncoder
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from tests.support.cases import with_each
 

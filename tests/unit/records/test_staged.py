@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
-from kafka_sink.records.reference import write_record
-from kafka_sink.records.staged import StagedRecords, header_entries
+from kafka_sink.records.reference import header_entries, write_record
+from kafka_sink.records.staged import StagedRecords
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 

@@ -13,9 +13,8 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
-from kafka_sink.spark.driver import topic_settings
-from kafka_sink.spark.driver.before_write import task_options
-from kafka_sink.spark.driver.topic_settings import limits_of
+from kafka_sink.spark.driver import before_write
+from kafka_sink.spark.driver.before_write import limits_of, task_options
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.prepared_write import TaskOptions
@@ -195,7 +194,7 @@ def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: py
         asked.append(clock.monotonic_ms())
         raise OSError("no such file")
 
-    monkeypatch.setattr(topic_settings, "SYSTEM_CLOCK", clock)
+    monkeypatch.setattr(before_write, "SYSTEM_CLOCK", clock)
     monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
     for advance_ms in (0, 0, 59_999, 1):
         clock.advance(advance_ms)
