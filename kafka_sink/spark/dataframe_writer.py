@@ -174,14 +174,14 @@ def foreach_batch(
     """
     said = Said()
     with once(said):
-        parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
+        parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
         with once(said):
             write_once(df, batch_id)
 
     def write_once(df: DataFrame, batch_id: int) -> None:
-        parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": batch_id})
+        numbered = parsed.numbered(batch_id)
         query = _query_of(df)
         writer, run = APPLICATION, None
         if query is None:
@@ -191,7 +191,7 @@ def foreach_batch(
             writer, run = f"query {query}", run_of(running)
             offsets = offsets_of(df.sparkSession, running, batch_id)
         try:
-            write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_STREAM))
+            write = prepared(df.schema, numbered, _asking(df, numbered, OF_A_STREAM))
             batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
             _write(df, write, batch, atomic=atomic)
         except KafkaError as error:

@@ -322,6 +322,11 @@ class SinkOptions:
         """The columns that are written in a format."""
         return frozenset(each.column for each in self.wanted_formats)
 
+    def numbered(self, version: int) -> SinkOptions:
+        """These options, of an application that numbers its writes, for the write with the number *version*."""
+        assert self.exactly_once is not None, "an application that numbers its writes has a name"
+        return replace(self, txn_version=version, exactly_once=replace(self.exactly_once, version=version))
+
 
 def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False) -> SinkOptions:
     """Parse the options of one write. Spark passes every name in lower case. What the user did not set gives way to

@@ -18,6 +18,7 @@ from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.references import LATEST, settled
 from kafka_sink.registry.subjects import subject_name
+from kafka_sink.spark.task.property_digest import digest_of
 
 if TYPE_CHECKING:
     from kafka_sink.registry.client import RegisteredSchema, RegistryClient
@@ -162,8 +163,10 @@ def _remedy(refusal: str, column: str) -> str:
     return f"{own}; or change the subject's compatibility, or write to another topic (docs/changing-a-schema.md)"
 
 
-#: By the registry's options and the topic.
-_registrations: Final[dict[tuple[Any, ...], Registration]] = {}
+#: Each holds a client with its credentials, so those that were not used for long are forgotten.
+_MOST: Final = 50
+#: By the digest of the registry's options, and the topic; the latest last.
+_registrations: Final[dict[tuple[bytes, str | None], Registration]] = {}
 
 
 def registration_of(properties: Mapping[str, str], topic: str | None) -> Registration | None:
@@ -174,13 +177,17 @@ def registration_of(properties: Mapping[str, str], topic: str | None) -> Registr
     config, tls = registry_configs(properties)
     if not config.urls:
         return None
-    key = (*sorted(properties.items()), topic)
-    if key not in _registrations:
+    key = digest_of(properties), topic
+    found = _registrations.pop(key, None)
+    if found is None:
         # Only writes with a registry load its client.
         from kafka_sink.registry.client import RegistryClient
 
-        _registrations[key] = Registration(RegistryClient(config, tls), config, topic=topic)
-    return _registrations[key]
+        found = Registration(RegistryClient(config, tls), config, topic=topic)
+    _registrations[key] = found
+    for oldest in list(_registrations)[:-_MOST]:
+        _registrations.pop(oldest, None)
+    return found
 
 
 def _column_of(refusal: str, form: ColumnFormat) -> str:

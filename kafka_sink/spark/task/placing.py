@@ -30,7 +30,7 @@ from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.payloads import Payloads
-from kafka_sink.spark.task.placed_rows import DROPPED, packed
+from kafka_sink.spark.task.placed_rows import PlacedRows
 from kafka_sink.spark.task.shared_client import shared_client
 
 
@@ -60,7 +60,7 @@ class _Placing:
         self._limits = LimitChecks(options.rows.limits, options.producer_properties)
         self._bad = BadRows(options.rows, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
-        self._refused: list[tuple[pa.RecordBatch, NDArray[np.int32]]] = []
+        self._refused: list[PlacedRows] = []
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows, payloads = self._bad.accepted(TaskRows(batch, self._rows_before), self._payloads.of)
@@ -72,10 +72,9 @@ class _Placing:
                 part.topic, part.chunk.num_rows, part.chunk.key, part.partitions
             )
         like = rows.batch.schema
-        yield self._for_spark(rows.batch, placed, like)
         refused, self._refused = self._refused, []
-        for letters, places in refused:
-            yield self._for_spark(letters, places, like)
+        for each in (PlacedRows.good(rows.batch, placed), *refused):
+            yield each.for_spark(like)
 
     @cached_property
     def _config(self) -> ProducerConfig:
@@ -104,15 +103,10 @@ class _Placing:
         if self._rules.on_bad_row == DEAD_LETTER:
             letters = DeadLetters(self._options).of(rows, error)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
-            places = self._places(self._rules.dead_letter_topic or "", count, key, None)
-            letters, places = packed(letters, places)
-            topics = pa.array([self._rules.dead_letter_topic] * letters.num_rows, pa.string())
-            letters = letters.append_column("topic", topics)
+            topic = self._rules.dead_letter_topic or ""
+            self._refused.append(PlacedRows.letters(topic, letters, self._places(topic, count, key, None)))
         else:
-            texts = pa.array([self._bad.first, *[None] * (count - 1)], pa.binary())
-            letters = pa.record_batch([texts], names=["value"])
-            places = np.full(count, DROPPED, dtype=np.int32)
-        self._refused.append((letters, places))
+            self._refused.append(PlacedRows.dropped(count, self._bad.first))
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
@@ -138,21 +132,3 @@ class _Placing:
         if partitions is not None:
             places = np.where(partitions == ANY_PARTITION, places, partitions)
         return places
-
-    def _for_spark(self, rows: pa.RecordBatch, places: NDArray[np.int32], like: pa.Schema) -> pa.RecordBatch:
-        """*rows* and their partitions, with the columns of *like*, as Spark reads them."""
-        columns = {field.name: _column(rows, field) for field in like if field.name != "partition"}
-        return pa.record_batch([*columns.values(), pa.array(places)], names=[*columns, "partition"])
-
-
-def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """The column of *rows* that *field* names; nulls if there is none. Spark reads bytes with offsets of 32 bits, as it
-    hands them out itself."""
-    kind = pa.binary() if pa.types.is_large_binary(field.type) else field.type
-    if field.name not in rows.schema.names:
-        return pa.nulls(rows.num_rows, kind)
-    column = rows.column(field.name)
-    if column.type == kind:
-        return column
-    # Bytes of a shortened text need not be text.
-    return column.cast(pa.binary()).view(kind) if pa.types.is_string(kind) else column.cast(kind)

@@ -331,6 +331,11 @@ def test_referenced_time_outs_are_read_where_they_are_used(monkeypatch: pytest.M
     assert once is not None and once.timeout_ms == 60_000
 
 
+def test_options_of_an_application_take_another_number() -> None:
+    numbered = {**REQUIRED, "txnAppId": "job", "txnVersion": "0"}
+    assert parse_options(numbered).numbered(7) == parse_options({**numbered, "txnVersion": "7"})
+
+
 @pytest.mark.behaviour("Faults: security", "A secret in an option is warned of once, with what to do instead")
 def test_secrets_in_options_are_warned_of_once() -> None:
     inline = {**REQUIRED, **SCRAM, "kafka.sasl.jaas.config": LINE.format("s3cr3t")}
