@@ -48,4 +48,4 @@ def check_size(text: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FormatError(f"the {what} is no text in UTF-8: {error.reason} at character {error.start}") from None
+        raise FormatError(f"the {what} is not valid UTF-8: {error.reason} at character {error.start}") from None

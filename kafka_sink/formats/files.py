@@ -95,7 +95,7 @@ def _descriptor_set(path: Path) -> str:
     data = path.read_bytes()
     if not is_set(data):
         raise FormatError(
-            f"the file {path} is no descriptor set; name a file that ends in .proto, or one that protoc "
+            f"the file {path} is not a valid descriptor set; name a file that ends in .proto, or one that protoc "
             "--include_imports --descriptor_set_out has written"
         )
     return base64.b64encode(data).decode("ascii")

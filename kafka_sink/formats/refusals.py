@@ -55,7 +55,7 @@ def refuse_other_than_utf8(array: pa.Array, absent: Absent, path: str, remedy: s
     except pa.ArrowInvalid:
         wrong = [row for row in range(len(array)) if (absent is None or not absent[row]) and not _is_utf8(array[row])]
         if wrong:
-            problem = f"has bytes in column '{path}' that are no UTF-8; {remedy}"
+            problem = f"has bytes in column '{path}' that are not valid UTF-8; {remedy}"
             raise RowSerializationError.about(wrong, lambda _: problem, path) from None
 
 

@@ -172,7 +172,7 @@ class Exchange:
             raise ExchangeError(error.strerror or str(error)) from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
             # The library trusts the sizes of chunks.
-            raise ExchangeError(f"the answer is no HTTP ({type(error).__name__})", is_answered=True) from None
+            raise ExchangeError(f"the answer is not valid HTTP ({type(error).__name__})", is_answered=True) from None
         finally:
             connection.close()
 

@@ -281,7 +281,7 @@ class ExactlyOnceSteps:
         topic = INTERNAL_TOPICS[what]
         metadata = self._connection.metadata
         if len(self._connection.nodes) < len(metadata.brokers):
-            found = "it is none of the brokers that can be reached"
+            found = "it is not one of the brokers that can be reached"
             return Finding(step, self._target.name, Status.FAILED, found, "make all brokers reachable")
         if any(each.name == topic and each.error_code == ErrorCode.NONE for each in metadata.topics):
             found = f"no broker is the coordinator, because a partition of {topic} has no leader"

@@ -96,7 +96,7 @@ class RegistrySteps:
                 return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible: it has the id {schema_id}")
         if not config.auto_register:
             what_to_do = "register it, or set auto.register.schemas=true"
-            return Finding(_SUBJECT, subject.name, Status.FAILED, f"{found} is no version of it", what_to_do)
+            return Finding(_SUBJECT, subject.name, Status.FAILED, f"{found} is not a version of it", what_to_do)
         if reasons := client.incompatibilities(subject.name, schema, kind):
             changed = f"{subject.column}.schema" if not subject.is_derived else f"the column {subject.column}"
             return Finding(

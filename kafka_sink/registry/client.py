@@ -299,7 +299,9 @@ def _server(url: str) -> Server:
 
 def _one_line(option: str, value: str) -> str:
     if not value.isascii() or not value.isprintable():
-        raise ConfigError(f"option {option}: the value is no token: it has characters that a header cannot have")
+        raise ConfigError(
+            f"option {option}: the value is not a valid token: it has characters that a header cannot have"
+        )
     return value
 
 
@@ -327,7 +329,9 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
     found = _json(answer.body)
     if not isinstance(found, expected):
         what = "object" if expected is dict else "list"
-        raise RegistryError(f"{server.shown} answers with no JSON {what}: it is no schema registry; check its address")
+        raise RegistryError(
+            f"{server.shown} answers without a JSON {what}: it is not a schema registry; check its address"
+        )
     if isinstance(found, list):
         return _texts(found, answer)
     if answer.repeats_secret(_as_text(found.get("references"))):

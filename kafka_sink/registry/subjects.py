@@ -28,7 +28,7 @@ def subject_name(strategy: str, column: str, topic: str | None, record: str | No
         return f"{topic}-{column}"
     if record is None:
         raise ConfigError(
-            f"{option}={strategy} needs a record, and column '{column}' is none; make it a struct, or use "
+            f"{option}={strategy} needs a record, and column '{column}' is not a struct; make it one, or use "
             f"{SubjectNameStrategy.TOPIC}"
         )
     return record if strategy == SubjectNameStrategy.RECORD else f"{topic}-{record}"

@@ -156,14 +156,14 @@ def _duration(number: Any) -> int:
 def _whole(number: Any, least: int = -_MOST, most: int = _MOST) -> int:
     """:raises ValueError: if *number* is none, or none that a report can have."""
     if not isinstance(number, int | float) or not least <= number <= most:
-        raise ValueError(f"{number!r:.60} is no number of a report")
+        raise ValueError(f"{number!r:.60} is not a valid number of a report")
     return int(number)
 
 
 def _moment(timestamp_ms: Any) -> int | None:
     """:raises ValueError: if it is no time of a year with four digits."""
     if timestamp_ms is not None and not 0 <= _whole(timestamp_ms) < _LATEST_MS:
-        raise ValueError(f"{timestamp_ms} is no time")
+        raise ValueError(f"{timestamp_ms} is not a valid time")
     return None if timestamp_ms is None else _whole(timestamp_ms)
 
 
@@ -237,7 +237,7 @@ def _parsed(file: Path, number: int, line: str, kind: type[W]) -> W | SourceLag:
         return kind.of_report(report)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(
-            f"{file} line {number} is no report of a write: {line.strip()[:60]!r}; give the file that the option "
+            f"{file} line {number} is not a report of a write: {line.strip()[:60]!r}; give the file that the option "
             "reportPath names."
         ) from None
 

@@ -223,7 +223,7 @@ def report_lines(rng: random.Random) -> None:
         try:
             _, writes = read_writes(file, 100)
         except ValueError as error:
-            assert "is no report of a write" in str(error) and len(str(error)) < 500, error
+            assert "is not a report of a write" in str(error) and len(str(error)) < 500, error
             return
     figures = StreamFigures(("report", "r"))
     for write in writes:

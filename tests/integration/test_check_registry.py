@@ -66,7 +66,7 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
     (_, kept) = findings(own, replace(VALUE, schema=SchemaText(OTHER), is_derived=True, earlier=(SchemaText(SCHEMA),)))
     assert (kept.status, "the derived schema is compatible: it has the id 1" in kept.found) == (Status.OK, True)
     (_, foreign) = findings({**own, "auto.register.schemas": "false"}, replace(VALUE, schema=SchemaText(OTHER)))
-    assert (foreign.status, "the given schema is no version of it" in foreign.found) == (Status.FAILED, True)
+    assert (foreign.status, "the given schema is not a version of it" in foreign.found) == (Status.FAILED, True)
     (_, wrong) = findings(own, replace(VALUE, kind="JSON"))
     assert (wrong.status, "is 'AVRO', expected JSON" in wrong.found) == (Status.FAILED, True)
 

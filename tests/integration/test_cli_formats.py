@@ -171,7 +171,7 @@ def test_what_is_no_protobuf_names_the_record(shell: Shell) -> None:
         (b"plain", "it was written without a schema registry"),
         (header, "the payload has no position of a message behind the id of its schema"),
         (header + b"\x02\x08", f"is of a message that schema {schema_id} does not have: (4,)"),
-        (header + b"\x00\xff", f"orders-0 at offset 3: the value is no Protobuf of schema {schema_id}"),
+        (header + b"\x00\xff", f"orders-0 at offset 3: the value is not valid Protobuf of schema {schema_id}"),
     ):
         shell.send(payload)
         offset = len(read_topic(shell.servers, TOPIC)) - 1
@@ -265,14 +265,17 @@ def test_what_is_no_avro_names_the_record(shell: Shell) -> None:
     for value, expected in (
         (b"plain", "orders-0 at offset 0: the payload does not begin with 0 and the id of a schema"),
         (b"\0\0\0\0\x09x", "Schema 9 not found"),
-        (b"\0" + schema_id.to_bytes(4, "big") + b"\x02", f"at offset 2: the value is no Avro of schema {schema_id}"),
+        (
+            b"\0" + schema_id.to_bytes(4, "big") + b"\x02",
+            f"at offset 2: the value is not valid Avro of schema {schema_id}",
+        ),
     ):
         shell.send(value)
         assert expected in shell(*avro, "--offset", str(len(read_topic(shell.servers, TOPIC)) - 1), code=3)
     shell.send((AvroSerializer(shell.client, SCHEMA)(ORDER, CONTEXT) or b"") + b"!")
     told = shell(*avro, "--offset", "3", code=3)
-    assert f"at offset 3: the value is no Avro of schema {schema_id}: bytes follow it" in told
-    assert "orders-0 at offset 0: the value is no JSON" in shell("consume", TOPIC, "--format", "json", code=3)
+    assert f"at offset 3: the value is not valid Avro of schema {schema_id}: bytes follow it" in told
+    assert "orders-0 at offset 0: the value is not valid JSON" in shell("consume", TOPIC, "--format", "json", code=3)
     assert "give --registry URL" in shell("consume", TOPIC, "--format", "avro", code=2)
 
 

@@ -203,7 +203,7 @@ def test_references_of_others_are_resolved(registry: EmbeddedRegistry) -> None:
     column = TypedColumn("orders", "value", "avro")
     assert payload_writer(ours, column)(ROW, "value") == payload
     for more, expected in (
-        ({**schema, "value.refs": "{"}, "option value.refs is no JSON"),
+        ({**schema, "value.refs": "{"}, "option value.refs is not valid JSON"),
         ({**schema, "value.refs": '[{"name": "x"}]'}, "option value.refs has the reference"),
         ({"value.refs": "[]"}, "option value.refs has no effect without value.schema"),
     ):

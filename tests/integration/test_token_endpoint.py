@@ -316,7 +316,7 @@ def test_options_of_java_are_understood(idp: TokenServer) -> None:
         ({"sasl_oauthbearer_assertion_claim_iss": "me"}, "belong together; set both, or none"),
         (
             {"sasl_jaas_config": 'OAuthBearerLoginModule required clientId="x" clientSecret="y" extension_a1="b";'},
-            "extension_a1 is no SASL extension",
+            "extension_a1 is not a valid SASL extension",
         ),
         ({"sasl_jaas_config": 'OAuthBearerLoginModule required ssl.x="1";'}, "unknown option sasl.jaas.config: ssl.x"),
     ],

@@ -241,7 +241,7 @@ def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> No
     assert drawn["behind the source"] == drawn["p99 until acknowledged"]
     assert "no broker &lt;b&gt;" in str(chart) and "<b>" not in str(chart)
     file.write_text("nonsense\n")
-    assert "is no report of a write: 'nonsense'" in get(url, "/streams").words
+    assert "is not a report of a write: 'nonsense'" in get(url, "/streams").words
     assert get(url, "/streams?file=../secret").status == 404
     file.unlink()
 
@@ -292,7 +292,7 @@ def test_metrics_of_streams_and_cluster_are_exported(cluster: EmbeddedCluster, u
         more.write(line(2))
     assert samples(get(url, "/metrics", Accept=OPENMETRICS).body)["kafka_sink_rows_total", "orders.jsonl"] == 3_000
     file.write_text("nonsense\n")
-    assert "is no report of a write" in get(url, "/metrics").body
+    assert "is not a report of a write" in get(url, "/metrics").body
     file.unlink()
     with PageServer("127.0.0.1:1", 0, timeout_ms=300) as alone:
         assert samples(get(alone.url, "/metrics", Accept=OPENMETRICS).body) == {("kafka_cluster_up",): 0}

@@ -143,7 +143,9 @@ def test_keyboard_alone_finds_a_record(
     assert browser.execute_script("return document.activeElement.value") == "key-77"
 
 
-@pytest.mark.behaviour("Pages in the browser", "Hostile records are text: scripts, a megabyte, bytes that are no UTF-8")
+@pytest.mark.behaviour(
+    "Pages in the browser", "Hostile records are text: scripts, a megabyte, bytes that are not UTF-8"
+)
 def test_hostile_records_are_only_text(
     cluster: EmbeddedCluster, producer: KafkaProducer, browser: Any, url: str
 ) -> None:

@@ -154,7 +154,7 @@ def test_row_that_does_not_fit_is_named_and_nothing_stays(
     topic = new_topic()
     rows, options = coloured(spark, "RED", "BLUE", "GREEN"), {"value.schema": json.dumps(GIVEN)}
     expected = (
-        "row 2 of this task has 'GREEN' in column 'value.colour', which is none of the enum's symbols (RED, BLUE)"
+        "row 2 of this task has 'GREEN' in column 'value.colour', which is not one of the enum's symbols (RED, BLUE)"
     )
     with pytest.raises(Exception) as caught:
         write(rows, cluster, topic, **options)
@@ -187,7 +187,7 @@ def test_row_that_does_not_fit_is_named_and_nothing_stays(
         ("'v' as value", {"value.schema": "string"}, "option value.schema has no effect without value.format"),
         ("1 as value", {"value.format": "avro", "value.schema": "string"}, "column 'value' is int32, which cannot be"),
         ("1 as value", {"value.format": "avro", "value.schema": "/no/such"}, "the file /no/such cannot be read on the"),
-        ("1 as value", {"value.format": "avro", "value.schema": "{"}, "the Avro schema is no JSON"),
+        ("1 as value", {"value.format": "avro", "value.schema": "{"}, "the Avro schema is not valid JSON"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_task(

@@ -142,7 +142,9 @@ def test_nan_is_a_text_without_schema_and_refused_with_one(
         rows, options={"kafka.bootstrap.servers": registered.servers, "topic": topic, "value.format": "json"}
     )
     assert [each.value for each in read_topic(registered.servers, topic)] == [b'{"x":"NaN"}']
-    with pytest.raises(Exception, match=r"row 0 of this task has nan in column 'value\.x', which is no number in JSON"):
+    with pytest.raises(
+        Exception, match=r"row 0 of this task has nan in column 'value\.x', which JSON does not have as a number"
+    ):
         registered.write(rows)
 
 

@@ -196,7 +196,9 @@ def test_row_that_does_not_fit_is_named_or_a_dead_letter(
     )
     more = {"value__schema": GIVEN, "value__message": "Order"}
     atomic = {"app_id": target.topic, "version": 0}
-    with pytest.raises(UnwritableRowsError, match=r"has 'GONE' in column 'value\.state', which is none of the enum's"):
+    with pytest.raises(
+        UnwritableRowsError, match=r"has 'GONE' in column 'value\.state', which is not one of the enum's"
+    ):
         kafka_sink.write(wrong, options=target.options(**more), **atomic)  # type: ignore[arg-type]
     assert target.payloads() == []
     letters = new_topic(1)

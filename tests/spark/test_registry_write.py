@@ -141,7 +141,7 @@ def test_incompatible_column_is_named_before_any_task(spark: SparkSession, order
     assert str(caught.value).startswith("column 'value.part': the registry refuses the schema of subject")
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in str(caught.value)
     with pytest.raises(
-        SchemaNotFoundError, match=r"column 'key': its schema is no version of subject other-key .*not found"
+        SchemaNotFoundError, match=r"column 'key': its schema is not a version of subject other-key .*not found"
     ):
         orders.write(rows(spark.range(5)), topic="other", auto__register__schemas="false")
     assert len(orders.read()) == 1

@@ -44,7 +44,7 @@ def shown(column: str, registry: RegistryClient, most_values: int) -> Callable[[
         try:
             yield schema.as_json(schema.names[position], data, most_values)
         except CorruptRecordError as error:
-            raise SerializationError(f"the {column} is no Protobuf of schema {schema_id}: {error}") from None
+            raise SerializationError(f"the {column} is not valid Protobuf of schema {schema_id}: {error}") from None
 
     return decoded
 

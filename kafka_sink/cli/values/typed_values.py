@@ -109,7 +109,7 @@ def _of_avro(column: str, registry: RegistryClient) -> Pieces:
         try:
             yield from readers.of(schema_id).pieces(data)
         except CorruptRecordError as error:
-            raise SerializationError(f"the {column} is no Avro of schema {schema_id}: {error}") from None
+            raise SerializationError(f"the {column} is not valid Avro of schema {schema_id}: {error}") from None
 
     return decoded
 
@@ -121,7 +121,7 @@ def _json_of(payload: bytes, column: str) -> str:
         text = data.decode("utf-8")
         check_json(text)
     except (UnicodeDecodeError, CorruptRecordError) as error:
-        raise SerializationError(f"the {column} is no JSON ({error})") from None
+        raise SerializationError(f"the {column} is not valid JSON ({error})") from None
     # In JSON a line feed stands between values, never within a text.
     return without_controls(text.replace("\n", " ").replace("\r", " "))
 

@@ -170,8 +170,8 @@ def _extensions(config: ClientConfig) -> dict[str, str]:
     for name, value in found.items():
         if not (name.isascii() and name.isalpha()) or not value.isascii() or not value.isprintable() or name == "auth":
             raise ConfigError(
-                f"option {config.option('sasl.jaas.config')}: {_EXTENSION}{name} is no SASL extension; expected "
-                "letters as its name, and printable text"
+                f"option {config.option('sasl.jaas.config')}: {_EXTENSION}{name} is not a valid SASL extension; "
+                "expected letters as its name, and printable text"
             )
     return found
 

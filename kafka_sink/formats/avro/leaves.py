@@ -225,7 +225,7 @@ class EnumWriter:
         if not len(array):
             return []
         found = pc.index_in(array, value_set=pa.array(self.symbols, array.type))
-        problem = f"which is none of the enum's symbols ({', '.join(self.symbols)}); add it to the schema, or map it"
+        problem = f"which is not one of the enum's symbols ({', '.join(self.symbols)}); add it to the schema, or map it"
         refuse_rows(found.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
         return only_present(varint_fields(numbers(found, np.int32).astype(np.int64)), absent)
 

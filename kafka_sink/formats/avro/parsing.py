@@ -92,7 +92,7 @@ def json_of(text: str) -> Any:
     try:
         return json.loads(plain)
     except ValueError as error:
-        raise FormatError(f"the Avro schema is no JSON: {error}; it begins with {stripped[:60]!r}") from None
+        raise FormatError(f"the Avro schema is not valid JSON: {error}; it begins with {stripped[:60]!r}") from None
 
 
 class _Parser:

@@ -75,7 +75,7 @@ class _Bytes:
         try:
             return self.take(self.long()).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise CorruptRecordError(f"a string is no UTF-8 ({error.reason})") from None
+            raise CorruptRecordError(f"a string is not valid UTF-8 ({error.reason})") from None
 
 
 _Leaf: TypeAlias = Callable[[_Bytes], str]

@@ -29,7 +29,7 @@ _SMALL: Final = r"^(?P<sign>-?)0\.(?P<zeros>0+)(?P<first>[1-9])(?P<rest>\d*)$"
 _LARGE: Final = r"^(?P<first>-?[1-9])(?P<whole>\d+)(?:\.(?P<rest>\d+))?$"
 
 
-# A signalling NaN is a number that is none, as every other one.
+# A signalling NaN is treated as every other NaN.
 @np.errstate(invalid="ignore")
 def float_texts(array: pa.Array) -> tuple[pa.Array, Bools, Bools | None]:
     """The texts of *array*, without the ``.0`` of whole numbers; where this is to follow; and where the row has a

@@ -67,7 +67,7 @@ class FloatWriter:
         """See :class:`Writer`."""
         texts, is_whole, is_number = float_texts(array)
         if self.is_strict and is_number is not None:
-            problem = "which is no number in JSON; replace it: when(isnan(…), None)"
+            problem = "which JSON does not have as a number; replace it: when(isnan(…), None)"
             refuse_rows(~is_number, absent, array, self.path, problem)
         return [*_text_pieces(texts, absent), *only_present([optional_field(b".0", is_whole)], absent)]
 

@@ -29,4 +29,4 @@ def _nothing(part: Any) -> None:
 
 def _refuse(constant: str) -> None:
     """NaN, Infinity and -Infinity, which Python's library reads."""
-    raise CorruptRecordError(f"{constant} is no value of JSON")
+    raise CorruptRecordError(f"{constant} is not a valid value of JSON")

@@ -35,7 +35,7 @@ def json_of(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise FormatError(f"the JSON Schema is no JSON: {error}; it begins with {text[:60]!r}") from None
+        raise FormatError(f"the JSON Schema is not valid JSON: {error}; it begins with {text[:60]!r}") from None
 
 
 def id_of(text: str) -> str:

@@ -203,7 +203,7 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
         if name in found:
             continue
         if not isinstance(name, str):
-            raise FormatError(f"the Protobuf schema has a file whose name is no text: {name!r:.60}")
+            raise FormatError(f"the Protobuf schema has a file whose name is not a text: {name!r:.60}")
         declared = _well_known(name) if is_well_known(name) or name not in files else files[name]
         missing = [] if name in begun else [each for each in declared.dependency if each not in found]
         begun.add(name)

@@ -159,7 +159,7 @@ class EnumWriter:
         array = array if self.is_named else array.cast(pa.int64())
         found = pc.index_in(array, value_set=pa.array(known, array.type))
         problem = (
-            f"which is none of the enum's {'names' if self.is_named else 'numbers'} ({', '.join(map(str, known))}); "
+            f"which is not one of the enum's {'names' if self.is_named else 'numbers'} ({', '.join(map(str, known))}); "
             "add it to the schema, or map it"
         )
         refuse_rows(found.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)

@@ -36,7 +36,7 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
         places = places_of(json.loads(wanted.references), f"option {option}")
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"option {option} is no JSON ({error}), expected a list such as "
+            f"option {option} is not valid JSON ({error}), expected a list such as "
             '[{"name": "shop.Address", "subject": "address", "version": 1}]'
         ) from None
     except UnusableSchemaError as error:

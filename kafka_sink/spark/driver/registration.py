@@ -124,7 +124,7 @@ class Registration:
                     f"({error}); check that schema.registry.url is the address of a schema registry"
                 ) from None
             raise SchemaNotFoundError(
-                f"column '{column}': its schema is no version of subject {subject} ({error}); register it, or set "
+                f"column '{column}': its schema is not a version of subject {subject} ({error}); register it, or set "
                 f"auto.register.schemas=true. The schema is {schema.text:.500}"
             ) from None
 

@@ -93,9 +93,9 @@ def test_bad_rows_have_a_column_and_are_marked(tmp_path: Path, capsys: pytest.Ca
     ("text", "arguments", "code", "said"),
     [
         ("", [], 1, "is empty: no write with this reportPath has been committed yet"),
-        ('{"rows": 1}\n', [], 1, "line 1 is no report of a write: '{\"rows\": 1}'; give the file"),
-        ("nonsense\n", [], 1, "line 1 is no report of a write: 'nonsense'"),
-        ("[]\n", [], 1, "line 1 is no report of a write: '[]'"),
+        ('{"rows": 1}\n', [], 1, "line 1 is not a report of a write: '{\"rows\": 1}'; give the file"),
+        ("nonsense\n", [], 1, "line 1 is not a report of a write: 'nonsense'"),
+        ("[]\n", [], 1, "line 1 is not a report of a write: '[]'"),
         ("", ["--output", "chart.svg"], 2, "expected a name that ends with .html"),
     ],
 )
@@ -118,7 +118,7 @@ def test_errors_in_a_report_control_no_terminal(tmp_path: Path, capsys: pytest.C
     for time in (-1, 10**30, "soon"):
         path.write_text(line(batch=0, timestamp_ms=time) + "\n")
         assert run(["report", str(path)]) == 1
-        assert "line 1 is no report of a write" in capsys.readouterr().err
+        assert "line 1 is not a report of a write" in capsys.readouterr().err
 
 
 def test_a_write_after_a_failed_one_follows_the_last_good_one() -> None:

@@ -144,6 +144,8 @@ def test_rows_without_counterpart_are_all_refused() -> None:
         JsonEncoder(kind, "value", is_strict=True).encode(rows)
     assert (list(no.value.rows), no.value.column) == ([1, 3], "value.x[]")
     raw = pa.array([b"fine", b"\xff", None, "ü".encode(), b"\xc3"], pa.binary()).view(pa.string())
-    with pytest.raises(RowSerializationError, match="row 1 has bytes in column 'value' that are no UTF-8") as bad:
+    with pytest.raises(
+        RowSerializationError, match="row 1 has bytes in column 'value' that are not valid UTF-8"
+    ) as bad:
         JsonEncoder(pa.string(), "value").encode(raw)
     assert list(bad.value.rows) == [1, 4]

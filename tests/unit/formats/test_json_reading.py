@@ -46,8 +46,8 @@ def test_odd_values_are_json_too(text: str) -> None:
     ("text", "problem"),
     [
         ("", "Expecting value: line 1 column 1"),
-        ("NaN", "NaN is no value of JSON"),
-        ("[-Infinity]", "-Infinity is no value of JSON"),
+        ("NaN", "NaN is not a valid value of JSON"),
+        ("[-Infinity]", "-Infinity is not a valid value of JSON"),
         ("{'a': 1}", "Expecting property name enclosed in double quotes"),
         ('{"a" 1}', "Expecting ':' delimiter"),
         ('{"a": 1} {}', "Extra data"),

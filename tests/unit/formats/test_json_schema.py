@@ -143,7 +143,7 @@ def test_given_schema_takes_the_rows_or_is_refused() -> None:
         ),
         ("false", "TYPE_NARROWED"),
         ('{"type": "array"}', "TYPE_CHANGED"),
-        ("{", "the JSON Schema is no JSON"),
+        ("{", "the JSON Schema is not valid JSON"),
         ("[]", "expected an object"),
     ):
         with pytest.raises(FormatError, match=message):

@@ -214,9 +214,9 @@ ROWS: list[tuple[str, pa.DataType, Any, Any, str]] = [
         pa.string(),
         "RED",
         "GREEN",
-        "has 'GREEN' in column 'value.colour', which is none of the enum's names (RED,",
+        "has 'GREEN' in column 'value.colour', which is not one of the enum's names (RED,",
     ),
-    ("colour", pa.int32(), 0, 1, "has 1 in column 'value.colour', which is none of the enum's numbers (0, 4, -1)"),
+    ("colour", pa.int32(), 0, 1, "has 1 in column 'value.colour', which is not one of the enum's numbers (0, 4, -1)"),
     ("strings", LIST, ["a"], ["a", None], "is null in column 'value.strings[]', and Protobuf has no null in lists"),
     ("numbers", pa.list_(pa.int64()), [1], [None], "is null in column 'value.numbers[]'"),
     (
@@ -265,7 +265,7 @@ def test_text_that_is_no_utf8_is_refused() -> None:
     texts = pa.array([b"a", b"\xff", b"\xff"]).view(pa.string())
     rows = pa.StructArray.from_arrays([texts], names=["string"], mask=pa.array([False, False, True]))
     with pytest.raises(
-        RowSerializationError, match=r"has bytes in column 'value.string' that are no UTF-8; cast"
+        RowSerializationError, match=r"has bytes in column 'value.string' that are not valid UTF-8; cast"
     ) as caught:
         encoder(string=pa.string()).encode(rows)
     assert list(caught.value.rows) == [1]

@@ -215,7 +215,7 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
     assert [each.name for each in registered.references] == ["part.proto"]
     assert registered.references[0].schema.text == alone.text
     whole.write_text("not a descriptor")
-    with pytest.raises(FormatError, match="is no descriptor set"):
+    with pytest.raises(FormatError, match="is not a valid descriptor set"):
         read_schema("protobuf", [whole.rename(tmp_path / "whole.bin")])
 
 

@@ -90,7 +90,7 @@ def test_comments_are_no_part_of_a_schema() -> None:
     found = parse_schema(text)
     assert isinstance(found, Record) and found.name == "R"
     for broken in ("/*", '{"type": "int" /* }', "//"):
-        with pytest.raises(FormatError, match="is no JSON"):
+        with pytest.raises(FormatError, match="is not valid JSON"):
             parse_schema(broken)
 
 

@@ -182,7 +182,7 @@ def test_a_dead_letter_has_what_the_row_had(cluster: EmbeddedCluster) -> None:
     assert letter.headers[0] == ("own", b"h")
     assert abs(datetime.fromisoformat(headers.pop("timestamp")).timestamp() * 1000 - letter.timestamp) < 60_000
     message = headers.pop("message")
-    assert message.startswith("row 1 of this task has 'GREEN' in column 'value.colour', which is none of the enum's")
+    assert message.startswith("row 1 of this task has 'GREEN' in column 'value.colour', which is not one of the enum's")
     assert headers == {
         "own": "h",
         "reason": "not-encodable",
