@@ -10,10 +10,9 @@ import pytest
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
 from kafka_sink.exactly_once.model import BatchNumbering
-from kafka_sink.spark import batch_writer, one_version
-from kafka_sink.spark.batch_writer import KafkaliteBatchWriter
+from kafka_sink.spark import one_version, writers
 from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
-from kafka_sink.spark.stream_writer import KafkaliteStreamWriter
+from kafka_sink.spark.writers import KafkaliteBatchWriter, KafkaliteStreamWriter
 
 TASK = TaskOptions(RowRules("t", (), FAIL, None, None), None, None, False, {"bootstrap.servers": "h:1"})
 PREPARED = PreparedWrite(TASK, Reporting(None, "t", "h:1", ()), BatchNumbering.OF_A_QUERY, None)
@@ -31,7 +30,7 @@ def test_other_version_is_refused_with_both_named(value: object, monkeypatch: py
     pickled = pickle.dumps(value)
     monkeypatch.setattr(one_version, "VERSION", "7.8.9")
     # A name that the worker's version lacks is not what the user reads.
-    monkeypatch.delattr(batch_writer, "KafkaliteBatchWriter")
+    monkeypatch.delattr(writers, "KafkaliteBatchWriter")
     expected = f"the driver has kafkalite {VERSION}, and a Python worker has 7.8.9 (imported from "
     with pytest.raises(ConfigError, match=re.escape(expected)):
         pickle.loads(pickled)

@@ -53,7 +53,8 @@ def test_interrupt_cancels_until_the_job_has_ended(spark: Session) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_stoppable(spark, job, Interrupts())  # type: ignore[arg-type]
-    assert spark.context.tags == 2 * spark.context.began
+    # More often than that where the job takes long to notice it.
+    assert len(spark.context.tags) >= 2 and set(spark.context.tags) == set(spark.context.began)
 
 
 def test_interrupt_before_the_job_begins_lets_none_begin(spark: Session, monkeypatch: pytest.MonkeyPatch) -> None:
