@@ -16,12 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from kafka_sink.common.files import between_marks
 from kafka_sink.formats.by_name import format_of
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
 from kafka_sink.spark.arrow_types import arrow_type
+from scripts.pages import between_marks
 
 BEGIN = "<!-- types: begin -->"
 END = "<!-- types: end -->"
@@ -77,7 +77,6 @@ _AVRO: Final[tuple[Any, ...]] = (
     {"type": "fixed", "name": "d", "size": 16, **_DECIMAL},
     *({"type": name, "logicalType": each} for name, logical in _LOGICAL.items() for each in logical),
 )
-
 
 #: The types that a field of a given message may have, and their names if they are no scalars.
 _PROTOBUF: Final = (

@@ -14,11 +14,11 @@ from typing import Final
 from kafka_sink.broker import broker_server, running_cluster
 from kafka_sink.broker.network import request_metrics, socket_server
 from kafka_sink.common.exposition import prometheus_name
-from kafka_sink.common.files import between_marks
 from kafka_sink.common.metrics import Family
 from kafka_sink.producer import metrics as producer_metrics
 from kafka_sink.reports import figures
 from kafka_sink.ui import cluster_metrics
+from scripts.pages import between_marks
 
 BEGIN: Final = "<!-- metrics: begin -->"
 END: Final = "<!-- metrics: end -->"

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from kafka_sink.common import config as c
-from kafka_sink.common.files import between_marks
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
+from scripts.pages import between_marks
 
 BEGIN = "<!-- options: begin -->"
 END = "<!-- options: end -->"
@@ -97,9 +100,9 @@ def option_tables() -> str:
     """The groups in Markdown: the sink's own options, a schema registry's, and ``kafka.*`` with what they are for the
     sink; each with a heading to link to, and an example."""
     tables = [
-        c.markdown_table(SinkOptions),
-        c.markdown_table(RegistryConfig),
-        c.markdown_table(
+        markdown_table(SinkOptions),
+        markdown_table(RegistryConfig),
+        markdown_table(
             ProducerConfig, prefix=KAFKA_PREFIX, defaults=SINK_DEFAULTS, meanings=SINK_MEANINGS, without=REFUSED
         ),
     ]
@@ -112,6 +115,37 @@ def option_tables() -> str:
         f"## {group.heading}\n\n```python\n{group.example}\n```\n\n{_HEAD}" + "".join(f"{row}\n" for row in of_group)
         for group, of_group in found.items()
     )
+
+
+def markdown_table(
+    config: type[Any],
+    *,
+    prefix: str = "",
+    defaults: Mapping[str, str] = MappingProxyType({}),
+    meanings: Mapping[str, str] = MappingProxyType({}),
+    without: Collection[str] = (),
+) -> str:
+    """The option table of *config* in Markdown: name, default and meaning; *defaults* and *meanings* override the
+    table's own."""
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for name, (entry, item) in c.keys(config).items():
+        if name in without:
+            continue
+        rule = f" ({entry.validator.expected})" if entry.validator else ""
+        default, meaning = defaults.get(name, item.default), meanings.get(name, f"{entry.doc}{rule}")
+        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {meaning} |")
+    rows += [f"| `{prefix}{name}` | none | has no effect: {why} |" for name, why in c.no_effect(config).items()]
+    return "\n".join(rows)
+
+
+def _shown_default(default: Any) -> str:
+    if default is MISSING:
+        return "required"
+    if default is None or default == () or default == "":
+        return "none"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return ",".join(default) if isinstance(default, tuple) else str(default)
 
 
 def update(page: Path) -> None:

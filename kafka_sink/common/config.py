@@ -2,9 +2,8 @@
 
 A component is a frozen dataclass whose fields are declared by calling a :class:`ConfigType` with the name of the
 property, its default, documentation and validator in one place. :func:`parse` converts properties (strings from a file,
-a Spark option map, or Python values) to the dataclass; :func:`markdown_table` renders the tables of docs/options.md. No
-other module parses properties. References to secrets are replaced by :func:`parse`, or, for credentials, by
-:func:`resolved` for each connection.
+a Spark option map, or Python values) to the dataclass. No other module parses properties. References to secrets are
+replaced by :func:`parse`, or, for credentials, by :func:`resolved` for each connection.
 """
 
 from __future__ import annotations
@@ -457,34 +456,3 @@ def hint(config: type[Any], name: str, prefix: str, *, without: Collection[str] 
         return f": {instead}"
     meant = misspelt(name, known)
     return f" (did you mean {prefix}{meant}?)" if meant else ""
-
-
-def markdown_table(
-    config: type[Any],
-    *,
-    prefix: str = "",
-    defaults: Mapping[str, str] = MappingProxyType({}),
-    meanings: Mapping[str, str] = MappingProxyType({}),
-    without: Collection[str] = (),
-) -> str:
-    """The option table of *config* in Markdown: name, default and meaning; *defaults* and *meanings* override the
-    table's own."""
-    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
-    for name, (entry, item) in keys(config).items():
-        if name in without:
-            continue
-        rule = f" ({entry.validator.expected})" if entry.validator else ""
-        default, meaning = defaults.get(name, item.default), meanings.get(name, f"{entry.doc}{rule}")
-        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {meaning} |")
-    rows += [f"| `{prefix}{name}` | none | has no effect: {why} |" for name, why in no_effect(config).items()]
-    return "\n".join(rows)
-
-
-def _shown_default(default: Any) -> str:
-    if default is MISSING:
-        return "required"
-    if default is None or default == () or default == "":
-        return "none"
-    if isinstance(default, bool):
-        return str(default).lower()
-    return ",".join(default) if isinstance(default, tuple) else str(default)

@@ -1,5 +1,5 @@
-"""Files that other threads or processes read while they are written, files that other users must not read, and pages of
-which a part is generated. Any thread."""
+"""Files that other threads or processes read while they are written, and files that other users must not read. Any
+thread."""
 
 from __future__ import annotations
 
@@ -25,12 +25,6 @@ def make_own_file(path: Path) -> None:
     """Create *path* for its owner only, unless it exists. :raises OSError: if it cannot be created."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
-
-
-def between_marks(page: str, begin: str, end: str, lines: str) -> str:
-    """*page* with *lines*, each with its line feed, in the place of what stands between *begin* and *end*."""
-    before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from kafka_sink.common.files import between_marks
+from scripts.pages import between_marks
 from tests.bench.results import RESULTS, load
 
 ROOT: Final = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.common.files import between_marks
+from scripts.pages import between_marks
 from tests.support import figures
 
 DF_WRITE: Final = "`df.write.format`"

@@ -262,9 +262,6 @@ class NetworkClient:
         thread."""
         return self._in_flight.count(node_id)
 
-    def has_in_flight_requests(self) -> bool:
-        return self._in_flight.count() > 0
-
     # -- polling
 
     def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:

@@ -34,12 +34,12 @@ class TaskCommit(WriterCommitMessage):
 
     task_partition: int
     attempt: int
-    rows_in: int
-    rows_acked: int
-    record_bytes: int
-    wire_bytes: int
-    batches: int
-    elapsed_ms: int
+    rows_in: int = 0
+    rows_acked: int = 0
+    record_bytes: int = 0
+    wire_bytes: int = 0
+    batches: int = 0
+    elapsed_ms: int = 0
     ranges: dict[TopicPartition, PartitionRange] = field(default_factory=dict)
     ack_ms: dict[int, int] = field(default_factory=dict)
     bad_rows: int = 0

@@ -147,12 +147,6 @@ def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> T
     return TransactionalCommit(
         task_partition=0 if context is None else context.partitionId(),
         attempt=0 if context is None else context.attemptNumber(),
-        rows_in=0,
-        rows_acked=0,
-        record_bytes=0,
-        wire_bytes=0,
-        batches=0,
-        elapsed_ms=0,
         writer=writer,
         version=skipped.version,
         skipped=skipped,

@@ -15,6 +15,7 @@ from kafka_sink.common import config
 from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, REQUIRED, STRING
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.properties import load_properties
+from scripts.option_table import markdown_table
 from tests.support.cases import with_each
 
 
@@ -245,7 +246,7 @@ def units(text: str) -> list[int]:
 
 
 def test_the_printed_page_has_a_row_a_key() -> None:
-    lines = config.markdown_table(Sample, prefix="kafka.").splitlines()
+    lines = markdown_table(Sample, prefix="kafka.").splitlines()
     assert len(lines) == 2 + len(config.keys(Sample))
     assert "| `kafka.servers` | required | where to go (at least one entry) |" in lines
     assert "| `kafka.idempotent` | true | no duplicates |" in lines
