@@ -135,7 +135,7 @@ def test_logical_types_that_are_invalid_are_ignored() -> None:
 @with_each(
     ("schema", "expected"),
     [
-        ("{", "no JSON"),
+        ("{", "not valid JSON"),
         ("[" * 100_000, "brackets more than 400 levels deep"),
         ("7", "the schema is 7, expected a type of Avro"),
         ('{"type":"record","name":"R"}', "record R) has no list of fields"),
