@@ -271,7 +271,9 @@ def test_command_line_writes_by_a_folder(registry: EmbeddedRegistry, order: Any,
 
 def test_references_that_are_not_registered_are_named(registry: EmbeddedRegistry, tmp_path: Path) -> None:
     given = {"value.schema": str(written(tmp_path, AVRO)), "auto.register.schemas": "false"}
-    with pytest.raises(RegistryError, match=r"column 'value': its schema is not a version .*'common.Address' not found"):
+    with pytest.raises(
+        RegistryError, match=r"column 'value': its schema is not a version .*'common.Address' not found"
+    ):
         payload_of("avro", registry, **given)
 
 

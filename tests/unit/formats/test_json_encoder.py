@@ -140,7 +140,9 @@ def test_short_names_of_time_zones_are_those_of_java(name: str, offset: bytes) -
 def test_rows_without_counterpart_are_all_refused() -> None:
     kind = pa.struct([("x", pa.list_(pa.float64()))])
     rows = pa.array([{"x": [1.0]}, {"x": [2.0, math.nan]}, {"x": []}, {"x": [math.inf]}], kind)
-    with pytest.raises(RowSerializationError, match=r"row 1 has nan in column 'value\.x\[\]', which JSON does not have") as no:
+    with pytest.raises(
+        RowSerializationError, match=r"row 1 has nan in column 'value\.x\[\]', which JSON does not have"
+    ) as no:
         JsonEncoder(kind, "value", is_strict=True).encode(rows)
     assert (list(no.value.rows), no.value.column) == ([1, 3], "value.x[]")
     raw = pa.array([b"fine", b"\xff", None, "ü".encode(), b"\xc3"], pa.binary()).view(pa.string())
