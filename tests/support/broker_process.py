@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from kafka_sink.cli.main import run
+from tests.support.forks import FORKS
 from tests.support.ports import free_ports
 
 _READY_LIMIT_S = 60.0
+
+
+def _serve(arguments: Sequence[str], stdout: Connection) -> None:
+    """The command *arguments* as a process of its own, which prints to *stdout*."""
+    os.dup2(stdout.fileno(), 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    sys.exit(run(arguments))
 
 
 class BrokerProcess:
@@ -32,7 +42,7 @@ class BrokerProcess:
         self._nodes = nodes
         self._data_dir = data_dir
         self._config = dict(config or {})
-        self._process: subprocess.Popen[str] | None = None
+        self._process: BaseProcess | None = None
         self.kills = 0
 
     @property
@@ -41,25 +51,25 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it and return when it serves."""
-        command = [sys.executable, "-m", "kafka_sink.cli", "broker", "--nodes", str(self._nodes)]
-        if "listeners" not in self._config:
-            command += ["--port", str(self.port)]
+        command = ["broker", "--port", str(self.port), "--nodes", str(self._nodes)]
         if self._config:
             properties = self._data_dir.with_suffix(".properties")
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))
             command += ["--config", str(properties)]
-        self._process = subprocess.Popen(
-            [*command, "--data-dir", str(self._data_dir)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        started = time.monotonic()
-        line = self._process.stdout.readline()
-        if "bootstrap.servers=" not in line or time.monotonic() - started > _READY_LIMIT_S:
+        printed, stdout = FORKS.Pipe(duplex=False)
+        with printed, stdout:
+            arguments = [*command, "--data-dir", str(self._data_dir)]
+            self._process = FORKS.Process(target=_serve, args=(arguments, stdout), daemon=True)
+            self._process.start()
+            stdout.close()
+            line = os.read(printed.fileno(), 1000) if printed.poll(_READY_LIMIT_S) else b""
+        if b"bootstrap.servers=" not in line:
+            self.stop()
             raise AssertionError(f"the broker did not become ready, it said {line!r}")
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
+        assert self._process is not None and self._process.pid is not None
         return self._process.pid
 
     @property
@@ -75,12 +85,11 @@ class BrokerProcess:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """``kill -STOP``, and ``kill -CONT`` afterwards: it is there, and does not answer."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """``SIGTERM``; harmless when it does not run."""
@@ -88,8 +97,9 @@ class BrokerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(number)
-            process.wait(20)
-            if process.stdout is not None:
-                process.stdout.close()
+        if process is not None and process.pid is not None:
+            if process.is_alive():
+                os.kill(process.pid, number)
+            process.join(60)
+            assert not process.is_alive(), "the broker does not end"
+            process.close()

@@ -1,21 +1,17 @@
 """A client that behaves, in a process of its own: writes and asks, over and over, and says how long it had to wait.
 
-``python -m tests.support.good_client HOST PORT TOPIC`` works until its stdin ends, then prints one line of JSON. Every
-hundredth request comes over a new connection, so that the acceptor is measured too.
+Every hundredth request comes over a new connection, so that the acceptor is measured too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import select
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
@@ -28,6 +24,7 @@ from kafka_sink.protocol.messages.produce import (
 )
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.record_batches import make_batch
+from tests.support.forks import FORKS
 
 _PAUSE_S = 0.004
 _PER_CONNECTION = 100
@@ -53,7 +50,8 @@ def read_frame(sock: socket.socket) -> bytes:
     return exactly(*struct.unpack(">i", exactly(4)))
 
 
-def _work(host: str, port: int, topic: str) -> dict[str, object]:
+def _work(host: str, port: int, topic: str, asked: Connection) -> None:
+    """Work until *asked* says something, and answer with a Served."""
     write = ProduceRequest(
         None, 1, 5000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, make_batch([b"x" * 100]))])]
     )
@@ -65,8 +63,8 @@ def _work(host: str, port: int, topic: str) -> dict[str, object]:
     errors: list[str] = []
     sock: socket.socket | None = None
     number = 0
-    print("working", flush=True)
-    while not select.select([sys.stdin], [], [], _PAUSE_S)[0] or number < LEAST_REQUESTS:
+    asked.send("working")
+    while not asked.poll(_PAUSE_S) or number < LEAST_REQUESTS:
         key, data = requests[number % 2]
         began = time.perf_counter()
         try:
@@ -83,8 +81,7 @@ def _work(host: str, port: int, topic: str) -> dict[str, object]:
             sock = None
         waits_ms.append((time.perf_counter() - began) * 1000)
         number += 1
-    waits_ms.sort()
-    return {"requests": number, "errors": errors[:3], "waits_ms": waits_ms}
+    asked.send(Served(number, errors[:3], sorted(waits_ms)))
 
 
 @dataclass
@@ -106,20 +103,16 @@ class Served:
 def good_client(bootstrap_servers: str, topic: str) -> Iterator[Served]:
     """Works while the block runs; what it found is filled in at the end."""
     host, _, port = bootstrap_servers.rpartition(":")
-    command = [sys.executable, "-m", "tests.support.good_client", host, port, topic]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_work, args=(host, int(port), topic, theirs), daemon=True)
+    process.start()
+    theirs.close()
     served = Served()
-    try:
-        assert process.stdout.readline() == "working\n"
-        yield served
-    finally:
-        with process:
-            process.stdin.close()
-            line = process.stdout.readline()
-    found = json.loads(line)
-    served.requests, served.errors, served.waits_ms = found["requests"], found["errors"], found["waits_ms"]
-
-
-if __name__ == "__main__":
-    print(json.dumps(_work(sys.argv[1], int(sys.argv[2]), sys.argv[3])), flush=True)
+    with ours:
+        assert ours.recv() == "working"
+        try:
+            yield served
+        finally:
+            ours.send("enough")
+            vars(served).update(vars(ours.recv()))
+            process.join()
