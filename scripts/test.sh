@@ -18,6 +18,8 @@
 #                 lacks are skipped with the reason. Adds what it found to .work/ways.json
 #   --ways [FILE] run no tests: write the tables of the ways to write by version of Spark (tests/ways.json) into
 #                 docs/versions.md and README.md
+#   --yarn        only the commands of docs/clusters.md on Hadoop's own YARN cluster for tests, in both deploy modes, while a
+#                 container is killed; downloads 65 MB of jars once, and the packages of the page's environment
 #   --matrix      only the complete matrix: each security with each write path, with and without compression, to both
 #                 brokers, 100 MB each (KAFKALITE_MATRIX_MB), with lost connections, killed leaders and other clients;
 #                 prints a table at its end
@@ -41,7 +43,7 @@
 
 pytest_options=()
 folder=""
-spark="" python=""
+spark="" python="" yarn=""
 matrix=()
 
 # run_module MODULE [ARGUMENT…]: instead of the tests.
@@ -81,6 +83,7 @@ while [ $# -gt 0 ]; do
             python=$2
             shift
             ;;
+        --yarn) yarn=yes ;;
         --matrix)
             export KAFKALITE_MATRIX=full KAFKALITE_MATRIX_MB="${KAFKALITE_MATRIX_MB:-100}"
             export KAFKALITE_MATRIX_SOAK_MB="${KAFKALITE_MATRIX_SOAK_MB:-2000}"
@@ -204,6 +207,12 @@ static_checks() {
     step "import contracts" quietly nice lint-imports --no-cache
     [ -z "$failed" ]
 }
+
+if [ -n "$yarn" ]; then
+    ensure_java
+    fetch_jars scripts/yarn-ivy.xml "$WORK/yarn"
+    KAFKALITE_YARN_JARS="$WORK/yarn" exec "$PYTHON_BIN" -m pytest -n 0 --timeout 3000 tests/spark/test_yarn.py "$@"
+fi
 
 # The checks run concurrently with the downloads and the tests, where these leave time, and are printed after them. They
 # are the same for every version of Kafka.
