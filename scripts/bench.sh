@@ -12,6 +12,7 @@
 #   scripts/bench.sh task      one task outside Spark: its wall time and CPU time, beside confluent-kafka
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
 #   scripts/bench.sh exactly-once  the cost of transactions: none, one per task, one for all tasks
+#   scripts/bench.sh memory    memory of every process that a job has (docs/operating.md)
 #   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
 #   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/scale.md)
 #   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
@@ -167,6 +168,11 @@ case "$command" in
         prepare
         find_kafka
         bench bench_exactly_once "$@"
+        ;;
+    memory)
+        prepare
+        find_kafka
+        bench bench_memory ${listeners:+--listeners "$listeners"} "$@"
         ;;
     limits)
         prepare

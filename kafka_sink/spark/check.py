@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -22,6 +23,7 @@ from kafka_sink.preflight.steps import split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
+from kafka_sink.spark.address_space import buffer_mib
 from kafka_sink.spark.driver.column_formats import forms_to_register
 from kafka_sink.spark.driver.given_schemas import registered_schema
 from kafka_sink.spark.driver.interrupts import Interrupts
@@ -30,6 +32,7 @@ from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.given_options import OptionValue, as_texts
+from kafka_sink.spark.memory_settings import memory_findings
 from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import SinkOptions, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
@@ -79,8 +82,13 @@ def check(
     except ConfigError as error:
         step = "columns" if isinstance(error, SchemaError | FormatError) else "options"
         return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
-    found = replace(look_up(spark), place=_DRIVER)
-    return CheckReport([*check_all(target, _DRIVER), found, *_from_executor(spark, parsed, target)])
+    of_spark = [look_up(spark), *memory_findings(partial(_setting, spark), buffer_mib(parsed.producer_properties))]
+    found = [replace(each, place=_DRIVER) for each in of_spark]
+    return CheckReport([*check_all(target, _DRIVER), *found, *_from_executor(spark, parsed, target)])
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    return spark.conf.get(name, None)
 
 
 def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:

@@ -62,6 +62,7 @@ from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.without_pandas import array_of_one
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.versions import require_local_checkpoint
@@ -469,7 +470,7 @@ def _run(
             encoded = encode_outcome(outcome)
         if counted is not None and isinstance(outcome, TaskCommit):
             counted.add(outcome.rows_acked)
-        yield pyarrow.record_batch([pyarrow.array([encoded], pyarrow.string())], names=["outcome"])
+        yield pyarrow.record_batch([array_of_one(pyarrow.string(), encoded.encode())], names=["outcome"])
 
     collect = df.mapInArrow(run, _OUTCOME_SCHEMA).collect
     if with_copies:

@@ -23,6 +23,9 @@ class OfOneVersion:
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (VERSION, pickle.dumps((type(self), self.__getstate__())))
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
 
 def refuse_other_version(drivers: str) -> None:
     """:raises ConfigError: if this process has another version of kafkalite than *drivers*."""
@@ -38,5 +41,5 @@ def _unpickled(drivers: str, pickled: bytes) -> Any:
     refuse_other_version(drivers)
     kind, state = pickle.loads(pickled)
     made = kind.__new__(kind)
-    made.__dict__.update(state)
+    made.__setstate__(state)
     return made

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from kafka_sink.common.config import read_one
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import TopicLimits
+from kafka_sink.spark.address_space import require_address_space
 from kafka_sink.spark.bad_row_limit import BadRowLimit
 from kafka_sink.spark.one_version import OfOneVersion
 
@@ -93,6 +94,11 @@ class TaskOptions(OfOneVersion):
     max_records_per_second: int | None
     tune_python_workers: bool
     producer_properties: Mapping[str, str] = field(repr=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """:raises SinkWriteError: in a task whose address space is too small; later an import would fail."""
+        require_address_space(state["producer_properties"])
+        super().__setstate__(state)
 
 
 @dataclass(frozen=True)

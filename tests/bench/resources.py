@@ -62,6 +62,31 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Of one process, KiB: resident, private (no other process has these pages), its share of all pages, and the most
+    address space that it had, which is what ``spark.executor.pyspark.memory`` limits."""
+
+    rss: int
+    private: int
+    pss: int
+    address_space: int
+
+
+def memory(pid: int) -> Memory | None:
+    """None when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+        lines += [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmPeak:")]
+    except OSError:
+        return None
+    found = {line.split()[0]: int(line.split()[1]) for line in lines}
+    if "VmPeak:" not in found or "Rss:" not in found:
+        return None
+    private = found["Private_Clean:"] + found["Private_Dirty:"]
+    return Memory(found["Rss:"], private, found["Pss:"], found["VmPeak:"])
+
+
 def python_workers(pid: int) -> set[int]:
     """Spark's Python workers below *pid*: children of its daemons."""
     daemons = {below for below in descendants(pid) if "pyspark.daemon" in command(below)}

@@ -34,6 +34,7 @@ from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.address_space import advice_on
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
@@ -203,7 +204,7 @@ class _TaskAttempt:
             else "none of its rows becomes visible"
         )
         task = f"task of partition {self._task_partition}, attempt {self._number}"
-        return SinkWriteError(f"{error} [{task}: {what_stays}; {type(error).__name__}]")
+        return SinkWriteError(f"{error}{advice_on(error)} [{task}: {what_stays}; {type(error).__name__}]")
 
     def commit(self) -> TaskCommit:
         """The message for the driver."""

@@ -1,8 +1,8 @@
 """Optimizations of Spark's Python processes, applied once per process and once per task.
 
 Called at the beginning and at the end of each task, and by the planner's and the committer's processes, on the single
-thread on which Spark runs them. It changes no result and must never raise. It avoids two costs of PySpark itself, which
-together are most of the time of a micro-batch's task:
+thread on which Spark runs them. It changes no result and must never raise. It avoids costs of PySpark itself, of which
+the first two are most of the time of a micro-batch's task:
 
 * **A full garbage collection after every task.** ``pyspark/daemon.py`` calls ``gc.collect()`` before a reused process
   takes its next task: 12 to 50 ms with pyarrow, numpy and the producer loaded. Imported modules live until the process
@@ -12,6 +12,7 @@ together are most of the time of a micro-batch's task:
   side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
   for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
   neither.
+* **pandas**, which Spark's last step of a task imports (:mod:`kafka_sink.spark.task.without_pandas`).
 
 Without ``spark.python.worker.reuse`` nothing is frozen: a process that ends after its task is never collected. Without
 Spark's daemon (``spark.python.use.daemon``) the connection is not found and not changed.
@@ -29,6 +30,7 @@ from types import FrameType
 from typing import Final
 
 from kafka_sink.spark.task import worker_logging
+from kafka_sink.spark.task.without_pandas import spare_pandas
 
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
@@ -64,6 +66,7 @@ class WorkerProcess:
         try:
             yield
         finally:
+            spare_pandas()
             self._freeze_what_was_imported()
             # The last bytes of this task and the first of the next one follow.
             _acknowledge_at_once(connection)

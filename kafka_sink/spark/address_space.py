@@ -1,0 +1,54 @@
+"""The address space of a Python worker, which ``spark.executor.pyspark.memory`` limits (RLIMIT_AS).
+
+Each worker may have this setting divided by ``spark.executor.cores``. Address space is more than memory: libraries are
+mapped whole, threads reserve their stacks. Without the check an import or numpy fails in one of many places.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from math import ceil
+from typing import Final
+
+from kafka_sink.common.config import read_one
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.spark.errors import SinkWriteError
+
+LIMIT: Final = "spark.executor.pyspark.memory"
+
+#: What a write needs beside buffer.memory, MiB.
+NEEDED_MIB: Final = 352
+
+_MIB: Final = 1 << 20
+
+
+def buffer_mib(producer_properties: Mapping[str, str]) -> int:
+    """``buffer.memory``, rounded up to MiB."""
+    given: int = read_one(ProducerConfig, "buffer.memory", producer_properties)
+    return ceil(given / _MIB)
+
+
+def _limit_mib() -> int | None:
+    """The limit of this process; None if there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft // _MIB
+
+
+def require_address_space(producer_properties: Mapping[str, str]) -> None:
+    """:raises SinkWriteError: if this worker cannot have the address space that a write needs."""
+    limit = _limit_mib()
+    needed = NEEDED_MIB + buffer_mib(producer_properties)
+    if limit is not None and limit < needed:
+        raise SinkWriteError(
+            f"this Python worker may have {limit} MiB of address space, and a write needs {needed} MiB; set {LIMIT}, "
+            f"which is divided by spark.executor.cores, to {needed}m or more for each core, or not at all"
+        )
+
+
+def advice_on(error: BaseException) -> str:
+    """What to do about *error* if it comes from the limit of this process's address space; otherwise nothing."""
+    limit = _limit_mib()
+    if limit is None or not (isinstance(error, MemoryError) or "can't start new thread" in str(error)):
+        return ""
+    return f" (this Python worker may have {limit} MiB of address space: raise {LIMIT} or lower kafka.buffer.memory)"
