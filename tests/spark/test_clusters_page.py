@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,3 +77,12 @@ def test_the_pages_commands_work_on_a_cluster(
         submission.make_environment()
     submit(submission, way, master, job, cluster.bootstrap_servers, topic)
     assert values(cluster, topic) == list(range(1000))
+
+
+@pytest.mark.behaviour("Package", "kafkalite is installed without a network from what pip has downloaded elsewhere")
+@only_long
+def test_packages_are_installed_without_a_network(submission: Submission, tmp_path: Path) -> None:
+    submission.run(block(PAGE, "pip download"))
+    environment = Environment(tmp_path / "air-gapped", linked=False)
+    environment.run("bash", "-euc", block(PAGE, "--no-index"), cwd=submission.folder)
+    assert environment.run("kafkalite", "--version").startswith("kafkalite")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from kafka_sink.preflight.findings import Status
 from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.memory_settings import memory_findings, mib
 from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.task.task_writer import write_task
 
 BUFFER = 32
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
@@ -87,3 +92,14 @@ def test_worker_with_too_small_a_limit_names_the_setting() -> None:
     advice = " (this Python worker may have 500 MiB of address space: raise spark.executor.pyspark.memory or lower "
     advice += "kafka.buffer.memory)"
     assert done.stdout.decode() == f"{advice}|{advice}|\n", done.stderr.decode()
+
+
+def test_task_without_memory_names_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        raise pa.ArrowMemoryError("malloc of size 241408 failed")
+        yield
+
+    options = task_options(parse_options(OPTIONS))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (500 << 20, 500 << 20))
+    with pytest.raises(SinkWriteError, match=r"241408 failed \(this Python worker may have 500 MiB .*pyspark\.memory"):
+        write_task(batches(), options)
