@@ -17,8 +17,10 @@ from kafka_sink.spark.errors import SinkWriteError
 
 LIMIT: Final = "spark.executor.pyspark.memory"
 
-#: What a write needs beside buffer.memory, MiB.
-NEEDED_MIB: Final = 352
+#: Beside buffer.memory, MiB: without the first no write succeeds; with the second all do. Between them it depends on
+#: what the allocators of pyarrow and of the C library reserve, which is not less the smaller the limit is.
+NEEDED_MIB: Final = 320
+ADVISED_MIB: Final = 608
 
 _MIB: Final = 1 << 20
 
@@ -37,12 +39,12 @@ def _limit_mib() -> int | None:
 
 def require_address_space(producer_properties: Mapping[str, str]) -> None:
     """:raises SinkWriteError: if this worker cannot have the address space that a write needs."""
-    limit = _limit_mib()
-    needed = NEEDED_MIB + buffer_mib(producer_properties)
-    if limit is not None and limit < needed:
+    limit, buffer = _limit_mib(), buffer_mib(producer_properties)
+    if limit is not None and limit < NEEDED_MIB + buffer:
         raise SinkWriteError(
-            f"this Python worker may have {limit} MiB of address space, and a write needs {needed} MiB; set {LIMIT}, "
-            f"which is divided by spark.executor.cores, to {needed}m or more for each core, or not at all"
+            f"this Python worker may have {limit} MiB of address space, and a write needs {NEEDED_MIB + buffer} MiB at "
+            f"least; set {LIMIT}, which is divided by spark.executor.cores, to {ADVISED_MIB + buffer}m for each core, "
+            "or not at all"
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kafka_sink.preflight.findings import Finding, Status
-from kafka_sink.spark.address_space import LIMIT, NEEDED_MIB
+from kafka_sink.spark.address_space import ADVISED_MIB, LIMIT
 
 STEP: Final = "memory"
 OVERHEAD: Final = "spark.executor.memoryOverhead"
@@ -45,7 +45,7 @@ def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
     cores = int(setting("spark.executor.cores") or 1)
     tasks = max(1, cores // int(setting("spark.task.cpus") or 1))
     limit = setting(LIMIT)
-    found = [] if limit is None else [_of_limit(mib(limit), cores, NEEDED_MIB + buffer)]
+    found = [] if limit is None else [_of_limit(mib(limit), cores, ADVISED_MIB + buffer)]
     master = setting("spark.master") or ""
     if master == "yarn" or master.startswith("k8s"):
         found.append(_of_container(setting, master, tasks, tasks * (WORKER_MIB + buffer)))
@@ -57,7 +57,7 @@ def _of_limit(limit: int, cores: int, needed: int) -> Finding:
     if limit // cores >= needed:
         return Finding(STEP, LIMIT, Status.OK, told)
     advice = f"set {LIMIT} to {needed * cores}m or more ({needed}m for each of spark.executor.cores), or not at all"
-    return Finding(STEP, LIMIT, Status.WARNING, f"{told}; a write needs {needed} MiB", advice)
+    return Finding(STEP, LIMIT, Status.WARNING, f"{told}; a write may need {needed} MiB", advice)
 
 
 def _of_container(setting: Setting, master: str, tasks: int, needed: int) -> Finding:

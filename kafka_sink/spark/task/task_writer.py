@@ -204,7 +204,8 @@ class _TaskAttempt:
             else "none of its rows becomes visible"
         )
         task = f"task of partition {self._task_partition}, attempt {self._number}"
-        return SinkWriteError(f"{error}{advice_on(error)} [{task}: {what_stays}; {type(error).__name__}]")
+        told = f"{str(error) or 'out of memory'}{advice_on(error)}"
+        return SinkWriteError(f"{told} [{task}: {what_stays}; {type(error).__name__}]")
 
     def commit(self) -> TaskCommit:
         """The message for the driver."""

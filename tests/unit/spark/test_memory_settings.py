@@ -27,8 +27,8 @@ OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
     [
         ({}, []),
         ({"spark.master": "local[8]", "spark.executor.cores": "8"}, []),
-        ({"spark.executor.pyspark.memory": "1g", "spark.executor.cores": "2"}, [Status.OK]),
-        ({"spark.executor.pyspark.memory": "700m", "spark.executor.cores": "2"}, [Status.WARNING]),
+        ({"spark.executor.pyspark.memory": "1280m", "spark.executor.cores": "2"}, [Status.OK]),
+        ({"spark.executor.pyspark.memory": "1279m", "spark.executor.cores": "2"}, [Status.WARNING]),
         ({"spark.master": "yarn"}, [Status.OK]),
         ({"spark.master": "yarn", "spark.executor.cores": "4"}, [Status.WARNING]),
         ({"spark.master": "yarn", "spark.executor.cores": "4", "spark.task.cpus": "4"}, [Status.OK]),
@@ -37,7 +37,7 @@ OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}
         ({"spark.master": "k8s://host", "spark.executor.cores": "4"}, [Status.WARNING]),
         ({"spark.master": "k8s://host", "spark.executor.cores": "4", "spark.executor.memory": "2g"}, [Status.OK]),
         (
-            {"spark.master": "yarn", "spark.executor.cores": "2", "spark.executor.pyspark.memory": "1g"},
+            {"spark.master": "yarn", "spark.executor.cores": "2", "spark.executor.pyspark.memory": "2g"},
             [Status.OK, Status.OK],
         ),
     ],
@@ -50,8 +50,8 @@ def test_settings_are_compared_with_what_workers_need(settings: dict[str, str], 
 def test_warning_says_what_to_set() -> None:
     settings = {"spark.master": "yarn", "spark.executor.cores": "4", "spark.executor.pyspark.memory": "600m"}
     limit, container = memory_findings(settings.get, BUFFER)
-    assert limit.found == "600 MiB, which are 150 MiB of address space for each worker; a write needs 384 MiB"
-    assert "set spark.executor.pyspark.memory to 1536m or more" in limit.what_to_do
+    assert limit.found == "600 MiB, which are 150 MiB of address space for each worker; a write may need 640 MiB"
+    assert "set spark.executor.pyspark.memory to 2560m or more" in limit.what_to_do
     assert container.status is Status.OK
     (container,) = memory_findings({"spark.master": "yarn", "spark.executor.cores": "4"}.get, BUFFER)
     assert container.found == "384 MiB beside the heap for the JVM and 4 Python workers, which need up to 768 MiB"
@@ -85,7 +85,7 @@ def test_worker_with_too_small_a_limit_names_the_setting() -> None:
     said = unpickled(300).stderr.decode()
     assert said.splitlines()[-1] == (
         "kafka_sink.spark.errors.SinkWriteError: this Python worker may have 300 MiB of address space, and a write "
-        "needs 384 MiB; set spark.executor.pyspark.memory, which is divided by spark.executor.cores, to 384m or more "
+        "needs 352 MiB at least; set spark.executor.pyspark.memory, which is divided by spark.executor.cores, to 640m "
         "for each core, or not at all"
     )
     done = unpickled(500)
