@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +22,9 @@ from tests.support.scheduling import longest_first, make_scheduler, needs_kafka
 # How long an example takes says more about the machine than about us.
 settings.register_profile("kafkalite", deadline=None)
 settings.load_profile("kafkalite")
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FIGURE = "figure"
 
@@ -144,6 +147,16 @@ def _kafka_has_time(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readback, "end_wait_ms", readback.KAFKA_WAIT_MS)
         yield
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of a process (``support/scheduling.py``)."""
+    from tests.support.shared_session import start_session
+
+    session = start_session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture

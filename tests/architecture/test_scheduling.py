@@ -15,3 +15,7 @@ def test_files_that_share_a_fixture_of_the_run_share_a_process(folder: str, fixt
     users = [file for file in files if re.search(rf"^def test_.*\n?.*\b{fixture}: ", file.read_text(), re.MULTILINE)]
     assert len(users) > 3
     assert len({group(str(file.relative_to(ROOT))) for file in users}) == 1
+
+
+def test_the_matrix_uses_the_session_of_other_spark_tests() -> None:
+    assert group("tests/matrix/test_matrix.py") == group("tests/spark/test_batch_write.py")

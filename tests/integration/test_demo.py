@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.amounts import only_long
+from tests.support.shared_session import LOADED
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 TIMEOUT_S = 550
@@ -26,6 +27,7 @@ STOP_TIMEOUT_S = 60
 
 def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> subprocess.Popen[str]:
     """The demo in a process group of its own, as a terminal would start it."""
+    java = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in LOADED.items())])
     return subprocess.Popen(
         ["bash", str(DEMO), *arguments],
         stdin=subprocess.DEVNULL,
@@ -33,7 +35,8 @@ def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: 
         stderr=stderr,
         text=True,
         start_new_session=True,
-        env={**os.environ, "COLUMNS": "100", "TERM": "xterm", **environment},
+        cwd=DEMO.parents[1],
+        env={**os.environ, "SPARK_SUBMIT_OPTS": java, "COLUMNS": "100", "TERM": "xterm", **environment},
     )
 
 

@@ -1,4 +1,4 @@
-"""What the matrix shares: keys, an embedded cluster and a real Kafka with all listeners, a Spark session, the rows.
+"""What the matrix shares: keys, an embedded cluster and a real Kafka with all listeners, the rows.
 
 KAFKALITE_MATRIX=full (``scripts/test.sh --matrix``) has every cell instead of a choice, KAFKALITE_MATRIX_MB is how many
 MB each of them writes.
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.matrix.cells import PATHS
 from tests.matrix.payload import Payload, make_payload
@@ -32,7 +31,6 @@ from tests.support.securities import (
     kafka_server,
     make_keys,
 )
-from tests.support.shared_session import start_session
 
 IS_FULL = amounts.MATRIX == "full"
 MEGABYTES = amounts.MATRIX_MB
@@ -79,13 +77,6 @@ def secure_kafka(keys: Keys, directory: Path) -> Iterator[SecureServer]:
 @pytest.fixture(scope="session")
 def payload(tmp_path_factory: pytest.TempPathFactory) -> Payload:
     return make_payload(tmp_path_factory.mktemp("rows"), MEGABYTES)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = start_session("kafkalite-matrix")
-    yield session
-    session.stop()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

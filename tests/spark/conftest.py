@@ -1,4 +1,4 @@
-"""One Spark session and one embedded cluster for all tests of the sink."""
+"""One embedded cluster for all tests of the sink."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from kafka_sink import EmbeddedCluster
-from tests.support.shared_session import start_session
 
 if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster as Cluster
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = start_session("kafkalite-tests", spark_sql_session_timeZone="UTC")
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")

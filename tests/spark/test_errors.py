@@ -113,9 +113,9 @@ def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> Non
         rows,
         topic="t",
         kafka__bootstrap__servers=f"127.0.0.1:{port},no-such-host.invalid:9092",
-        kafka__max__block__ms="1500",
+        kafka__max__block__ms="4000",
     )
-    assert "no broker could be reached within 1500 ms (kafka.max.block.ms)" in text
+    assert "no broker could be reached within 4000 ms (kafka.max.block.ms)" in text
     assert "check kafka.bootstrap.servers" in text
     assert f"127.0.0.1:{port}: connection refused" in text
     assert "no-such-host.invalid" in text
@@ -124,9 +124,9 @@ def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> Non
 def test_unknown_topic(rows: DataFrame) -> None:
     with EmbeddedCluster(nodes=1, auto_create_topics=False) as closed:
         text = message_of(
-            rows, topic="nowhere", kafka__bootstrap__servers=closed.bootstrap_servers, kafka__max__block__ms="1500"
+            rows, topic="nowhere", kafka__bootstrap__servers=closed.bootstrap_servers, kafka__max__block__ms="4000"
         )
-    assert "topic nowhere is not present in metadata after 1500 ms (kafka.max.block.ms)" in text
+    assert "topic nowhere is not present in metadata after 4000 ms (kafka.max.block.ms)" in text
     assert "create it first" in text
 
 
@@ -209,8 +209,10 @@ def test_an_exactly_once_write_that_cannot_begin_says_why_once(rows: DataFrame, 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{unused.getsockname()[1]}"
-    numbered = {"txnAppId": "cannot-begin", "txnVersion": "0", "kafka__max__block__ms": "1500"}
-    unreachable = message_of(rows, topic="t", kafka__bootstrap__servers=nowhere, **numbered)
+    numbered = {"txnAppId": "cannot-begin", "txnVersion": "0"}
+    unreachable = message_of(
+        rows, topic="t", kafka__bootstrap__servers=nowhere, kafka__max__block__ms="4000", **numbered
+    )
     # What is left of max.block.ms when this request begins.
     assert re.search(rf"within \d+ ms: {nowhere}: connection refused; check bootstrap\.servers", unreachable)
     missing = message_of(

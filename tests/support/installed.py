@@ -85,6 +85,7 @@ class Environment:
         environ["PATH"] = f"{self.python.parent}{os.pathsep}{environ['PATH']}"
         environ |= {"VIRTUAL_ENV": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
         if self._linked:
-            # The same Spark by the path for which its classes are archived.
-            environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+            # The same Spark by the path for which its classes are archived, and PySpark with its bytecode.
+            home = str(Path(pyspark.__file__).parent)
+            return environ | {"SPARK_HOME": home, "KAFKALITE_SPARK_PYTHON": str(self.python)}
         return environ | {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}

@@ -1,6 +1,6 @@
 """Spark's daemon with what tasks import, so that each of the many workers that it forks need not.
 
-For the sessions that tests share (``spark.python.daemon.module``); a program of its own has Spark's daemon as it is.
+``spark.python.daemon.module`` of the session that tests share and of some programs.
 """
 
 from __future__ import annotations

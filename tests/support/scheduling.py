@@ -13,14 +13,13 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[2]
-#: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own.
-_SHARED = (
-    "SecureServer",
-    "spark: SparkSession",
-    "real_kafka: RealKafka",
-    "kafka_of_three",
-    "identity_kafka: IdentityKafka",
-)
+_SPARK = "spark: SparkSession"
+#: Fixtures of a whole run, as tests take them: each process that needs one starts one of its own. The matrix needs its
+#: servers and Spark.
+_SHARED = {
+    "SecureServer": _SPARK,
+    **{each: each for each in (_SPARK, "real_kafka: RealKafka", "kafka_of_three", "identity_kafka: IdentityKafka")},
+}
 #: Folders whose files take long; the last file to end should be a short one. Kafka may still be downloaded while the
 #: first of them run.
 _LONG = ("tests/spark", "tests/exactly_once", "tests/sim", "Kafka, shared", "Kafka", "tests/bench", "tests/integration")
@@ -30,7 +29,7 @@ _LONG = ("tests/spark", "tests/exactly_once", "tests/sim", "Kafka, shared", "Kaf
 def group(file: str) -> str:
     """What goes to one process with *file*, a path below the project's folder."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    return next((shared for shared in _SHARED if shared in text), file)
+    return next((shared for taken, shared in _SHARED.items() if taken in text), file)
 
 
 @cache

@@ -9,19 +9,22 @@ from pyspark.sql import SparkSession
 from kafka_sink import register
 from tests.support.spark_version import HAS_DATA_SOURCES
 
+#: Workers are forked from a daemon that has imported what tasks need; for programs whose Pythons find our tests.
+LOADED: Final = {"spark.python.daemon.module": "tests.support.loaded_daemon"}
 _CONFIG: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.python.daemon.module": "tests.support.loaded_daemon",
+    "spark.sql.session.timeZone": "UTC",
+    **LOADED,
 }
 
 
-def start_session(name: str, **more: str) -> SparkSession:
-    """A local session with two cores; *more* are configurations, with underscores for dots."""
-    builder = SparkSession.builder.master("local[2]").appName(name)
-    for option, value in (_CONFIG | {option.replace("_", "."): value for option, value in more.items()}).items():
+def start_session() -> SparkSession:
+    """A local session with two cores."""
+    builder = SparkSession.builder.master("local[2]").appName("kafkalite-tests")
+    for option, value in _CONFIG.items():
         builder = builder.config(option, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
