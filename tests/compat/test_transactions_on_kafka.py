@@ -7,12 +7,12 @@ import contextlib
 import json
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
-from tests.support import amounts
+from tests.support import amounts, transactional_worker
+from tests.support.forks import FORKS
 from tests.support.kafka_tools import run_kafka_tool
 from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic, read_values
@@ -442,27 +443,32 @@ def test_worker_killed_repeatedly_writes_each_round_exactly_once(
     group = f"group-{transactional_id}"
     rng = random.Random(5)
 
-    def work(rounds: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.support.transactional_worker"]
-        return subprocess.Popen(
-            [*command, cluster.bootstrap_servers, topic, group, transactional_id, str(rounds)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
+    def work(rounds: int) -> tuple[BaseProcess, Connection]:
+        tells, told = FORKS.Pipe(duplex=False)
+        worker = FORKS.Process(
+            target=transactional_worker.main,
+            args=(cluster.bootstrap_servers, topic, group, transactional_id, rounds, told),
+            daemon=True,
         )
+        worker.start()
+        told.close()
+        return worker, tells
 
     for _ in range(LIVES):
-        with work(ENDLESS) as worker:
-            assert worker.stdout is not None
+        worker, tells = work(ENDLESS)
+        with tells:
             for _ in range(rng.randrange(2, 6)):
-                worker.stdout.readline()
+                tells.recv()
             time.sleep(rng.random() * longest_s)
             worker.kill()
+            worker.join()
     # The transaction of the last life may still be open.
     rounds = committed_offset(cluster, topic, group, "read_uncommitted") + 3
     assert rounds > LIVES
-    with work(rounds) as worker:
-        worker.communicate(timeout=120)
+    worker, tells = work(rounds)
+    with tells:
+        worker.join(120)
+    assert worker.exitcode == 0
     assert committed_offset(cluster, topic, group) == rounds
     expected = [f"{number}-{item}".encode() for number in range(rounds) for item in range(RECORDS_PER_ROUND)]
     assert values(cluster, topic) == sorted(expected)

@@ -6,24 +6,26 @@ python -m tests.exactly_once.lives --help
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TransactionVersion
 from tests.exactly_once.life import FAILED, FENCED, POINTS, Life, LifeSettings, Load, points_of
+from tests.support.forks import FORKS
 from tests.support.readback import read_values
 
 _LIFE_LIMIT_S = 120.0
@@ -56,6 +58,10 @@ class Verdict:
             f"{self.lives} lives, {self.batches} batches: missing {self.missing}, duplicates {self.duplicates}, "
             f"extra {self.extra}{', stuck' if self.is_stuck else ''} ({ends})"
         )
+
+
+#: Is called with point and sink where a driver waits.
+OnReached = Callable[[str, str], object]
 
 
 class Lives:
@@ -190,17 +196,16 @@ class Lives:
         time.sleep(1.5)
         return self._judge(not any(self.live(None) == 0 for _ in range(_ATTEMPTS_TO_FINISH)))
 
-    def run_with_interruptions(self, points: list[str], rounds: int) -> Verdict:
-        """Drivers that stop at each of *points*, *rounds* times, until a line comes in on stdin, and then go on;
-        *stalls* says how long each then took to its end, in s. What happens meanwhile is up to who reads stdout.
+    def run_with_interruptions(self, points: list[str], rounds: int, on_reached: OnReached) -> Verdict:
+        """Drivers that stop at each of *points*, *rounds* times, until *on_reached* returns, and then go on; *stalls*
+        says how long each then took to its end, in s.
         """
         stalls: dict[str, float] = {}
         for point in points * rounds:
             self.live(point, freezes=True, at=0, batches=1)
             if not self._frozen:
                 continue
-            print(json.dumps({"reached": point, "sink": self._settings.sink}), flush=True)
-            sys.stdin.readline()
+            on_reached(point, self._settings.sink)
             started = time.monotonic()
             self.wake(self._frozen.pop(0))
             stalls[point] = max(stalls.get(point, 0.0), round(time.monotonic() - started, 2))
@@ -232,47 +237,50 @@ def run_in_process(
     protocol: str,
     lives: int,
     *options: str,
-    on_reached: Callable[[str, str], None] | None = None,
+    on_reached: OnReached | None = None,
 ) -> dict[str, Any]:
     """The verdict of a process of its own: lives are forked, and whoever asks may have threads.
 
     :param on_reached: called with point and sink where a driver waits; with option ``--interruptions``.
     """
-    command = [sys.executable, "-m", "tests.exactly_once.lives", bootstrap, protocol, str(lives), *options]
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        assert process.stdout is not None
-        assert process.stdin is not None
+    with tempfile.NamedTemporaryFile("r") as errors:
+        ours, theirs = FORKS.Pipe()
+        arguments = [bootstrap, protocol, str(lives), *options]
+        process = FORKS.Process(target=_tell, args=(theirs, Path(errors.name), arguments))
+        process.start()
+        theirs.close()
         said: dict[str, Any] = {}
-        with process:
-            for line in process.stdout:
-                said = json.loads(line)
+        with ours, contextlib.suppress(EOFError):
+            while "is_exact" not in said:
+                said = ours.recv()
                 if on_reached is not None and "reached" in said:
                     on_reached(said["reached"], said["sink"])
-                    process.stdin.write("go on\n")
-                    process.stdin.flush()
-        errors.seek(0)
+                    ours.send("go on")
+        process.join()
         text = errors.read()
-        assert process.returncode == 0, text[-4000:]
+        assert process.exitcode == 0, text[-4000:]
         sys.stderr.write(text)
         return said
 
 
-def run_lives(asked: argparse.Namespace) -> Verdict:
+def _tell(told: Connection, errors: Path, arguments: Sequence[str]) -> None:
+    os.dup2(os.open(errors, os.O_WRONLY), 2)
+
+    def wait_at(point: str, sink: str) -> None:
+        told.send({"reached": point, "sink": sink})
+        told.recv()
+
+    told.send(json.loads(run_lives(_arguments(arguments), wait_at).as_json()))
+
+
+def run_lives(asked: argparse.Namespace, on_reached: OnReached) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="kafkalite-lives-") as folder:
         runner = Lives(asked, Path(folder))
         if asked.zombie:
             verdict = runner.run_zombie_that_decides()
         elif asked.interruptions:
             points = [asked.point] if asked.point else points_of(asked.protocol)
-            verdict = runner.run_with_interruptions(points, asked.lives)
+            verdict = runner.run_with_interruptions(points, asked.lives, on_reached)
         elif asked.point:
             verdict = runner.run_at(asked.point, asked.lives, freezes=asked.freeze)
         else:
@@ -283,7 +291,7 @@ def run_lives(asked: argparse.Namespace) -> Verdict:
         return verdict
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.exactly_once.lives", description=__doc__)
     parser.add_argument("bootstrap")
     parser.add_argument("protocol", choices=["parallel", "atomic"])
@@ -301,8 +309,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--zombie", action="store_true", help="one that wakes up just before its decision, no others")
     parser.add_argument("--interruptions", action="store_true", help="wait at every point for a line on stdin")
     parser.add_argument("--errors", action="store_true", help="print what failed lives raised")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    print(run_lives(_arguments()).as_json())
+    print(run_lives(_arguments(), lambda point, sink: input(f"{sink} waits at {point}: Enter ")).as_json())

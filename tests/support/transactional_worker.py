@@ -1,14 +1,12 @@
 """A process that moves numbers into a topic, a transaction each, until it is done or killed.
 
-    python -m tests.support.transactional_worker BOOTSTRAP TOPIC GROUP TRANSACTIONAL_ID ROUNDS
-
 How far it is lies in the offset of GROUP for partition 0 of TOPIC, which every transaction commits with its records:
-round n writes RECORDS_PER_ROUND records ``n-0`` … ``n-19``, and commits offset n + 1. Prints a line a round.
+round n writes RECORDS_PER_ROUND records ``n-0`` … ``n-19``, and commits offset n + 1. Tells of each round.
 """
 
 from __future__ import annotations
 
-import sys
+from multiprocessing.connection import Connection
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ForeignPartition
@@ -31,21 +29,16 @@ def progress(bootstrap_servers: str, topic: str, group: str) -> int:
         consumer.close()
 
 
-def main(bootstrap_servers: str, topic: str, group: str, transactional_id: str, rounds: int) -> None:
+def main(bootstrap_servers: str, topic: str, group: str, transactional_id: str, rounds: int, told: Connection) -> None:
     producer = KafkaProducer({"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id})
     # In this order: only when no older producer can commit any more is it certain how far they came.
     producer.init_transactions()
-    print("ready", flush=True)
+    told.send("ready")
     for number in range(progress(bootstrap_servers, topic, group), rounds):
         producer.begin_transaction()
         for item in range(RECORDS_PER_ROUND):
             producer.send(ProducerRecord(topic, f"{number}-{item}".encode()))
         producer.send_offsets_to_transaction({TopicPartition(topic, 0): number + 1}, group)
         producer.commit_transaction()
-        print(number, flush=True)
+        told.send(number)
     producer.close()
-
-
-if __name__ == "__main__":
-    servers, to_topic, of_group, own_id, wanted = sys.argv[1:]
-    main(servers, to_topic, of_group, own_id, int(wanted))
