@@ -4,6 +4,7 @@
 # Spark puts its pyspark.zip in front of the path. It has no bytecode, so each Python of a JVM, of which a write starts
 # six, would compile a second's worth of sources.
 
+set -f
 kept=""
 IFS=:
 for each in $PYTHONPATH; do

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.amounts import only_long
-from tests.support.shared_session import LOADED
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 TIMEOUT_S = 550
@@ -27,7 +26,6 @@ STOP_TIMEOUT_S = 60
 
 def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: str) -> subprocess.Popen[str]:
     """The demo in a process group of its own, as a terminal would start it."""
-    java = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in LOADED.items())])
     return subprocess.Popen(
         ["bash", str(DEMO), *arguments],
         stdin=subprocess.DEVNULL,
@@ -35,8 +33,7 @@ def start_demo(*arguments: str, stderr: int = subprocess.STDOUT, **environment: 
         stderr=stderr,
         text=True,
         start_new_session=True,
-        cwd=DEMO.parents[1],
-        env={**os.environ, "SPARK_SUBMIT_OPTS": java, "COLUMNS": "100", "TERM": "xterm", **environment},
+        env={**os.environ, "COLUMNS": "100", "TERM": "xterm", **environment},
     )
 
 

@@ -26,7 +26,6 @@ from tests.support import ways
 from tests.support.amounts import only_long
 from tests.support.broker_process import BrokerProcess
 from tests.support.readback import read_topic
-from tests.support.shared_session import LOADED
 from tests.support.spark_version import HAS_DATA_SOURCES
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +65,7 @@ class Job:
         if programs is not None:
             environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
-        conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", **LOADED}
+        conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
         command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         command += [str(ROOT / "spark_jobs" / name), *arguments]
         if terminal:

@@ -1,6 +1,6 @@
 """Spark's daemon with what tasks import, so that each of the many workers that it forks need not.
 
-``spark.python.daemon.module`` of the session that tests share and of some programs.
+For the session that tests share (``spark.python.daemon.module``); programs of their own have few workers.
 """
 
 from __future__ import annotations

@@ -9,15 +9,13 @@ from pyspark.sql import SparkSession
 from kafka_sink import register
 from tests.support.spark_version import HAS_DATA_SOURCES
 
-#: Workers are forked from a daemon that has imported what tasks need; for programs whose Pythons find our tests.
-LOADED: Final = {"spark.python.daemon.module": "tests.support.loaded_daemon"}
 _CONFIG: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    **LOADED,
+    "spark.python.daemon.module": "tests.support.loaded_daemon",
 }
 
 
