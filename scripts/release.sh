@@ -89,7 +89,8 @@ runs_example() {
         cd "$trial"
         unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
         sed -n '/^```python/,/^```/{/^```/!p;/^```$/q;}' "$ROOT/README.md" >example.py
-        bin/python example.py 2>example.log | grep -q '1,000,000 rows'
+        # Not in a pipe, which would end with the first line that is found.
+        bin/python example.py >example.out 2>example.log && grep -q '1,000,000 rows' example.out
     )
 }
 check "the index would take the files" python -m twine check --strict "$target"/kafkalite-*
