@@ -19,7 +19,7 @@ from tests.support.cases import with_each
 Json = dict[str, Any]
 # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-by_name = pytest.mark.parametrize("kind", message_kinds(), ids=lambda kind: kind.__name__)
+by_name = with_each("kind", message_kinds())
 
 
 def snake_case(name: str) -> str:
@@ -100,35 +100,15 @@ def test_versions_are_kafkas_stable_ones(kind: type[Struct]) -> None:
 
 
 @by_name
-def test_field_types(kind: type[Struct]) -> None:
+def test_fields_are_kafkas(kind: type[Struct]) -> None:
     for where, ours, theirs in all_pairs(kind):
         assert type_name(ours) == theirs["type"], where
-
-
-@by_name
-def test_field_versions(kind: type[Struct]) -> None:
-    for where, ours, theirs in all_pairs(kind):
         assert ours.versions == VersionRange.parse(theirs["versions"]), where
         assert ours.nullable == VersionRange.parse(theirs.get("nullableVersions", "none")), where
-
-
-@by_name
-def test_field_tags(kind: type[Struct]) -> None:
-    for where, ours, theirs in all_pairs(kind):
         assert ours.tag == theirs.get("tag"), where
         # A field with a tag travels as one in all its versions: what field(tag=...) says.
         assert theirs.get("taggedVersions", theirs["versions"]) == theirs["versions"], where
-
-
-@by_name
-def test_field_defaults(kind: type[Struct]) -> None:
-    for where, ours, theirs in all_pairs(kind):
         assert ours.make_default() == kafka_default(theirs, ours.type), where
-
-
-@by_name
-def test_ignorable_fields(kind: type[Struct]) -> None:
-    for where, ours, theirs in all_pairs(kind):
         assert ours.ignorable == theirs.get("ignorable", False), where
 
 
