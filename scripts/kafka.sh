@@ -20,8 +20,9 @@
 #                                               is downloaded
 #   scripts/kafka.sh versions                   print the versions that tests/compat runs on, the default last
 #
-# V is a version of Apache Kafka, 3.3 or newer; a minor version such as 3.9 selects its newest patch release among those
-# that `versions` prints. KAFKALITE_KAFKA_VERSION is the default of --version. start prints `bootstrap.servers=…` when
+# V is a version of Apache Kafka, 3.0 or newer (before 3.3 KRaft is a preview: one node, no SCRAM); a minor version such
+# as 3.9 selects its newest patch release among those that `versions` prints, and others need KAFKALITE_UNKNOWN_JARS=yes.
+# KAFKALITE_KAFKA_VERSION is the default of --version. start prints `bootstrap.servers=…` when
 # every node accepts requests. Node i listens on P+i-1 (--port 0: on free ports), and for every --listener on PORT+i-1,
 # where it advertises FRONT+i-1, the ports of a proxy, if FRONT is given; the NAME of a listener is its protocol: SSL,
 # SASL_PLAINTEXT or SASL_SSL. With --controllers node i's controller listens on PORT+i-1, and the nodes reach it at
@@ -65,13 +66,13 @@ prepare() {
 # full_version V: the version as X.Y.Z.
 full_version() {
     local known
-    if [[ $1 =~ ^(3\.([3-9]|[1-9][0-9])|[4-9]\.[0-9]+)(\.[0-9]+)?$ ]]; then
-        [ -z "${BASH_REMATCH[3]}" ] || { echo "$1" && return; }
+    if [[ $1 =~ ^(3\.[0-9]+|[4-9]\.[0-9]+)(\.[0-9]+)?$ ]]; then
+        [ -z "${BASH_REMATCH[2]}" ] || { echo "$1" && return; }
         for known in $VERSIONS; do
             [ "${known%.*}" != "$1" ] || { echo "$known" && return; }
         done
     fi
-    die "--version needs a version of Kafka from 3.3 on, such as 3.9.2, or the minor version of one of $VERSIONS; got $1."
+    die "--version needs a version of Kafka from 3.0 on, such as 3.9.2, or the minor version of one of $VERSIONS; got $1."
 }
 
 fetch_version() { # X.Y.Z

@@ -130,7 +130,7 @@ class Pages:
                 Route("/transactions", self.transactions),
                 Route("/streams", self.streams),
                 Route(PATH, self.scraped),
-                Mount("/static", StaticFiles(directory=_HERE / "static")),
+                Mount("/static", StaticFiles(directory=_HERE / "static", packages=[("plotly", "package_data")])),
             ],
             middleware=[Middleware(OwnBrowserOnly)],
             exception_handlers={HTTPException: self._not_found},

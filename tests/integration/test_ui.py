@@ -239,6 +239,7 @@ def test_streams_show_rates_gaps_and_torn_batches(url: str, reports: Path) -> No
     assert [len(drawn[name]) for name in ("failed", "torn", "missing")] == [1, 1, 1]
     assert len(drawn["rows/s"]) == 2 and len(drawn["tasks"]) == len(drawn["p99 until acknowledged"]) == 5
     assert drawn["behind the source"] == drawn["p99 until acknowledged"]
+    assert get(url, "/static/plotly.min.js").status == 200
     assert "no broker &lt;b&gt;" in str(chart) and "<b>" not in str(chart)
     file.write_text("nonsense\n")
     assert "is not a report of a write: 'nonsense'" in get(url, "/streams").words
