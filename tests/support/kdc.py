@@ -22,7 +22,7 @@ if importlib.util.find_spec("gssapi") is None:
     _missing.append("the package gssapi (kafkalite[kerberos])")
 HAS_KERBEROS = not _missing
 #: Debian: krb5-kdc, krb5-admin-server, krb5-user, libkrb5-dev.
-requires_kerberos = pytest.mark.skipif(bool(_missing), reason=f"Kerberos: there is no {', '.join(_missing)}")
+requires_kerberos = pytest.mark.skipif(bool(_missing), reason=f"Kerberos: missing {', '.join(_missing)}")
 
 
 @dataclass(frozen=True)
