@@ -68,6 +68,18 @@ class Script:
         while self._wire.ask(ApiKey.FIND_COORDINATOR, 4, asked).coordinators[0].error_code:
             assert time.monotonic() < deadline, "there is no coordinator"
             time.sleep(0.05)
+        # The coordinator of the group hears of the topic after others do, and until then it assigns nothing.
+        while not self._is_assigned():
+            assert time.monotonic() < deadline, "the coordinator does not know the topic"
+            time.sleep(0.05)
+        self.told.clear()
+
+    def _is_assigned(self) -> bool:
+        """Whether a member of the group is given the partitions; the group is gone afterwards."""
+        joined = self.beat("joins early", "early", 0)
+        self.beat("leaves early", "early", -1)
+        self.ask("deleted early", ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest([self.group]))
+        return joined.assignment is not None and bool(joined.assignment.topic_partitions)
 
     def _id_of_topic(self) -> uuid.UUID:
         deadline = time.monotonic() + PATIENCE_S
