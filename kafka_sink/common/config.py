@@ -225,6 +225,12 @@ def keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
     return _keys(config)  # type: ignore[arg-type]  # mypy takes classes for unhashable
 
 
+def known_to(config: type[Any], properties: Mapping[str, T]) -> dict[str, T]:
+    """Those of *properties* that *config* has; others are for clients of another kind."""
+    known = keys(config)
+    return {name: value for name, value in properties.items() if name in known}
+
+
 @cache
 def _keys(config: type[Any]) -> Mapping[str, tuple[ConfigKey, Field[Any]]]:
     fields = dataclasses.fields(config)

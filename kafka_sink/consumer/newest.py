@@ -88,8 +88,6 @@ def _read(
     properties: Mapping[str, Any], topic: str, start: Start, limits: PeekLimits, clock: Clock
 ) -> Iterator[ConsumedRecord]:
     """The records until a limit is reached."""
-    known = common_config.keys(ConsumerConfig)
-    given = {name: value for name, value in properties.items() if name in known}
     bounds = {
         "default.api.timeout.ms": limits.timeout_ms,
         "fetch.max.bytes": max(limits.max_bytes, 1),
@@ -103,7 +101,7 @@ def _read(
 
     size = 0
     try:
-        with LogReader({**given, **bounds}) as reader:
+        with LogReader({**common_config.known_to(ConsumerConfig, properties), **bounds}) as reader:
             looking = Looking(check, max(limits.max_bytes, _FETCH_BYTES))
             for record in reader.read(topic, start=start, looking=looking):
                 size += _size(record)

@@ -97,8 +97,7 @@ class CoordinatorClient(CoordinatorRequests):
         timeout_ms: int = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        known = frozenset(c.keys(ClientConfig))
-        given = {name: value for name, value in properties.items() if name in known}
+        given = c.known_to(ClientConfig, properties)
         config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
         client_id = config.client_id or "kafkalite-exactly-once"
         super().__init__(

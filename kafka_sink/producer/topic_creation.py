@@ -36,9 +36,8 @@ def ensure_topic(
     :raises ApiError: if the topic could not be created; the text says what to do.
     """
     config = c.parse(ProducerConfig, properties, passed_over=frozenset(properties) - set(c.keys(ProducerConfig)))
-    given = {name: value for name, value in properties.items() if name in c.keys(ClientConfig)}
     limit = {"default.api.timeout.ms": max(config.max_block_ms, 1)}
-    with AdminClient(config.bootstrap_servers, {**given, **limit}) as admin:
+    with AdminClient(config.bootstrap_servers, {**c.known_to(ClientConfig, properties), **limit}) as admin:
         try:
             existing = len(admin.describe_topics([topic])[topic].partitions)
         except UnknownTopicOrPartitionError:

@@ -208,7 +208,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
     :raises ConfigError: if an option is unknown or invalid, or options contradict each other.
     """
     properties = _by_own_names(properties)
-    of_registry = {name: value for name, value in properties.items() if name in c.keys(RegistryConfig)}
+    of_registry = c.known_to(RegistryConfig, properties)
     of_tls = {name.removeprefix(SSL_PREFIX): value for name, value in properties.items() if name not in of_registry}
     config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
     config.check()

@@ -126,9 +126,7 @@ class ClusterView:
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._properties = {**properties, "bootstrap.servers": bootstrap_servers}
-        known = common_config.keys(AdminConfig)
-        given = {name: value for name, value in properties.items() if name in known}
-        given["default.api.timeout.ms"] = timeout_ms
+        given = {**common_config.known_to(AdminConfig, properties), "default.api.timeout.ms": timeout_ms}
         self._clock = clock
         self._topics = AdminClient(bootstrap_servers, given, clock=clock)
         self._groups = GroupAdmin(bootstrap_servers, given, clock=clock)

@@ -7,8 +7,8 @@ are not text are never shown as text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 
 import click
 
@@ -17,10 +17,10 @@ from kafka_sink.cli.values.json_records import to_json_line
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.client.blocking.admin import LATEST as LATEST_OFFSET
 from kafka_sink.client.blocking.admin import AdminClient, AdminConfig
-from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, READ_UNCOMMITTED
+from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromTime, Start
@@ -107,9 +107,12 @@ def consume(
         output.error_line(reason)
 
     reading = {"bootstrap.servers": bootstrap_servers, **config}
-    with LogReader(reading) as reader:
-        records = (
-            reader.read(
+    with ExitStack() as stack:
+        records: Iterable[ConsumedRecord]
+        if newest is not None:
+            records = newest_records(reading, topic, newest, PeekLimits(timeout_ms=timeout_ms))
+        else:
+            records = stack.enter_context(LogReader(reading)).read(
                 topic,
                 partitions or None,
                 start=_start(from_beginning, offset, time_ms, follow),
@@ -117,9 +120,6 @@ def consume(
                 max_records=max_records,
                 looking=SHOW_DAMAGED,
             )
-            if newest is None
-            else newest_records(reading, topic, newest, PeekLimits(timeout_ms=timeout_ms))
-        )
         for record in records:
             stdout.write(to_json_line(record, show_key, show_value, told=refuse))
             printed += 1
@@ -129,14 +129,14 @@ def consume(
         output.error_line(f"{refused} of {printed} records could not be shown, and are printed in hexadecimal digits")
         return output.EXIT_NOT_SHOWN
     if offset and not printed:
-        with AdminClient(bootstrap_servers, _known_to(AdminConfig, config)) as admin:
+        with AdminClient(bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
             _tell_of_ends_before(offset, _ends(admin, topic, partitions))
     return 0
 
 
 def _exclude(options_given: Mapping[str, object]) -> None:
     """:raises UsageError: if more than one of them was given."""
-    given = [name for name, value in options_given.items() if not any(value is absent for absent in (None, False, ()))]
+    given = [name for name, value in options_given.items() if value not in (None, ()) and value is not False]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other.")
 
@@ -147,11 +147,6 @@ def _start(from_beginning: bool, offset: int | None, time_ms: int | None, follow
     if time_ms is not None:
         return FromTime(time_ms)
     return LATEST if follow and not from_beginning else EARLIEST
-
-
-def _known_to(kind: type[ClientConfig], config: dict[str, Any]) -> dict[str, Any]:
-    known = configuration.keys(kind)
-    return {name: value for name, value in config.items() if name in known}
 
 
 def _ends(admin: AdminClient, topic: str, partitions: tuple[int, ...]) -> dict[TopicPartition, int]:

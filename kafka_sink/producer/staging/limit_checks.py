@@ -68,8 +68,7 @@ class LimitChecks:
 
     @cached_property
     def _compression(self) -> Compression:
-        known = {name: value for name, value in self._properties.items() if name in c.keys(ProducerConfig)}
-        return Compression.of(c.parse(ProducerConfig, known))
+        return Compression.of(c.parse(ProducerConfig, c.known_to(ProducerConfig, self._properties)))
 
 
 def _check_keys(topic: str, chunk: ColumnChunk) -> None:
