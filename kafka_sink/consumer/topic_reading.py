@@ -165,12 +165,14 @@ class Cursor:
         return self.end is not None and self.position >= self.end
 
 
-def _position(start: str | int | FromEnd, first: int, end: int) -> int:
-    """The offset at which a partition with these offsets is read from *start* on."""
+def _position(start: Start, first: int, end: int, at: int) -> int:
+    """The offset at which a partition with these offsets is read from *start* on; *at* is that of its time."""
     if isinstance(start, int):
         return start
     if isinstance(start, FromEnd):
         return max(first, end - start.offsets)
+    if isinstance(start, FromTime):
+        return end if at == _NO_OFFSET else at
     return first if start == EARLIEST else end
 
 
@@ -215,11 +217,8 @@ class TopicReading:
         times = self._list_offsets(self._cursors, start.timestamp_ms) if isinstance(start, FromTime) else {}
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
-            end = ends.get(partition, 0)
-            if isinstance(start, FromTime):
-                cursor.position = end if times[partition] == _NO_OFFSET else times[partition]
-            else:
-                cursor.position = _position(start, firsts.get(partition, 0), end)
+            at = times.get(partition, _NO_OFFSET)
+            cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0), at)
             cursor.end = ends[partition] if stop_at_end else None
         self._follows_retention = needs_first
         self._looking = looking

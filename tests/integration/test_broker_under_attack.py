@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -219,21 +220,12 @@ def test_requests_that_claim_what_they_do_not_hold(attack: Attack) -> None:
 @pytest.mark.behaviour("Faults: hostile clients", "A million tagged fields are skipped")
 def test_a_million_tagged_fields_are_skipped(attack: Attack) -> None:
     # Fields nobody knows are allowed, however many; what they cost is their sender's time.
-    tags = b"".join(uvarint(tag) + b"\0" for tag in range(1_000_000))
-    body = b"\x01" + b"\0\0\0" + uvarint(1_000_000) + tags
+    tags = b"".join(encode_unsigned_varint(tag) + b"\0" for tag in range(1_000_000))
+    body = b"\x01" + b"\0\0\0" + encode_unsigned_varint(1_000_000) + tags
     with attack.on(0.2):
         sock = attack.connect()
         sock.sendall(raw(ApiKey.METADATA, 9, body, flexible=True))
         assert read_frame(sock)
-
-
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 @pytest.mark.behaviour("Faults: hostile clients", "Bytes after the request are ignored, as Kafka does")
