@@ -190,7 +190,7 @@ def _marks(pairs: Sequence[tuple[Write, Write | None]]) -> Iterator[dict[str, An
 
 def _idle(writes: Sequence[Write]) -> Iterator[tuple[int, int]]:
     """The times in ms between writes that are folded."""
-    usual = round(median(_ended_ms(write) - _ended_ms(before) for before, write in pairwise(writes)))
+    usual = max(round(median(_ended_ms(write) - _ended_ms(before) for before, write in pairwise(writes))), 1)
     for before, write in pairwise(writes):
         begin, end = _ended_ms(before), _began_ms(write)
         if end - begin > usual * _IDLE_WRITES:

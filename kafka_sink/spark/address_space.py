@@ -39,8 +39,11 @@ def _limit_mib() -> int | None:
 
 def require_address_space(producer_properties: Mapping[str, str]) -> None:
     """:raises SinkWriteError: if this worker cannot have the address space that a write needs."""
-    limit, buffer = _limit_mib(), buffer_mib(producer_properties)
-    if limit is not None and limit < NEEDED_MIB + buffer:
+    limit = _limit_mib()
+    if limit is None:
+        return
+    buffer = buffer_mib(producer_properties)
+    if limit < NEEDED_MIB + buffer:
         raise SinkWriteError(
             f"this Python worker may have {limit} MiB of address space, and a write needs {NEEDED_MIB + buffer} MiB at "
             f"least; set {LIMIT}, which is divided by spark.executor.cores, to {ADVISED_MIB + buffer}m for each core, "

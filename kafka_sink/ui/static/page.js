@@ -69,7 +69,10 @@ function plotly() {
         const script = document.createElement("script");
         script.src = "/static/plotly.min.js";
         script.onload = resolve;
-        script.onerror = reject;
+        script.onerror = () => {
+            loading = undefined;
+            reject(new Error("plotly.js was not loaded"));
+        };
         document.head.append(script);
     });
     return loading;

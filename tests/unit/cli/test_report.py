@@ -75,6 +75,9 @@ def test_time_without_writes_is_folded() -> None:
     # From a usual write after the last one to the begin of the next.
     assert chart["layout"]["xaxis"]["rangebreaks"] == [{"bounds": [ends[4] + 1_000, ends[5] - 350]}]
     assert [shape["x0"] for shape in chart["layout"]["shapes"]] == [ends[4] + 1_000]
+    # A clock that goes back folds nothing.
+    back = chart_of([write(number, begin - number * 1_000) for number in range(10)])
+    assert back is not None and back["layout"]["xaxis"]["rangebreaks"] == []
 
 
 @pytest.mark.behaviour("Progress and continuous triggers", "A report shows and marks the bad rows of each write")
