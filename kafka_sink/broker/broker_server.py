@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.broker.config import EndPoint
-from kafka_sink.broker.handlers import api_versions
+from kafka_sink.broker.handlers import features
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
@@ -44,7 +44,7 @@ class BrokerServer:
         self._number = number
         config, clock = context.config, context.clock
         name = f"broker-{context.node_id}"
-        selectors = kselector_factory(config, endpoints, context.users, clock, partial(api_versions.answer, context))
+        selectors = kselector_factory(config, endpoints, context.users, clock, partial(features.answer, context))
         self._server = SocketServer(name, config, endpoints, clock, selectors)
         self._pools = [self._pool(f"{name}-handler", self._server.data_plane_request_channel, config.num_io_threads)]
         if self._server.control_plane_request_channel is not None:

@@ -25,9 +25,9 @@ from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.fetch_sessions import FetchSessions
 from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.broker.handlers.context import BrokerContext
-from kafka_sink.broker.handlers.delete_topics import delete_topics
 from kafka_sink.broker.handlers.dispatch import served_versions
 from kafka_sink.broker.handlers.response_budget import ResponseBudget
+from kafka_sink.broker.handlers.topics import delete_with_records
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
@@ -192,7 +192,7 @@ class RunningCluster:
 
     def delete_topic(self, name: str) -> None:
         """:raises ApiError: if it does not exist, or cannot be deleted."""
-        outcome = delete_topics(self.state, self.logs, self._purgatory, self._groups, [name])[name]
+        outcome = delete_with_records(self.state, self.logs, self._purgatory, self._groups, [name])[name]
         if isinstance(outcome, ApiError):
             raise error_for(outcome.code, str(outcome))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kafka_sink.broker.authorizer import Authorizer
@@ -230,6 +231,11 @@ class ApiHandler:
     key: ApiKey
     versions: VersionRange
     handle: Callable[[BrokerContext, ApiRequest[Any]], None]
+
+
+def api_handler(key: ApiKey, versions: str) -> Callable[[Callable[[BrokerContext, ApiRequest[Any]], None]], ApiHandler]:
+    """Decorator: makes a function the handler of an API, in *versions* as Kafka writes them: ``0-4``."""
+    return partial(ApiHandler, key, VersionRange.parse(versions))
 
 
 @contextmanager

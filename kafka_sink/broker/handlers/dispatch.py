@@ -13,60 +13,23 @@ from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.handlers import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
+    acls,
+    client_quotas,
+    configs,
+    features,
     fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
+    group_admin,
+    group_members,
+    group_offsets,
+    log_offsets,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
     produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-    txn_offset_commit,
-    update_features,
-    write_txn_markers,
+    replicas,
+    sasl,
+    topics,
+    transaction_admin,
+    transactions,
+    user_scram_credentials,
 )
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
 from kafka_sink.broker.handlers.faults.injection import handle_with_faults
@@ -78,65 +41,31 @@ from kafka_sink.protocol.header import decode_request_body
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from kafka_sink.protocol.schema import VersionRange
 
+_MODULES: Final = (
+    acls,
+    client_quotas,
+    configs,
+    features,
+    fetch,
+    group_admin,
+    group_members,
+    group_offsets,
+    log_offsets,
+    metadata,
+    produce,
+    replicas,
+    sasl,
+    topics,
+    transaction_admin,
+    transactions,
+    user_scram_credentials,
+)
 HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
     {
-        module.API.key: module.API
-        for module in (
-            produce,
-            fetch,
-            list_offsets,
-            delete_records,
-            offset_for_leader_epoch,
-            metadata,
-            find_coordinator,
-            join_group,
-            sync_group,
-            heartbeat,
-            leave_group,
-            offset_commit,
-            offset_fetch,
-            offset_delete,
-            txn_offset_commit,
-            describe_groups,
-            consumer_group_heartbeat,
-            consumer_group_describe,
-            list_groups,
-            delete_groups,
-            api_versions,
-            sasl_handshake,
-            sasl_authenticate,
-            create_topics,
-            delete_topics,
-            init_producer_id,
-            add_partitions_to_txn,
-            add_offsets_to_txn,
-            end_txn,
-            write_txn_markers,
-            describe_producers,
-            describe_transactions,
-            list_transactions,
-            describe_configs,
-            incremental_alter_configs,
-            alter_configs,
-            create_partitions,
-            describe_cluster,
-            elect_leaders,
-            alter_partition_reassignments,
-            describe_acls,
-            create_acls,
-            delete_acls,
-            describe_client_quotas,
-            alter_client_quotas,
-            describe_user_scram_credentials,
-            alter_user_scram_credentials,
-            describe_log_dirs,
-            alter_replica_log_dirs,
-            describe_quorum,
-            describe_topic_partitions,
-            list_config_resources,
-            list_partition_reassignments,
-            update_features,
-        )
+        handler.key: handler
+        for module in _MODULES
+        for handler in vars(module).values()
+        if isinstance(handler, ApiHandler)
     }
 )
 
@@ -145,7 +74,7 @@ def served_versions(config: BrokerConfig) -> dict[ApiKey, VersionRange]:
     """The versions of each API that brokers with *config* serve."""
     versions = {key: handler.versions for key, handler in HANDLERS.items()}
     if not config.unstable_api_versions_enable:
-        versions[ApiKey.INIT_PRODUCER_ID] = init_producer_id.STABLE_VERSIONS
+        versions[ApiKey.INIT_PRODUCER_ID] = transactions.STABLE_VERSIONS
     return versions
 
 
@@ -158,7 +87,7 @@ def dispatcher(context: BrokerContext, channel: RequestChannel) -> RequestHandle
         handler = HANDLERS.get(header.api_key)
         if handler is None or header.api_version not in context.versions[header.api_key]:
             if header.api_key is ApiKey.API_VERSIONS:
-                api_versions.handle(context, ApiRequest(request, channel, ApiVersionsRequest()))
+                features.api_versions.handle(context, ApiRequest(request, channel, ApiVersionsRequest()))
                 return
             log.info(
                 "closing %s: it sent %s version %d, which is not supported",

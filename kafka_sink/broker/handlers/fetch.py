@@ -12,7 +12,7 @@ from typing import Final
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.fetch_sessions import FetchContext
 from kafka_sink.broker.handlers.authorization import is_allowed
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, leaders_named
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
 from kafka_sink.broker.handlers.topic_access import FIRST_WITH_TOPIC_IDS, asked_topic, permitted_topic
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
@@ -32,9 +32,7 @@ from kafka_sink.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kafka_sink.protocol.schema import VersionRange
 
-VERSIONS: Final = VersionRange(4, 18)
 _NOWHERE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
@@ -63,7 +61,8 @@ class _Reading:
     committed: bool
 
 
-def handle(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
+@api_handler(ApiKey.FETCH, "4-18")
+def fetch(context: BrokerContext, request: ApiRequest[FetchRequest]) -> None:
     """Answer at once if there are enough bytes or there is an error, else when there are, or after the maximum wait."""
     body = request.body
     try:
@@ -248,6 +247,3 @@ def _respond(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: F
     except BaseException:
         context.response_budget.release(reading.size)
         raise
-
-
-API: Final = ApiHandler(ApiKey.FETCH, VERSIONS, handle)

@@ -1,4 +1,4 @@
-"""Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it."""
+"""What is where: nodes, topics, partitions, coordinators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,45 @@ from kafka_sink.broker.cluster.topic_state import (
     validate_topic_name,
 )
 from kafka_sink.broker.handlers.authorization import cluster_operations, is_allowed, operations, require
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once, stored_together
+from kafka_sink.broker.handlers.context import (
+    ApiRequest,
+    BrokerContext,
+    api_handler,
+    endpoint_of,
+    once,
+    stored_together,
+)
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kafka_sink.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionQuorum,
+    ReplicaState,
+    TopicQuorum,
+)
+from kafka_sink.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kafka_sink.protocol.messages.find_coordinator import (
+    GROUP,
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from kafka_sink.protocol.messages.metadata import (
     NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
@@ -28,14 +63,16 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kafka_sink.protocol.schema import ZERO_UUID, VersionRange
+from kafka_sink.protocol.schema import ZERO_UUID
 
-VERSIONS: Final = VersionRange(0, 13)
 _FIRST_WITH_LOOKUP_BY_ID: Final = 12
 
 
-def handle(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
-    """Answer with the cluster's metadata and the addresses of the client's listener."""
+@api_handler(ApiKey.METADATA, "0-13")
+def metadata(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> None:
+    """Metadata (key 3): nodes, topics and leaders; unknown topics are created if both client and broker allow it.
+    Answers with the cluster's metadata and the addresses of the client's listener.
+    """
     body = request.body
     # Version 0 has no null; its empty list selects all topics.
     everything = body.topics is None or (request.version == 0 and not body.topics)
@@ -161,4 +198,198 @@ def _describe_partition(index: int, partition: PartitionState, running: frozense
     )
 
 
-API: Final = ApiHandler(ApiKey.METADATA, VERSIONS, handle)
+#: Kafka's default of max.request.partition.size.limit.
+_MOST_PARTITIONS: Final = 2_000
+
+Topic = DescribeTopicPartitionsResponseTopic
+
+
+@api_handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0")
+def describe_topic_partitions(context: BrokerContext, request: ApiRequest[DescribeTopicPartitionsRequest]) -> None:
+    """DescribeTopicPartitions (key 75): topics and their partitions, a limited number at a time (KIP-966).
+
+    Answers with the topics in the order of their names, from the cursor on, until the limit is reached.
+
+    Source: apache/kafka ``DescribeTopicPartitionsRequestHandler``.
+    """
+    body = request.body
+    asked = {topic.name for topic in body.topics}
+    if body.cursor is not None and (body.cursor.partition_index < 0 or (asked and body.cursor.topic_name not in asked)):
+        wrong = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in body.topics]
+        request.respond(DescribeTopicPartitionsResponse(topics=wrong))
+        return
+    names = asked or set(context.cluster.topics)
+    start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
+    room = max(min(body.response_partition_limit, _MOST_PARTITIONS), 1)
+    topics: list[Topic] = []
+    refused: list[Topic] = []
+    cursor: Cursor | None = None
+    for name in sorted(name for name in names if name >= start):
+        if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            # Only to those who asked for it, whether it exists or not.
+            refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if asked else []
+            continue
+        if cursor is not None or room == 0:
+            cursor = cursor or Cursor(name, 0)
+            continue
+        topic, missing = _described(context, name, first if name == start else 0, room)
+        topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, name)
+        topics.append(topic)
+        room -= len(topic.partitions)
+        cursor = None if missing is None else Cursor(name, missing)
+    request.respond(DescribeTopicPartitionsResponse(topics=topics + refused, next_cursor=cursor))
+
+
+def _described(context: BrokerContext, name: str, first: int, room: int) -> tuple[Topic, int | None]:
+    """A topic with at most *room* partitions from *first* on, and the first one that had no room."""
+    topic = context.cluster.topic(name)
+    if topic is None:
+        try:
+            validate_topic_name(name)
+        except ApiError as error:
+            return Topic(error.code, name), None
+        return Topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name), None
+    end = min(first + room, len(topic.partitions))
+    running = frozenset(context.cluster.nodes)
+    partitions = [_partition(topic, index, running) for index in range(first, end)]
+    missing = end if end < len(topic.partitions) else None
+    return Topic(name=name, topic_id=topic.topic_id, partitions=partitions), missing
+
+
+def _partition(topic: TopicState, index: int, running: frozenset[int]) -> DescribeTopicPartitionsResponsePartition:
+    partition = topic.partitions[index]
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=[replica for replica in partition.replicas if replica in running],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[replica for replica in partition.replicas if replica not in running],
+    )
+
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+@api_handler(ApiKey.DESCRIBE_CLUSTER, "0-2")
+def describe_cluster(context: BrokerContext, request: ApiRequest[DescribeClusterRequest]) -> None:
+    """DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700). Answers with the
+    brokers that run.
+    """
+    asked = request.body.endpoint_type
+    if asked != _BROKERS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if asked == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"a broker cannot describe endpoints of type {asked}"
+        request.respond(DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
+        return
+    image = context.cluster.image
+    request.respond(
+        DescribeClusterResponse(
+            cluster_id=image.cluster_id,
+            controller_id=min(image.nodes, default=-1),
+            brokers=[
+                DescribeClusterBroker(node_id, endpoint.host, endpoint.port)
+                for node_id, endpoints in sorted(image.nodes.items())
+                if (endpoint := endpoints.get(request.listener_name)) is not None
+            ],
+            cluster_authorized_operations=(
+                cluster_operations(context, request)
+                if request.body.include_cluster_authorized_operations
+                else NO_AUTHORIZED_OPERATIONS
+            ),
+        )
+    )
+
+
+_FIRST_WITH_SEVERAL_KEYS: Final = 4
+_RESOURCES: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
+
+@api_handler(ApiKey.FIND_COORDINATOR, "0-6")
+def find_coordinator(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest]) -> None:
+    """FindCoordinator (key 10): the node that coordinates a group or a transactional id. Answers for each key."""
+    body = request.body
+    if request.version >= _FIRST_WITH_SEVERAL_KEYS:
+        keys = dict.fromkeys(body.coordinator_keys)
+        request.respond(FindCoordinatorResponse(coordinators=[_find(context, request, key) for key in keys]))
+        return
+    found = _find(context, request, body.key)
+    request.respond(
+        FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    )
+
+
+def _find(context: BrokerContext, request: ApiRequest[FindCoordinatorRequest], key: str) -> Coordinator:
+    resource_type = _RESOURCES.get(request.body.key_type)
+    if resource_type is None:
+        message = f"coordinators of type {request.body.key_type} do not exist"
+        return Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, message)
+    try:
+        require(context, request, AclOperation.DESCRIBE, resource_type, key)
+    except ApiError as error:
+        return Coordinator(key, -1, "", -1, error.code, str(error))
+    node_id = context.cluster.coordinator_for(key)
+    endpoint = endpoint_of(context, node_id, request.listener_name)
+    if endpoint is None:
+        message = f"broker {node_id} has no listener {request.listener_name}"
+        return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+    return Coordinator(key, node_id, endpoint.host, endpoint.port, ErrorCode.NONE, None)
+
+
+#: The topic of Kafka's controllers, which has one partition. Here a file has its place, which all nodes share:
+#: nobody is behind.
+_METADATA: Final = "__cluster_metadata"
+_OFFSET: Final = 0
+_FIRST_WITH_NODES: Final = 2
+
+
+@api_handler(ApiKey.DESCRIBE_QUORUM, "0-2")
+def describe_quorum(context: BrokerContext, request: ApiRequest[DescribeQuorumRequest]) -> None:
+    """DescribeQuorum (key 55): the one controller of this cluster, and the other nodes as its observers (KIP-595).
+    Answers for the partition of the metadata; every other one has no quorum.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        request.respond(DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
+        return
+    asked = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
+    if asked == [(_METADATA, [0])]:
+        topics = [TopicQuorum(_METADATA, [_quorum(context)])]
+        nodes = [_controller(context, request.listener_name)] if request.version >= _FIRST_WITH_NODES else []
+    else:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        nodes = []
+        topics = [
+            TopicQuorum(name, [PartitionQuorum(index, unknown, None) for index in indexes]) for name, indexes in asked
+        ]
+    request.respond(DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes))
+
+
+def _quorum(context: BrokerContext) -> PartitionQuorum:
+    controller = context.cluster.controller_id
+    states = {node_id: ReplicaState(node_id, ZERO_UUID, _OFFSET) for node_id in sorted(context.cluster.nodes)}
+    return PartitionQuorum(
+        partition_index=0,
+        error_message=None,
+        leader_id=controller,
+        leader_epoch=0,
+        high_watermark=_OFFSET,
+        current_voters=[states[controller]] if controller in states else [],
+        observers=[state for node_id, state in states.items() if node_id != controller],
+    )
+
+
+def _controller(context: BrokerContext, listener: str) -> Node:
+    controller = context.cluster.controller_id
+    endpoint = context.cluster.nodes.get(controller, {}).get(listener)
+    return Node(controller, [] if endpoint is None else [Listener(listener, endpoint.host, endpoint.port)])

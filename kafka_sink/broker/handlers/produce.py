@@ -15,7 +15,7 @@ from typing import Final
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
 from kafka_sink.broker.handlers.authorization import is_allowed, refusal, refuse
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, leaders_named
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
 from kafka_sink.broker.handlers.topic_access import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
@@ -35,11 +35,9 @@ from kafka_sink.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kafka_sink.protocol.schema import VersionRange
 from kafka_sink.records.batch import BatchHeader, is_transactional
 from kafka_sink.records.validation import validate_batch
 
-VERSIONS: Final = VersionRange(3, 13)
 _FIRST_WITH_NEW_LEADER: Final = 10
 _NO_ACKS: Final = 0
 _ALL_ACKS: Final = -1
@@ -56,7 +54,8 @@ class _Writing:
     version: int
 
 
-def handle(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
+@api_handler(ApiKey.PRODUCE, "3-13")
+def produce(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None:
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
     body = request.body
     refused = _refused_transaction(context, request)
@@ -187,6 +186,3 @@ def _admitted(
         yield guard
     finally:
         log.end_verification(guard)
-
-
-API: Final = ApiHandler(ApiKey.PRODUCE, VERSIONS, handle)

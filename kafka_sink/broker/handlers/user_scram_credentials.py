@@ -1,7 +1,6 @@
-"""AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs (KIP-554).
+"""Users of SCRAM, altered and described (KIP-554).
 
-Source: apache/kafka ``ScramControlManager``. What is stored are keys, from which no password can be found. Connections
-that a user has stay open until they must be authenticated again.
+Source: apache/kafka ``ScramImage``, ``ScramControlManager``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter
 from typing import Final, TypeAlias
 
 from kafka_sink.broker.handlers.authorization import require
-from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext, once, stored_together
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.sasl_mechanisms import SCRAM_MECHANISMS
@@ -23,17 +22,29 @@ from kafka_sink.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafka_sink.protocol.schema import VersionRange
+from kafka_sink.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 
 _Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
 
-VERSIONS: Final = VersionRange(0, 0)
 #: Kafka's ScramControlManager.MAX_ITERATIONS.
 _MAX_ITERATIONS: Final = 16_384
 
 
-def handle(context: BrokerContext, request: ApiRequest[AlterUserScramCredentialsRequest]) -> None:
-    """Change the credential of each user; a failure does not affect the others."""
+@api_handler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0")
+def alter_user_scram_credentials(context: BrokerContext, request: ApiRequest[AlterUserScramCredentialsRequest]) -> None:
+    """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs
+    (KIP-554).
+
+    Changes the credential of each user; a failure does not affect the others.
+
+    Source: apache/kafka ``ScramControlManager``. What is stored are keys, from which no password can be found.
+    Connections that a user has stay open until they must be authenticated again.
+    """
     changes: list[_Change] = [*request.body.deletions, *request.body.upsertions]
     times = Counter(change.name for change in changes)
 
@@ -82,4 +93,40 @@ def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
         raise ApiError(f"user {name!r} has no credential for {mechanism}", ErrorCode.RESOURCE_NOT_FOUND)
 
 
-API: Final = ApiHandler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, VERSIONS, handle)
+@api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")
+def describe_user_scram_credentials(
+    context: BrokerContext, request: ApiRequest[DescribeUserScramCredentialsRequest]
+) -> None:
+    """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too (KIP-554).
+
+    Answers with the mechanisms of each user, and never with keys.
+
+    Source: apache/kafka ``ScramImage``.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        # As in Kafka, users are not named in a refusal.
+        refused = [DescribeUserScramCredentialsResult("", error.code, str(error)) for _ in request.body.users or ()]
+        answer = DescribeUserScramCredentialsResponse(error_code=error.code, error_message=str(error), results=refused)
+        request.respond(answer)
+        return
+    users = context.users.all_scram()
+    infos: dict[str, list[CredentialInfo]] = {}
+    for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
+        for (of, name), credential in users.items():
+            if of == mechanism:
+                infos.setdefault(name, []).append(CredentialInfo(number, credential.iterations))
+
+    def described(name: str, times: int) -> DescribeUserScramCredentialsResult:
+        if times > 1:
+            text = f"user {name!r} is named {times} times in one request"
+            return DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, text)
+        if name not in infos:
+            text = f"user {name!r} has no credential for SCRAM"
+            return DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
+        return DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
+
+    asked = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
+    results = [described(*each) for each in asked.items()]
+    request.respond(DescribeUserScramCredentialsResponse(error_message=None, results=results))

@@ -1,0 +1,322 @@
+"""The resources of requests about settings, and changes of their settings.
+
+Shared by the handlers of IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; called by handler threads. Open
+logs apply a change at once. Of the broker options only those can be changed that are defaults of topic settings, and
+only for all brokers together (an empty name), because brokers share topics and data.
+
+Source: KIP-339; apache/kafka ``ConfigAdminManager`` and ``ConfigurationControlManager`` for the validation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from kafka_sink.broker.cluster.cluster_state import ConfigChange
+from kafka_sink.broker.cluster.config_entries import (
+    LIST_TYPE,
+    ConfigEntry,
+    broker_entries,
+    changed_broker_entries,
+    topic_entries,
+    validate_dynamic,
+)
+from kafka_sink.broker.cluster.topic_config import CLEANER_OPTIONS, INERT_BROKER_OPTIONS
+from kafka_sink.broker.cluster.topic_state import TopicState, validate_topic_name
+from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once, stored_together
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from kafka_sink.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kafka_sink.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource as IncrementalResource,
+)
+from kafka_sink.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+class Resource(Protocol):
+    """The fields that identify the resource in both requests."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+
+
+def named_topic(context: BrokerContext, name: str) -> TopicState:
+    """:raises ApiError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    validate_topic_name(name)
+    topic = context.cluster.topic(name)
+    if topic is None:
+        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic
+
+
+def unsupported(resource_type: int) -> ApiError:
+    """The error for a resource type that has no settings in this broker."""
+    return ApiError(f"resources of type {resource_type} have no configuration here", ErrorCode.INVALID_REQUEST)
+
+
+def require_settings(
+    context: BrokerContext, request: ApiRequest[Any], operation: AclOperation, resource: Resource
+) -> None:
+    """Return if the client may do *operation* on the settings of *resource*; the cluster's ACLs are for brokers.
+
+    :raises ApiError: TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+    """
+    if resource.resource_type == TOPIC:
+        require(context, request, operation, ResourceType.TOPIC, resource.resource_name)
+    elif resource.resource_type == BROKER:
+        require(context, request, operation, ResourceType.CLUSTER)
+
+
+def alter(
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    resources: Sequence[R],
+    change_of: Callable[[R], ConfigChange],
+    *,
+    validate_only: bool,
+) -> list[AlterConfigsResourceResponse]:
+    """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
+    times_named = Counter((item.resource_type, item.resource_name) for item in resources)
+
+    def outcome(item: R, error: ApiError | None = None) -> AlterConfigsResourceResponse:
+        code, message = (ErrorCode.NONE, None) if error is None else (error.code, str(error))
+        return AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
+
+    def change(item: R) -> AlterConfigsResourceResponse:
+        if times_named[item.resource_type, item.resource_name] > 1:
+            raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
+        require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
+        _alter_one(context, item, change_of(item), validate_only=validate_only)
+        return outcome(item)
+
+    return stored_together(context, resources, change, outcome)
+
+
+def _alter_one(context: BrokerContext, resource: Resource, change: ConfigChange, *, validate_only: bool) -> None:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        named_topic(context, name)
+        context.cluster.alter_topic_configs(name, change, validate_only=validate_only)
+    elif resource.resource_type != BROKER:
+        raise unsupported(resource.resource_type)
+    else:
+
+        def checked(configs: Mapping[str, str]) -> Mapping[str, str]:
+            changed = change(configs)
+            names = {key for key, _ in changed.items() ^ configs.items()}
+            if name and not names <= INERT_BROKER_OPTIONS.keys() | CLEANER_OPTIONS:
+                text = "brokers can only be configured together: leave out the broker's id"
+                raise ApiError(f"{text} (kafka-configs --entity-default)", ErrorCode.INVALID_REQUEST)
+            validate_dynamic(changed)
+            return changed
+
+        context.cluster.alter_broker_configs(checked, validate_only=validate_only)
+
+
+def refuse_repeated(names: Sequence[str]) -> None:
+    """:raises ApiError: INVALID_REQUEST if a setting is named twice."""
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ApiError(f"the request names {', '.join(repeated)} twice", ErrorCode.INVALID_REQUEST)
+
+
+def given(name: str, value: str | None) -> str:
+    """:raises ApiError: INVALID_REQUEST if there is no value."""
+    if value is None:
+        raise ApiError(f"{name} cannot be set to null", ErrorCode.INVALID_REQUEST)
+    return value
+
+
+_SET: Final = 0
+_DELETE: Final = 1
+_APPEND: Final = 2
+_SUBTRACT: Final = 3
+
+
+@api_handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1")
+def incremental_alter_configs(context: BrokerContext, request: ApiRequest[IncrementalAlterConfigsRequest]) -> None:
+    """IncrementalAlterConfigs (key 44): changes single settings of topics, or options of all running brokers (KIP-339).
+    Changes each resource, or only validate the changes.
+    """
+    body = request.body
+
+    def change_of(resource: IncrementalResource) -> ConfigChange:
+        return _change(context, resource)
+
+    outcomes = alter(context, request, body.resources, change_of, validate_only=body.validate_only)
+    request.respond(IncrementalAlterConfigsResponse(responses=outcomes))
+
+
+def _change(context: BrokerContext, resource: IncrementalResource) -> ConfigChange:
+    refuse_repeated([config.name for config in resource.configs])
+
+    def change(configs: Mapping[str, str]) -> Mapping[str, str]:
+        changed = dict(configs)
+        for config in resource.configs:
+            if config.config_operation in (_APPEND, _SUBTRACT):
+                parts = _list_parts(context, resource, config.name, configs)
+                changed[config.name] = ",".join(_changed_list(parts, config))
+            else:
+                _change_one(changed, config)
+        return changed
+
+    return change
+
+
+def _list_parts(
+    context: BrokerContext, resource: IncrementalResource, name: str, configs: Mapping[str, str]
+) -> list[str]:
+    """The present entries of the list *name*. :raises ApiError: INVALID_CONFIG if it is no list."""
+    defaults = context.cluster.defaults
+    is_topic = resource.resource_type == TOPIC
+    entries = topic_entries(configs, defaults, {}) if is_topic else broker_entries(defaults, configs, {})
+    values = {entry.name: entry.levels[0].value for entry in entries if entry.type == LIST_TYPE}
+    if name not in values:
+        text = f"{name} is not a list, so nothing can be appended to it or subtracted from it"
+        raise ApiError(text, ErrorCode.INVALID_CONFIG)
+    return [part for part in (values[name] or "").split(",") if part]
+
+
+def _changed_list(parts: list[str], config: AlterableConfig) -> list[str]:
+    given_parts = given(config.name, config.value).split(",")
+    if config.config_operation == _SUBTRACT:
+        return [part for part in parts if part not in given_parts]
+    return parts + [part for part in given_parts if part not in parts]
+
+
+def _change_one(configs: dict[str, str], config: AlterableConfig) -> None:
+    if config.config_operation == _DELETE:
+        configs.pop(config.name, None)
+    elif config.config_operation == _SET:
+        configs[config.name] = given(config.name, config.value)
+    else:
+        text = f"operation {config.config_operation} on {config.name} is not one of 0 to 3"
+        raise ApiError(text, ErrorCode.INVALID_REQUEST)
+
+
+@api_handler(ApiKey.ALTER_CONFIGS, "0-2")
+def alter_configs(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> None:
+    """AlterConfigs (key 33): replaces all settings of a topic, or all dynamic options of brokers. Replaces the settings
+    of each resource, or only validate them.
+    """
+    body = request.body
+    outcomes = alter(context, request, body.resources, _replacement, validate_only=body.validate_only)
+    request.respond(AlterConfigsResponse(responses=outcomes))
+
+
+def _replacement(resource: AlterConfigsResource) -> ConfigChange:
+    refuse_repeated([config.name for config in resource.configs])
+    return lambda _: {config.name: given(config.name, config.value) for config in resource.configs}
+
+
+@api_handler(ApiKey.DESCRIBE_CONFIGS, "1-4")
+def describe_configs(context: BrokerContext, request: ApiRequest[DescribeConfigsRequest]) -> None:
+    """DescribeConfigs (key 32): settings of topics, of this broker (its id), and of all running brokers (an empty
+    name). Answers for each resource.
+    """
+    asked = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
+    request.respond(DescribeConfigsResponse(results=[_describe(context, request, item) for item in asked]))
+
+
+def _describe(
+    context: BrokerContext, request: ApiRequest[DescribeConfigsRequest], resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    body = request.body
+    try:
+        require_settings(context, request, AclOperation.DESCRIBE_CONFIGS, resource)
+        entries = _entries(context, resource)
+    except ApiError as error:
+        return DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])
+    wanted = resource.configuration_keys
+    configs = [
+        _shown(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
+        for entry in entries
+        if not wanted or entry.name in wanted
+    ]
+    return DescribeConfigsResult(ErrorCode.NONE, None, resource.resource_type, resource.resource_name, configs)
+
+
+def _entries(context: BrokerContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    changed = context.cluster.image.broker_configs
+    if resource.resource_type == TOPIC:
+        topic = named_topic(context, resource.resource_name)
+        return topic_entries(topic.configs, context.config, changed)
+    if resource.resource_type != BROKER:
+        raise unsupported(resource.resource_type)
+    if not resource.resource_name:
+        return changed_broker_entries(changed)
+    if resource.resource_name != str(context.node_id):
+        text = f"broker {context.node_id} does not know the configuration of broker {resource.resource_name!r}"
+        raise ApiError(text, ErrorCode.INVALID_REQUEST)
+    listeners = ",".join(map(str, context.cluster.nodes.get(context.node_id, {}).values()))
+    return broker_entries(context.config, changed, {"advertised.listeners": listeners})
+
+
+def _shown(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.levels[0].value,
+        read_only=entry.read_only,
+        config_source=entry.levels[0].source,
+        is_sensitive=entry.sensitive,
+        synonyms=[DescribeConfigsSynonym(level.name, level.value, level.source) for level in entry.levels]
+        if synonyms
+        else [],
+        config_type=entry.type,
+        documentation=entry.documentation if documentation else None,
+    )
+
+
+_BROKER_LOGGER: Final = 8
+_CLIENT_METRICS: Final = 16
+_GROUP: Final = 32
+_KINDS: Final = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
+
+
+@api_handler(ApiKey.LIST_CONFIG_RESOURCES, "0-1")
+def list_config_resources(context: BrokerContext, request: ApiRequest[ListConfigResourcesRequest]) -> None:
+    """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142).
+    Answers with the names of the kinds that were asked for.
+    """
+    if is_refused(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return
+    # Version 0 asks for client metrics only.
+    kinds = (set(request.body.resource_types) or set(_KINDS)) if request.version else {_CLIENT_METRICS}
+    if not kinds <= set(_KINDS):
+        request.respond(ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        return
+    brokers = [str(node_id) for node_id in sorted(context.cluster.nodes)]
+    names = {TOPIC: sorted(context.cluster.topics), BROKER: brokers, _BROKER_LOGGER: brokers}
+    found = [ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
+    request.respond(ListConfigResourcesResponse(config_resources=found))

@@ -1,0 +1,196 @@
+"""Groups as operators look at them and delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from kafka_sink.broker.coordinator.assignors import TopicIdPartition
+from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from kafka_sink.broker.coordinator.group_description import GroupDescription
+from kafka_sink.broker.coordinator.group_metadata import GroupState
+from kafka_sink.broker.handlers.authorization import is_allowed, operations, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    Member,
+    TopicPartitions,
+)
+from kafka_sink.protocol.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumers,
+)
+from kafka_sink.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kafka_sink.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafka_sink.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+@api_handler(ApiKey.LIST_GROUPS, "0-5")
+def list_groups(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> None:
+    """ListGroups (key 16): the groups that this node coordinates, filtered by state and type (KIP-518, KIP-848). Lists
+    the groups that the client may describe and that match both filters, which are case-insensitive.
+    """
+    states = {state.strip().lower() for state in request.body.states_filter}
+    types = {kind.strip().lower() for kind in request.body.types_filter}
+    sees_all = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    listed = [
+        ListedGroup(group.group_id, group.protocol_type, group.state, group.kind)
+        for group in context.groups.all()
+        if context.cluster.coordinator_for(group.group_id) == context.node_id
+        and (not states or group.state.lower() in states)
+        and (not types or group.kind in types)
+        and (sees_all or is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
+    ]
+    request.respond(ListGroupsResponse(groups=listed))
+
+
+_FIRST_WITH_NOT_FOUND: Final = 6
+
+
+@api_handler(ApiKey.DESCRIBE_GROUPS, "0-6")
+def describe_groups(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -> None:
+    """DescribeGroups (key 15): the members of groups and what they were assigned. Describes each group that this node
+    coordinates.
+    """
+    groups = [_describe(context, group_id, request) for group_id in dict.fromkeys(request.body.groups)]
+    request.respond(DescribeGroupsResponse(groups=groups))
+
+
+def _describe(context: BrokerContext, group_id: str, request: ApiRequest[DescribeGroupsRequest]) -> DescribedGroup:
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        described = _described(context.groups_for(group_id).describe(group_id))
+    except ApiError as error:
+        described = DescribedGroup(error.code, None, group_id, "", "", "", [])
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            described.group_state = GroupState.DEAD.value
+            if request.version >= _FIRST_WITH_NOT_FOUND:
+                described.error_message = str(error)
+            else:
+                described.error_code = ErrorCode.NONE
+    if request.body.include_authorized_operations and described.error_code == ErrorCode.NONE:
+        described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
+    return described
+
+
+def _described(group: GroupDescription) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.NONE,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata,
+                member.assignment,
+            )
+            for member in group.members
+        ],
+    )
+
+
+#: The type of a member that speaks the consumer protocol.
+_CONSUMER: Final = 1
+
+
+@api_handler(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1")
+def consumer_group_describe(context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest]) -> None:
+    """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848).
+    Describes each group that this node coordinates.
+    """
+    groups = [_described_consumers(context, request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
+    request.respond(ConsumerGroupDescribeResponse(groups=groups))
+
+
+def _described_consumers(
+    context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest], group_id: str
+) -> DescribedConsumers:
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        group = context.groups_for(group_id).describe_consumers(group_id)
+        described = _group(context, group)
+        _require_topics(context, request, described)
+    except ApiError as error:
+        return DescribedConsumers(error.code, str(error), group_id, "", 0, 0, "", [])
+    if request.body.include_authorized_operations:
+        described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
+    return described
+
+
+def _require_topics(
+    context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest], group: DescribedConsumers
+) -> None:
+    """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
+    assignments = (each for member in group.members for each in (member.assignment, member.target_assignment))
+    names = {topic.topic_name for assignment in assignments for topic in assignment.topic_partitions}
+    if not all(is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        text = "The group has described topic(s) that the client is not authorized to describe."
+        raise ApiError(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _group(context: BrokerContext, group: ConsumerGroup) -> DescribedConsumers:
+    members = [
+        _member(context, member, group.targets.get(member.member_id, frozenset())) for member in group.members.values()
+    ]
+    return DescribedConsumers(
+        ErrorCode.NONE, None, group.group_id, group.state, group.epoch, group.assignment_epoch, group.assignor, members
+    )
+
+
+def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[TopicIdPartition]) -> Member:
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        sorted(member.topic_names),
+        member.topic_regex,
+        # It has what it is to give up until it says that it has done so.
+        _assignment(context, (*member.assigned, *member.revoking)),
+        _assignment(context, target),
+        _CONSUMER,
+    )
+
+
+def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> Assignment:
+    by_topic = groupby(sorted(partitions), key=lambda each: each.topic_id)
+    found = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
+    return Assignment(
+        [TopicPartitions(topic.topic_id, topic.name, indexes) for topic, indexes in found if topic is not None]
+    )
+
+
+@api_handler(ApiKey.DELETE_GROUPS, "0-2")
+def delete_groups(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest]) -> None:
+    """DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229). Deletes each group; a failure
+    does not affect the others.
+    """
+    groups = dict.fromkeys(request.body.groups_names)
+    results = [DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in groups]
+    request.respond(DeleteGroupsResponse(results=results))
+
+
+def _delete(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest], group_id: str) -> ErrorCode:
+    try:
+        require(context, request, AclOperation.DELETE, ResourceType.GROUP, group_id)
+        context.groups_for(group_id).delete(group_id)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,245 @@
+"""The requests of group members: of the classic protocol, and of the one of KIP-848."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from kafka_sink.broker.coordinator.assignors import TopicIdPartition
+from kafka_sink.broker.coordinator.consumer_groups import ConsumerHeartbeat
+from kafka_sink.broker.coordinator.group_requests import JoinRequest, JoinResult, Leaving, SyncRequest, SyncResult
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kafka_sink.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
+_FIRST_WITH_KNOWN_IDS: Final = 4
+_FIRST_WITH_NULL_PROTOCOL: Final = 7
+_FIRST_THAT_SKIPS_ASSIGNMENT: Final = 9
+
+
+@api_handler(ApiKey.JOIN_GROUP, "0-9")
+def join_group(context: BrokerContext, request: ApiRequest[JoinGroupRequest]) -> None:
+    """JoinGroup (key 11): a client joins or rejoins a group; it is answered when all other members have joined too.
+    Passes the request to the group coordinator.
+    """
+    body, version = request.body, request.version
+    longer = version >= _FIRST_WITH_REBALANCE_TIMEOUT
+    asked = JoinRequest(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        request.client_id,
+        request.client_host,
+        body.rebalance_timeout_ms if longer else body.session_timeout_ms,
+        body.session_timeout_ms,
+        body.protocol_type,
+        {protocol.name: bytes(protocol.metadata) for protocol in body.protocols},
+        version >= _FIRST_WITH_KNOWN_IDS,
+        version >= _FIRST_THAT_SKIPS_ASSIGNMENT,
+        body.reason or "not provided",
+    )
+
+    def answer(result: JoinResult) -> None:
+        request.respond(_response(result, version))
+
+    try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+    except ApiError as error:
+        answer(JoinResult(error.code, ""))
+        return
+    try:
+        groups = context.groups_for(body.group_id)
+    except ApiError as error:
+        answer(JoinResult(error.code, body.member_id))
+        return
+    groups.join(asked, answer)
+
+
+def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+    protocol_name = result.protocol_name
+    if protocol_name is None and version < _FIRST_WITH_NULL_PROTOCOL:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in result.members
+        ],
+    )
+
+
+_FIRST_WITH_PROTOCOL: Final = 5
+
+
+@api_handler(ApiKey.SYNC_GROUP, "0-5")
+def sync_group(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) -> None:
+    """SyncGroup (key 14): the leader sends the assignments, and every member receives its own. Passes the request to
+    the group coordinator, which answers when the leader has sent the assignments.
+    """
+    body = request.body
+
+    def answer(result: SyncResult) -> None:
+        request.respond(
+            SyncGroupResponse(
+                error_code=result.error,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
+        )
+
+    if request.version >= _FIRST_WITH_PROTOCOL and None in (body.protocol_type, body.protocol_name):
+        answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        groups = context.groups_for(body.group_id)
+    except ApiError as error:
+        answer(SyncResult(error.code))
+        return
+    asked = SyncRequest(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id,
+        body.protocol_type,
+        body.protocol_name,
+        {each.member_id: bytes(each.assignment) for each in body.assignments},
+    )
+    groups.sync(asked, answer)
+
+
+@api_handler(ApiKey.HEARTBEAT, "0-4")
+def heartbeat(context: BrokerContext, request: ApiRequest[HeartbeatRequest]) -> None:
+    """Heartbeat (key 12): extends the session of a group member; the answer tells it whether it has to join again.
+    Passes the heartbeat to the group coordinator.
+    """
+    body = request.body
+    code = ErrorCode.NONE
+    try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        groups = context.groups_for(body.group_id)
+        groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
+    except ApiError as error:
+        code = error.code
+    request.respond(HeartbeatResponse(error_code=code))
+
+
+_FIRST_WITH_SEVERAL: Final = 3
+
+
+@api_handler(ApiKey.LEAVE_GROUP, "0-5")
+def leave_group(context: BrokerContext, request: ApiRequest[LeaveGroupRequest]) -> None:
+    """LeaveGroup (key 13): removes members, at their own or an administrator's request (version 3 and up). Removes each
+    member; a failure does not affect the others.
+    """
+    body = request.body
+    several = request.version >= _FIRST_WITH_SEVERAL
+    members = body.members if several else [MemberIdentity(member_id=body.member_id)]
+    leaving = [
+        Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
+    ]
+    try:
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        outcomes = context.groups_for(body.group_id).leave(body.group_id, leaving)
+    except ApiError as error:
+        request.respond(LeaveGroupResponse(error_code=error.code))
+        return
+    if not several:
+        request.respond(LeaveGroupResponse(error_code=outcomes[0]))
+        return
+    results = [
+        MemberResponse(member.member_id, member.group_instance_id, code)
+        for member, code in zip(members, outcomes, strict=True)
+    ]
+    request.respond(LeaveGroupResponse(members=results))
+
+
+_FIRST_WITH_OWN_IDS: Final = 1
+
+
+@api_handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1")
+def consumer_group_heartbeat(context: BrokerContext, request: ApiRequest[ConsumerGroupHeartbeatRequest]) -> None:
+    """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848). Passes the
+    heartbeat to the group coordinator.
+    """
+    try:
+        request.respond(_answer(context, request))
+    except ApiError as error:
+        request.respond(ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
+
+
+def _answer(
+    context: BrokerContext, request: ApiRequest[ConsumerGroupHeartbeatRequest]
+) -> ConsumerGroupHeartbeatResponse:
+    body = request.body
+    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+
+    def may_describe(topic: str) -> bool:
+        return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    for name in body.subscribed_topic_names or ():
+        if not may_describe(name):
+            raise refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    heartbeat = ConsumerHeartbeat(
+        group_id=body.group_id,
+        member_id=body.member_id,
+        epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rack_id=body.rack_id,
+        rebalance_timeout_ms=body.rebalance_timeout_ms,
+        topic_names=frozenset(body.subscribed_topic_names) if body.subscribed_topic_names is not None else None,
+        topic_regex=body.subscribed_topic_regex,
+        assignor=body.server_assignor,
+        owned=_owned(body.topic_partitions) if body.topic_partitions is not None else None,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        may_describe=may_describe,
+        names_itself=request.version >= _FIRST_WITH_OWN_IDS,
+    )
+    result = context.groups_for(body.group_id).consumer_heartbeat(heartbeat)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        # A member that leaves sends no more of them.
+        heartbeat_interval_ms=context.config.group_consumer_heartbeat_interval_ms if result.epoch >= 0 else 0,
+        assignment=Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
+    )
+
+
+def _owned(topics: Iterable[TopicPartitions]) -> frozenset[TopicIdPartition]:
+    return frozenset(TopicIdPartition(topic.topic_id, index) for topic in topics for index in topic.partitions)
+
+
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id, [each.partition for each in of_topic])
+        for topic_id, of_topic in groupby(sorted(partitions), key=lambda each: each.topic_id)
+    ]

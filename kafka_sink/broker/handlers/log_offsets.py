@@ -1,0 +1,217 @@
+"""Offsets of logs: found by time or leader epoch, and the start moved by deleting records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
+from kafka_sink.broker.log.partition_log import PartitionLog
+from kafka_sink.broker.log.segment import TimestampOffset
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kafka_sink.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from kafka_sink.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+_FIRST_WITH_LEADER_EPOCH: Final = 4
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL_TIMESTAMP: Final = -4
+#: Both refer to remote storage, which is empty: the last offset there, and the first offset that is only local.
+_LATEST_TIERED_TIMESTAMP: Final = -5
+_EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+#: Special timestamps → the first versions that support them (KIP-734, KIP-405, KIP-1005, KIP-1023).
+_FIRST_WITH: Final = {
+    EARLIEST_TIMESTAMP: 1,
+    LATEST_TIMESTAMP: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL_TIMESTAMP: 8,
+    _LATEST_TIERED_TIMESTAMP: 9,
+    _EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+_READ_COMMITTED: Final = 1
+_NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
+
+
+@api_handler(ApiKey.LIST_OFFSETS, "1-11")
+def list_offsets(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> None:
+    """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
+    Answers for each partition; a partition that is named twice is refused, as Kafka does.
+    """
+    times_named = Counter(
+        (topic.name, asked.partition_index) for topic in request.body.topics for asked in topic.partitions
+    )
+    request.respond(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    topic.name,
+                    [
+                        ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
+                        if times_named[topic.name, asked.partition_index] > 1
+                        else _list_partition(context, request, topic.name, asked)
+                        for asked in once(topic.partitions, lambda asked: asked.partition_index)
+                    ]
+                    if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    else _refused(request, topic),
+                )
+                for topic in request.body.topics
+            ]
+        )
+    )
+
+
+def _refused(request: ApiRequest[ListOffsetsRequest], topic: ListOffsetsTopic) -> list[ListOffsetsPartitionResponse]:
+    code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
+    return [ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
+
+
+def _list_partition(
+    context: BrokerContext, request: ApiRequest[ListOffsetsRequest], name: str, asked: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    try:
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state = context.led_partition(topic, asked.partition_index, asked.current_leader_epoch)
+        if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, list_offsets.versions.max + 1):
+            raise ApiError(f"timestamp {asked.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
+        committed = request.body.isolation_level == _READ_COMMITTED
+        found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
+    except ApiError as error:
+        return ListOffsetsPartitionResponse(asked.partition_index, error.code)
+    told = request.version >= _FIRST_WITH_LEADER_EPOCH and found.offset != NO_OFFSET
+    leader_epoch = state.leader_epoch if told else -1
+    return ListOffsetsPartitionResponse(
+        asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
+    )
+
+
+def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, *, committed: bool) -> TimestampOffset:
+    log = context.logs.get(partition)
+    if timestamp == LATEST_TIMESTAMP:
+        return TimestampOffset(NO_TIMESTAMP, _end(log, committed=committed))
+    if timestamp in (EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
+        return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
+    if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+        return _NOT_FOUND
+    found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    # A read_committed consumer must not be given an offset that it cannot read yet.
+    return found if found is not None and found.offset < _end(log, committed=committed) else _NOT_FOUND
+
+
+def _end(log: PartitionLog | None, *, committed: bool) -> int:
+    if log is None:
+        return 0
+    return log.last_stable_offset if committed else log.end_offset
+
+
+_UNDEFINED: Final = (-1, -1)
+
+
+@api_handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4")
+def offset_for_leader_epoch(context: BrokerContext, request: ApiRequest[OffsetForLeaderEpochRequest]) -> None:
+    """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, with which clients detect the truncation of a
+    log (KIP-320). Answers for each partition.
+    """
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic.topic, [_epoch_end(context, request, topic.topic, asked) for asked in topic.partitions]
+        )
+        for topic in request.body.topics
+    ]
+    request.respond(OffsetForLeaderEpochResponse(topics=topics))
+
+
+def _epoch_end(
+    context: BrokerContext,
+    request: ApiRequest[OffsetForLeaderEpochRequest],
+    name: str,
+    asked: OffsetForLeaderPartition,
+) -> EpochEndOffset:
+    try:
+        # Followers ask as well, with the permission of brokers.
+        if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state = context.led_partition(topic, asked.partition, asked.current_leader_epoch)
+        epoch, end_offset = _end_of(
+            context, TopicPartition(name, asked.partition), asked.leader_epoch, state.leader_epoch
+        )
+    except ApiError as error:
+        return EpochEndOffset(error.code, asked.partition)
+    return EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
+
+
+def _end_of(context: BrokerContext, partition: TopicPartition, epoch: int, present: int) -> tuple[int, int]:
+    if not 0 <= epoch <= present:
+        return _UNDEFINED
+    log = context.logs.get(partition)
+    if log is None:
+        return epoch, 0
+    return (epoch, log.end_offset) if epoch == present else log.end_of_epoch(epoch)
+
+
+#: Selects the end of the log.
+_HIGH_WATERMARK: Final = -1
+
+
+@api_handler(ApiKey.DELETE_RECORDS, "0-2")
+def delete_records(context: BrokerContext, request: ApiRequest[DeleteRecordsRequest]) -> None:
+    """DeleteRecords (key 21): advances the start offset of logs (KIP-107). Deletes the records of each partition; a
+    failure does not affect the others.
+    """
+    topics = [
+        DeleteRecordsTopicResult(
+            topic.name, [_delete(context, request, topic.name, asked) for asked in topic.partitions]
+        )
+        for topic in request.body.topics
+    ]
+    request.respond(DeleteRecordsResponse(topics=topics))
+
+
+def _delete(
+    context: BrokerContext, request: ApiRequest[DeleteRecordsRequest], name: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    try:
+        require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
+        topic = context.cluster.topic(name)
+        if topic is None:
+            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        context.led_partition(topic, asked.partition_index)
+        log = context.logs.get(TopicPartition(name, asked.partition_index))
+        if log is not None:
+            start = log.delete_records_before(asked.offset)
+        elif asked.offset in (_HIGH_WATERMARK, 0):
+            start = 0
+        else:
+            raise ApiError(f"offset {asked.offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
+    except ApiError as error:
+        return DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
+    return DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)

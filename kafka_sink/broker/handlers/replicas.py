@@ -1,0 +1,241 @@
+"""Replicas of partitions: where they are, moved, and which one leads.
+
+Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from kafka_sink.broker.cluster.topic_state import NO_LEADER
+from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, stored_together
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from kafka_sink.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from kafka_sink.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kafka_sink.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kafka_sink.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+#: A partition and the name of its topic.
+_Asked = tuple[str, ReassignablePartition]
+
+
+@api_handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1")
+def alter_partition_reassignments(
+    context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]
+) -> None:
+    """AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455).
+
+    Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
+    Reassigns each partition; a failure does not affect the others.
+    """
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
+    may_grow = request.body.allow_replication_factor_change
+
+    def reassign(asked: _Asked) -> ReassignablePartitionResponse:
+        _reassign(context, *asked, may_grow=may_grow)
+        return ReassignablePartitionResponse(asked[1].partition_index, ErrorCode.NONE, None)
+
+    def refused(asked: _Asked, error: ApiError) -> ReassignablePartitionResponse:
+        return ReassignablePartitionResponse(asked[1].partition_index, error.code, str(error))
+
+    items = [(topic.name, partition) for topic in request.body.topics for partition in topic.partitions]
+    outcomes = iter(stored_together(context, items, reassign, refused))
+    responses = [
+        ReassignableTopicResponse(topic.name, list(islice(outcomes, len(topic.partitions))))
+        for topic in request.body.topics
+    ]
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_grow, error_message=None, responses=responses
+    )
+    request.respond(response)
+
+
+def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *, may_grow: bool) -> None:
+    partition = TopicPartition(name, asked.partition_index)
+    topic = context.cluster.topic(name)
+    if topic is None:
+        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = topic.partition(asked.partition_index)
+    if asked.replicas is None:
+        raise ApiError(f"no reassignment of {partition} is in progress", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    if not may_grow and len(asked.replicas) != len(present.replicas):
+        text = f"{partition} has {len(present.replicas)} replicas, and their number cannot be changed"
+        raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
+    context.cluster.reassign(partition, asked.replicas)
+
+
+@api_handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0")
+def list_partition_reassignments(
+    context: BrokerContext, request: ApiRequest[ListPartitionReassignmentsRequest]
+) -> None:
+    """ListPartitionReassignments (key 46): none, because each is complete when it is answered (KIP-455). Answers that
+    none is under way.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+        answer = ListPartitionReassignmentsResponse(error_message=None)
+    except ApiError as error:
+        # As Kafka does: with what was asked for, and nothing known of it.
+        named = [
+            OngoingTopicReassignment(
+                topic.name, [OngoingPartitionReassignment(index) for index in topic.partition_indexes]
+            )
+            for topic in request.body.topics or ()
+        ]
+        answer = ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=named)
+    request.respond(answer)
+
+
+_PREFERRED: Final = 0
+_UNCLEAN: Final = 1
+
+
+@api_handler(ApiKey.ELECT_LEADERS, "0-2")
+def elect_leaders(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> None:
+    """ElectLeaders (key 43): makes the first replica of partitions the leader (KIP-183).
+
+    Unclean elections (KIP-460) are never necessary here: data is stored once, so a running replica takes over at once
+    and has all records. Elects a leader for each partition; a failure does not affect the others.
+    """
+    body = request.body
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
+    if body.election_type not in (_PREFERRED, _UNCLEAN):
+        request.respond(ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+        return
+    if body.topic_partitions is None:
+        asked = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
+        results = _elect(context, body.election_type, asked)
+        for result in results:
+            # If the request names no partitions, only those that needed an election are reported.
+            result.partition_result = [
+                item for item in result.partition_result if item.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            ]
+        results = [result for result in results if result.partition_result]
+    else:
+        results = _elect(context, body.election_type, {item.topic: item.partitions for item in body.topic_partitions})
+    request.respond(ElectLeadersResponse(replica_election_results=results))
+
+
+def _elect(
+    context: BrokerContext, election_type: int, asked: Mapping[str, Sequence[int]]
+) -> list[ReplicaElectionResult]:
+    def elect(partition: TopicPartition) -> PartitionResult:
+        if election_type == _PREFERRED:
+            context.cluster.elect_preferred_leader(partition)
+        else:
+            _refuse_unclean(context, partition)
+        return PartitionResult(partition.partition, ErrorCode.NONE, None)
+
+    def refused(partition: TopicPartition, error: ApiError) -> PartitionResult:
+        return PartitionResult(partition.partition, error.code, str(error))
+
+    partitions = [TopicPartition(name, index) for name, indexes in asked.items() for index in dict.fromkeys(indexes)]
+    found: dict[str, list[PartitionResult]] = {name: [] for name in asked}
+    for partition, result in zip(partitions, stored_together(context, partitions, elect, refused), strict=True):
+        found[partition.topic].append(result)
+    return [ReplicaElectionResult(name, results) for name, results in found.items()]
+
+
+def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
+    topic = context.cluster.topic(partition.topic)
+    if topic is None:
+        raise ApiError(f"topic {partition.topic!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.partition(partition.partition).leader != NO_LEADER:
+        raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
+    raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+
+@api_handler(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2")
+def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[AlterReplicaLogDirsRequest]) -> None:
+    """AlterReplicaLogDirs (key 34): accepts the directory that a replica lies in; there is no other one (KIP-113).
+    Answers for each partition.
+    """
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic.name,
+            [
+                AlterReplicaLogDirPartitionResult(index, _outcome(context, directory.path, topic.name, index))
+                for index in topic.partitions
+            ],
+        )
+        for directory in request.body.dirs
+        for topic in directory.topics
+        if topic.partitions
+    ]
+    request.respond(AlterReplicaLogDirsResponse(results=results))
+
+
+def _outcome(context: BrokerContext, path: str, topic: str, index: int) -> ErrorCode:
+    if path != str(context.logs.directory):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    is_there = context.has_partition(TopicPartition(topic, index))
+    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")
+def describe_log_dirs(context: BrokerContext, request: ApiRequest[DescribeLogDirsRequest]) -> None:
+    """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
+    Answers with the partitions of which this node has a replica; nodes share one directory.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        request.respond(DescribeLogDirsResponse(error_code=error.code))
+        return
+    named = request.body.topics
+    wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}
+    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for name, topic in sorted(context.cluster.topics.items()):
+        for index, partition in enumerate(topic.partitions):
+            if context.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
+                log = context.logs.get(TopicPartition(name, index))
+                size = 0 if log is None else log.size
+                topics[name].append(DescribeLogDirsPartition(index, size, offset_lag=0, is_future_key=False))
+    directory = context.logs.directory
+    try:
+        total, _, usable = shutil.disk_usage(directory)
+    except OSError:
+        total = usable = -1
+    found = [DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()]
+    result = DescribeLogDirsResult(0, str(directory), found, total, usable)
+    request.respond(DescribeLogDirsResponse(results=[result]))

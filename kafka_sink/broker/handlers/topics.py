@@ -1,0 +1,246 @@
+"""Topics: created, given more partitions and deleted. Any node does it, because the nodes share the cluster's state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kafka_sink.broker.cluster.cluster_state import ClusterState
+from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, TopicState, too_many_partitions
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
+from kafka_sink.broker.handlers.context import (
+    ApiRequest,
+    BrokerContext,
+    api_handler,
+    once,
+    storage_errors,
+    stored_together,
+)
+from kafka_sink.broker.log.log_manager import LogManager
+from kafka_sink.broker.purgatory import DelayedOperationPurgatory
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kafka_sink.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kafka_sink.protocol.schema import ZERO_UUID
+
+#: Source of a setting in the answer: topic-level.
+_TOPIC_CONFIG: Final = 1
+
+
+@api_handler(ApiKey.CREATE_TOPICS, "2-7")
+def create_topics(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> None:
+    """CreateTopics (key 19). Any node handles it, because the nodes share the cluster's state. Creates (or only
+    validate) each topic; a failure does not affect the others.
+    """
+    body = request.body
+    times_named = Counter(topic.name for topic in body.topics)
+    is_too_much = sum(_partitions(context, topic) for topic in body.topics) > MAX_PARTITIONS_PER_REQUEST
+    creates_any = is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
+
+    def create(topic: CreatableTopic) -> CreatableTopicResult:
+        if times_named[topic.name] > 1:
+            raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+        if not creates_any:
+            require(context, request, AclOperation.CREATE, ResourceType.TOPIC, topic.name)
+        if is_too_much:
+            raise too_many_partitions()
+        return _create(context, request, topic, validate_only=body.validate_only)
+
+    def refused(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:
+        return CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
+
+    topics = once(body.topics, lambda topic: topic.name)
+    request.respond(CreateTopicsResponse(topics=stored_together(context, topics, create, refused)))
+
+
+def _partitions(context: BrokerContext, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return context.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+
+
+def _create(
+    context: BrokerContext, request: ApiRequest[CreateTopicsRequest], topic: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
+    configs = {config.name: config.value for config in topic.configs if config.value is not None}
+    without_value = sorted({config.name for config in topic.configs} - configs.keys())
+    if without_value:
+        raise ApiError(f"settings without a value: {', '.join(without_value)}", ErrorCode.INVALID_CONFIG)
+    assignment = _assignment(topic) if topic.assignments else None
+    counts = topic.num_partitions, topic.replication_factor
+    created = context.cluster.create_topic(topic.name, *counts, configs, assignment, validate_only=validate_only)
+    if not is_allowed(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        # The counts belong to the settings, which the client may not see.
+        hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(topic.name, created.topic_id, ErrorCode.NONE, topic_config_error_code=hidden)
+    return CreatableTopicResult(
+        topic.name,
+        created.topic_id,
+        ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(created.partitions),
+        replication_factor=len(created.partitions[0].replicas),
+        configs=[CreatableTopicConfigs(name, value, False, _TOPIC_CONFIG, False) for name, value in configs.items()],
+    )
+
+
+def _assignment(topic: CreatableTopic) -> list[list[int]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise ApiError("the request has both counts and an assignment", ErrorCode.INVALID_REQUEST)
+    by_index = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        raise ApiError(
+            "the assigned partitions are not numbered consecutively from 0", ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+@api_handler(ApiKey.CREATE_PARTITIONS, "0-3")
+def create_partitions(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest]) -> None:
+    """CreatePartitions (key 37): adds partitions to existing topics (KIP-195). Adds partitions to each topic (or only
+    validate the request); a failure does not affect the others.
+    """
+    body = request.body
+    times_named = Counter(topic.name for topic in body.topics)
+
+    def add(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        if times_named[topic.name] > 1:
+            raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
+        require(context, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name)
+        context.cluster.add_partitions(
+            topic.name, topic.count, _added_assignment(topic), validate_only=body.validate_only
+        )
+        return CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None)
+
+    def refused(topic: CreatePartitionsTopic, error: ApiError) -> CreatePartitionsTopicResult:
+        return CreatePartitionsTopicResult(topic.name, error.code, str(error))
+
+    topics = once(body.topics, lambda topic: topic.name)
+    request.respond(CreatePartitionsResponse(results=stored_together(context, topics, add, refused)))
+
+
+def _added_assignment(topic: CreatePartitionsTopic) -> list[list[int]] | None:
+    return None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+
+
+_FIRST_WITH_IDS: Final = 6
+
+
+@api_handler(ApiKey.DELETE_TOPICS, "1-6")
+def delete_topics(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> None:
+    """DeleteTopics (key 20): deletes topics and their data; version 6 and up support topic ids. Deletes each topic; a
+    failure does not affect the others.
+    """
+    body = request.body
+    asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
+    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    results: list[DeletableTopicResult | str] = []
+    for (name, topic_id), number in times.items():
+        topic = DeleteTopicState(name, topic_id)
+        try:
+            if number > 1:
+                raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
+            results.append(_deletable(context, request, topic))
+        except ApiError as error:
+            results.append(_not_deleted(topic, error))
+    outcomes = _delete(context, [name for name in results if isinstance(name, str)])
+    request.respond(
+        DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
+    )
+
+
+def _not_deleted(topic: DeleteTopicState, error: ApiError) -> DeletableTopicResult:
+    return DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error))
+
+
+def _deletable(
+    context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], asked: DeleteTopicState
+) -> DeletableTopicResult | str:
+    """The name of the topic, or the answer to a client that may not delete it."""
+    if not context.config.delete_topic_enable:
+        raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
+    name = asked.name
+    if (name is None) == (asked.topic_id == ZERO_UUID):
+        raise ApiError("a topic is identified either by its name or by its id", ErrorCode.INVALID_REQUEST)
+    if name is None:
+        found = context.cluster.topic_by_id(asked.topic_id)
+        if found is None:
+            raise ApiError("no topic has this id", ErrorCode.UNKNOWN_TOPIC_ID)
+        name = found.name
+    refused = _refusal(context, request, name)
+    if refused is not None:
+        can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        return DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
+    return name
+
+
+def delete_with_records(
+    cluster: ClusterState,
+    logs: LogManager,
+    purgatory: DelayedOperationPurgatory,
+    groups: GroupCoordinator,
+    names: Sequence[str],
+) -> Mapping[str, TopicState | ApiError]:
+    """Delete topics with their records and committed offsets; of each name the topic that was, or why it still is."""
+    deleted: Mapping[str, TopicState | ApiError]
+    try:
+        with storage_errors("could not delete the topic"):
+            deleted = cluster.delete_topics(names, lambda gone: logs.delete(gone.topic_partitions()))
+    except ApiError as error:
+        deleted = dict.fromkeys(names, error)
+    gone = [topic for topic in deleted.values() if isinstance(topic, TopicState)]
+    for partition in [partition for topic in gone for partition in topic.topic_partitions()]:
+        # Complete the delayed fetches of the partition.
+        purgatory.check(partition)
+    if gone:
+        groups.forget_topics([topic.name for topic in gone])
+    return deleted
+
+
+def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, DeletableTopicResult]:
+    """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
+    once = tuple(dict.fromkeys(names))
+    deleted = delete_with_records(context.cluster, context.logs, context.purgatory, context.groups, once)
+    return {
+        name: DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
+        if isinstance(topic, TopicState)
+        else _not_deleted(DeleteTopicState(name), topic)
+        for name, topic in deleted.items()
+    }
+
+
+def _refusal(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], name: str) -> ApiError | None:
+    """The error for a client that may not delete a topic.
+
+    Whoever may delete anything may also find out that it does not exist, and a client that may only describe it, too.
+    """
+    if is_allowed(context, request, AclOperation.DELETE, ResourceType.CLUSTER) or is_allowed(
+        context, request, AclOperation.DELETE, ResourceType.TOPIC, name
+    ):
+        return None
+    if context.cluster.topic(name) is None and is_allowed(
+        context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name
+    ):
+        return None
+    return refusal(request, AclOperation.DELETE, ResourceType.TOPIC, name)

@@ -1,0 +1,277 @@
+"""The requests of transactional producers (KIP-98, KIP-360, KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, refusal, require
+from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
+from kafka_sink.common.acl import AclOperation, ResourceType
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafka_sink.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.schema import VersionRange
+
+#: Without unstable.api.versions.enable.
+STABLE_VERSIONS: Final = VersionRange(0, 5)
+#: Clients of older versions do not support PRODUCER_FENCED.
+_FIRST_INIT_WITH_PRODUCER_FENCED: Final = 4
+_log: Final = ContextLogger(__name__, "")
+
+
+@api_handler(ApiKey.INIT_PRODUCER_ID, "0-6")
+def init_producer_id(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> None:
+    """InitProducerId (key 22): allocates a producer id and an epoch. Ids are never reused, even after a restart.
+
+    With a transactional id the coordinator assigns the producer id of that id and fences its previous producer (KIP-98,
+    KIP-360). In version 6 it may ask for transactions that never time out (KIP-939); brokers offer that version only
+    with unstable.api.versions.enable. Answers with an id and an epoch.
+    """
+    try:
+        given = _init(context, request)
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_INIT_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        request.respond(InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH))
+        return
+    request.respond(InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch))
+
+
+def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
+    body = request.body
+    if body.transactional_id is not None:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        _require_two_phase(context, request, body.transactional_id)
+    elif not _may_write_idempotently(context, request):
+        raise refusal(request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+    expected = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
+        raise ApiError("a producer must have both an id and an epoch, or neither", ErrorCode.INVALID_REQUEST)
+    if body.transactional_id is None:
+        return _new_id(context)
+    return context.transactions_for(body.transactional_id).init_producer_id(
+        body.transactional_id,
+        body.transaction_timeout_ms,
+        None if expected.producer_id == NO_PRODUCER_ID else expected,
+        two_phase=body.enable2_pc,
+    )
+
+
+def _require_two_phase(
+    context: BrokerContext, request: ApiRequest[InitProducerIdRequest], transactional_id: str
+) -> None:
+    """:raises ApiError: if the request wants what only two-phase commit has, and may not have it."""
+    if request.body.enable2_pc:
+        require(context, request, AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        if not context.config.transaction_two_phase_commit_enable:
+            # As Kafka: the code of a missing permission.
+            text = "transaction.two.phase.commit.enable is false"
+            raise ApiError(text, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.body.keep_prepared_txn:
+        raise ApiError("an open transaction cannot be kept", ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _may_write_idempotently(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> bool:
+    """Whoever may write to any topic may write idempotently (KIP-679)."""
+    return is_allowed(context, request, AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or (
+        context.authorizer.allows_any(request.principal, request.client_address, AclOperation.WRITE, ResourceType.TOPIC)
+    )
+
+
+def _new_id(context: BrokerContext) -> ProducerIdAndEpoch:
+    try:
+        return ProducerIdAndEpoch(context.cluster.allocate_producer_id(), 0)
+    except OSError as error:
+        _log.error("cannot reserve producer ids: %s", error)
+        raise ApiError(f"cannot reserve producer ids: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
+
+
+_FIRST_WITH_PRODUCER_FENCED: Final = 2
+_FIRST_OF_BROKERS: Final = 4
+
+
+@api_handler(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5")
+def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest]) -> None:
+    """AddPartitionsToTxn (key 24): adds partitions to a transaction before it writes to them.
+
+    Clients use versions up to 3, for one transaction. Versions 4 and up are for brokers, which send several
+    transactions and may only verify whether the partitions are part of them already (KIP-890). Answers for each
+    transaction and each of its partitions.
+    """
+    body = request.body
+    if request.version >= _FIRST_OF_BROKERS:
+        if is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return
+        results = [_handle_transaction(context, transaction) for transaction in body.transactions]
+        request.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
+        return
+    transactional_id = body.v3_and_below_transactional_id
+    if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return
+    producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+
+    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
+        try:
+            transactions = context.transactions_for(transactional_id)
+            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
+        except ApiError as error:
+            if error.code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+            return error.code
+        return ErrorCode.NONE
+
+    asked = body.v3_and_below_topics
+    allowed = {
+        topic.name
+        for topic in asked
+        if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+    }
+    topics = _add_known(context, asked, add, allowed)
+    request.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
+
+
+def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    transactional_id = transaction.transactional_id
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
+
+    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
+        try:
+            transactions = context.transactions_for(transactional_id)
+            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V2)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    return AddPartitionsToTxnResult(
+        transactional_id, _add_known(context, transaction.topics, add, {topic.name for topic in transaction.topics})
+    )
+
+
+def _verify(
+    context: BrokerContext, transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch
+) -> list[AddPartitionsToTxnTopicResult]:
+    asked = frozenset(_partitions(transaction.topics))
+    try:
+        transactions = context.transactions_for(transaction.transactional_id)
+        missing = transactions.verify_partitions(transaction.transactional_id, producer, asked)
+    except ApiError as error:
+        code = error.code
+        return _results(transaction.topics, lambda partition: code)
+    return _results(
+        transaction.topics,
+        lambda partition: ErrorCode.TRANSACTION_ABORTABLE if partition in missing else ErrorCode.NONE,
+    )
+
+
+def _add_known(
+    context: BrokerContext,
+    topics: Sequence[AddPartitionsToTxnTopic],
+    add: Callable[[frozenset[TopicPartition]], ErrorCode],
+    allowed: Collection[str],
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Add all partitions or none: if one does not exist or is not of an *allowed* topic, none is added."""
+    refused = {
+        partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.topic in allowed
+        else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for partition in _partitions(topics)
+        if partition.topic not in allowed or not _exists(context, partition)
+    }
+    if refused:
+        return _results(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
+    code = add(frozenset(_partitions(topics)))
+    return _results(topics, lambda partition: code)
+
+
+def _exists(context: BrokerContext, partition: TopicPartition) -> bool:
+    topic = context.cluster.topic(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], code: Callable[[TopicPartition], ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(index, code(TopicPartition(topic.name, index)))
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+@api_handler(ApiKey.ADD_OFFSETS_TO_TXN, "0-4")
+def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) -> None:
+    """AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (KIP-98). Adds the group's offsets as a
+    participant.
+    """
+    body = request.body
+    producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+    code = ErrorCode.NONE
+    try:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        transactions = context.transactions_for(body.transactional_id)
+        groups = frozenset({body.group_id})
+        transactions.add_partitions(body.transactional_id, producer, frozenset(), TransactionVersion.V1, groups=groups)
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+    request.respond(AddOffsetsToTxnResponse(error_code=code))
+
+
+_FIRST_WITH_EPOCH_BUMP: Final = 5
+
+
+@api_handler(ApiKey.END_TXN, "0-5")
+def end_txn(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
+    """EndTxn (key 26): commits or aborts a transaction.
+
+    The answer means that the outcome is decided permanently; markers are written after it. Version 5 is for
+    transactions with an epoch each (KIP-890), and returns the next epoch. Decides the outcome, answers, and writes the
+    markers.
+    """
+    body = request.body
+    bumps = request.version >= _FIRST_WITH_EPOCH_BUMP
+    try:
+        require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        after = context.transactions_for(body.transactional_id).end_transaction(
+            body.transactional_id,
+            ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+            TransactionVersion.V2 if bumps else TransactionVersion.V1,
+            committed=body.committed,
+        )
+    except ApiError as error:
+        code = error.code
+        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        request.respond(EndTxnResponse(error_code=code))
+        return
+    request.respond(EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
+    context.transactions.write_markers(body.transactional_id)
