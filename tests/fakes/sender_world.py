@@ -8,6 +8,7 @@ from typing import Any
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.threads import Loop, StartThread
 from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.producer.config import ProducerConfig, reconcile
@@ -103,6 +104,12 @@ class SenderWorld:
         """Stage a record for each of *values*, and take down what is told of them; their futures."""
         return [append(self.accumulator, partition, value, key=key, callback=self._told).future for value in values]
 
+    def sent(self, *values: bytes, partition: int = 0, key: bytes | None = None) -> list[Any]:
+        """:meth:`send`, and step until everything has its outcome."""
+        futures = self.send(*values, partition=partition, key=key)
+        self.settle()
+        return futures
+
     def _told(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
         self.told_at.append(self.clock.now_ms)
@@ -183,3 +190,14 @@ class PlayedWorld(SenderWorld):
         for node in self.brokers.led_by:
             self.brokers.answer(node)
         self.run_until(lambda: not self.accumulator.has_incomplete)
+
+    def under_way(self, partition: int = 0, value: bytes = b"v", callback: DeliveryCallback | None = None) -> Any:
+        """The future of a record that a request carries to its leader."""
+        future = self.append(partition, value, callback)
+        self.run_until(self.brokers.requests)
+        return future
+
+    def fails(self, code: ErrorCode, message: str | None = None) -> None:
+        """The oldest request is answered with *code*, and the sender reads it."""
+        self.brokers.fail(code, message=message)
+        self.step()

@@ -71,8 +71,33 @@ class World:
     def now(self) -> int:
         return self.clock.now_ms
 
-    def poll(self, timeout_ms: int = 0) -> list[ClientResponse]:
-        return self.client.poll(timeout_ms, self.now)
+    def poll(self, timeout_ms: int = 0, times: int = 1) -> list[ClientResponse]:
+        """What comes in the last of so many polls."""
+        return [self.client.poll(timeout_ms, self.now) for _ in range(times)][-1]
+
+    def begin(self, node: Node = ONE, polls: int = 1) -> None:
+        """Connect; in the second poll ApiVersions is asked."""
+        self.client.ready(node, self.now)
+        self.poll(times=polls)
+
+    def want_metadata(self, polls: int = 0) -> None:
+        self.clock.advance(200)
+        self.metadata.request_update()
+        for _ in range(polls):
+            self.poll()
+
+    def sent(self, node: Node = ONE, **options: Any) -> ClientRequest:
+        request = self.send(node, **options)
+        self.poll()
+        return request
+
+    def reply(self, body: Struct, node: str = "1") -> list[ClientResponse]:
+        self.network.reply(node, body)
+        return self.poll()
+
+    def lose(self, node: str, cause: str = "closed by the other side", **options: Any) -> list[ClientResponse]:
+        self.network.lose(node, cause, **options)
+        return self.poll()
 
     def request(
         self, node: Node = ONE, *, build: Callable[[int], Struct] | None = None, **options: Any
@@ -124,6 +149,14 @@ def world() -> World:
     return world
 
 
+def ready_world(**config: object) -> World:
+    """Metadata is fresh, broker 1 is connected."""
+    world = World(**config)  # type: ignore[arg-type]
+    world.skip_metadata()
+    world.make_ready()
+    return world
+
+
 # -- connecting
 
 
@@ -141,8 +174,7 @@ def test_node_without_an_address_is_refused(world: World) -> None:
 
 @pytest.mark.behaviour("ApiVersions", "ApiVersions is the first request on a connection, and callers do not see it")
 def test_api_versions_is_the_first_request_and_stays_internal(world: World) -> None:
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     assert not world.client.is_ready(ONE, world.now)
     world.poll()
     [(header, body)] = world.network.requests("1")
@@ -159,13 +191,10 @@ def test_api_versions_is_the_first_request_and_stays_internal(world: World) -> N
 
 def test_api_versions_wait_for_handshake_and_authentication(world: World) -> None:
     world.network.auto_ready = False
-    world.client.ready(ONE, world.now)
-    world.poll()
-    world.poll()
+    world.begin(polls=2)
     assert world.network.connections["1"].frames == []
     world.network.connections["1"].ready = True
-    world.poll()
-    world.poll()
+    world.poll(times=2)
     assert len(world.network.connections["1"].frames) == 1
 
 
@@ -173,9 +202,7 @@ def test_api_versions_wait_for_handshake_and_authentication(world: World) -> Non
 @pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3)])
 def test_api_versions_is_retried_in_a_version_the_broker_has(world: World, listed: int | None, expected: int) -> None:
     newest = APIS[ApiKey.API_VERSIONS].versions.max
-    world.client.ready(ONE, world.now)
-    world.poll()
-    world.poll()
+    world.begin(polls=2)
     refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if listed is not None:
         refusal.api_keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=listed)]
@@ -184,21 +211,16 @@ def test_api_versions_is_retried_in_a_version_the_broker_has(world: World, liste
         RequestHeader(ApiKey.API_VERSIONS, 0, world.network.requests("1")[0][0].correlation_id, "me"),
         ApiVersionsRequest(),
     )
-    world.network.reply("1", refusal)
-    world.poll()
+    world.reply(refusal)
     world.poll()
     assert world.network.requests("1")[0][0].api_version == min(expected, newest - 1)
-    world.network.reply("1", all_versions())
-    world.poll()
+    world.reply(all_versions())
     assert world.client.is_ready(ONE, world.now)
 
 
 def test_a_broker_that_refuses_to_tell_its_versions_is_left(world: World) -> None:
-    world.client.ready(ONE, world.now)
-    world.poll()
-    world.poll()
-    world.network.reply("1", ApiVersionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    world.poll()
+    world.begin(polls=2)
+    world.reply(ApiVersionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     assert world.network.closed == ["1"]
     assert world.client.connection_failed(ONE)
     assert "CLUSTER_AUTHORIZATION_FAILED" in world.client.connection_failures()[0].cause
@@ -239,8 +261,7 @@ def test_a_broker_that_stays_away_is_reported_aloud_once(world: World, caplog: p
     caplog.set_level(logging.WARNING)
     for _ in range(3):
         world.client.ready(ONE, world.now)
-        world.network.lose("1", "connection refused", state=ChannelState.NOT_CONNECTED)
-        world.poll()
+        world.lose("1", "connection refused", state=ChannelState.NOT_CONNECTED)
         world.clock.advance(2_000)
     assert [record.getMessage() for record in caplog.records] == [
         "[client.id=me] broker 1 at one:9092: connection refused"
@@ -258,8 +279,7 @@ def test_a_request_and_its_answer(world: World) -> None:
     [(header, _)] = world.network.requests("1")
     assert (header.api_key, header.correlation_id) == (ApiKey.LIST_OFFSETS, request.correlation_id)
     world.clock.advance(7)
-    world.network.reply("1", ListOffsetsResponse())
-    [response] = world.poll()
+    [response] = world.reply(ListOffsetsResponse())
     assert world.answered == [response]
     assert (response.request, response.latency_ms, response.received_ms) == (request, 7, world.now)
     assert isinstance(response.body, ListOffsetsResponse)
@@ -277,8 +297,7 @@ def test_a_node_that_is_not_ready_is_sent_nothing(world: World) -> None:
 def test_a_frame_held_by_the_transport_keeps_the_node_busy(world: World) -> None:
     world.make_ready()
     world.network.lagging.add("1")
-    world.send()
-    world.poll()
+    world.sent()
     outgoing = world.network.connections["1"].outgoing
     assert outgoing is not None
     assert outgoing.completed
@@ -293,8 +312,7 @@ def test_a_frame_held_by_the_transport_keeps_the_node_busy(world: World) -> None
 def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> None:
     world.make_ready()
     world.network.held.add("1")
-    world.send()
-    world.poll()
+    world.sent()
     assert not world.client.ready(ONE, world.now)
     with pytest.raises(RuntimeError, match="not ready"):
         world.send()
@@ -307,8 +325,7 @@ def test_nothing_more_is_sent_while_a_frame_is_being_written(world: World) -> No
 def test_an_answer_may_come_before_the_slot_is_free(world: World) -> None:
     world.make_ready()
     world.network.lagging.add("1")
-    request = world.send()
-    world.poll()
+    request = world.sent()
     segments = encode_response(ApiKey.LIST_OFFSETS, LATEST, request.correlation_id, ListOffsetsResponse())
     world.network.receive("1", b"".join(map(bytes, segments)))
     [response] = world.poll()
@@ -320,19 +337,13 @@ def test_an_answer_may_come_before_the_slot_is_free(world: World) -> None:
 
 @pytest.mark.behaviour("InFlightRequests", "No more than max.in.flight.requests.per.connection requests are in flight")
 def test_at_most_so_many_requests_are_in_flight() -> None:
-    world = World(max_in_flight_requests_per_connection=2)
-    world.skip_metadata()
-    world.make_ready()
-    first = world.send()
-    world.poll()
-    second = world.send()
-    world.poll()
+    world = ready_world(max_in_flight_requests_per_connection=2)
+    first = world.sent()
+    second = world.sent()
     assert not world.client.ready(ONE, world.now)
-    world.network.reply("1", ListOffsetsResponse())
-    world.poll()
+    world.reply(ListOffsetsResponse())
     assert world.client.ready(ONE, world.now)
-    world.network.reply("1", ListOffsetsResponse())
-    world.poll()
+    world.reply(ListOffsetsResponse())
     assert [response.request for response in world.answered] == [first, second]
 
 
@@ -344,10 +355,8 @@ def test_request_uses_highest_common_version_up_to_its_maximum(world: World) -> 
         built.append(version)
         return ListOffsetsRequest()
 
-    world.send(build=build)
-    world.poll()
-    world.send(build=build, max_version=4)
-    world.poll()
+    world.sent(build=build)
+    world.sent(build=build, max_version=4)
     assert [header.api_version for header, _ in world.network.requests("1")] == built == [7, 4]
 
 
@@ -412,10 +421,8 @@ def test_callbacks_run_in_order_and_one_that_fails_stops_nobody(world: World, ca
 
 def test_throttling_holds_requests_back(world: World) -> None:
     world.make_ready()
-    world.send()
-    world.poll()
-    world.network.reply("1", ListOffsetsResponse(throttle_time_ms=500))
-    world.poll()
+    world.sent()
+    world.reply(ListOffsetsResponse(throttle_time_ms=500))
     assert not world.client.ready(ONE, world.now)
     assert world.client.poll_delay_ms(ONE, world.now) == 500
     world.clock.advance(500)
@@ -431,8 +438,7 @@ def test_lost_connection_fails_requests_oldest_first_with_cause(world: World) ->
     world.poll()
     requests.append(world.send())
     world.poll()
-    world.network.lose("1", "connection reset by the other side")
-    responses = world.poll()
+    responses = world.lose("1", "connection reset by the other side")
     assert [response.request for response in responses] == requests
     for response in responses:
         assert (response.disconnected, response.body) == (True, None)
@@ -444,27 +450,19 @@ def test_lost_connection_fails_requests_oldest_first_with_cause(world: World) ->
 
 def test_answers_received_before_a_disconnect_count(world: World) -> None:
     world.make_ready()
-    answered = world.send()
-    world.poll()
-    lost = world.send()
-    world.poll()
-    world.network.reply("1", ListOffsetsResponse())
-    [first] = world.poll()
-    world.network.lose("1")
-    [second] = world.poll()
+    answered = world.sent()
+    lost = world.sent()
+    [first] = world.reply(ListOffsetsResponse())
+    [second] = world.lose("1")
     assert (first.request, first.disconnected, second.request, second.disconnected) == (answered, False, lost, True)
 
 
 @pytest.mark.behaviour("NetworkClient", "A request without an answer closes its connection after request.timeout.ms")
 def test_a_request_nobody_answers_ends_its_connection() -> None:
-    world = World(request_timeout_ms=1_000)
-    world.skip_metadata()
-    world.make_ready()
-    late = world.send()
-    world.poll()
+    world = ready_world(request_timeout_ms=1_000)
+    late = world.sent()
     world.clock.advance(400)
-    following = world.send()
-    world.poll()
+    following = world.sent()
     [first, second] = world.poll(FOREVER_MS)
     assert world.network.poll_timeouts[-1] == 601
     assert [first.request, second.request] == [late, following]
@@ -474,8 +472,7 @@ def test_a_request_nobody_answers_ends_its_connection() -> None:
 
 def test_a_request_may_have_its_own_timeout(world: World) -> None:
     world.make_ready()
-    world.send(timeout_ms=50)
-    world.poll()
+    world.sent(timeout_ms=50)
     [response] = world.poll(FOREVER_MS)
     assert response.disconnected
     assert world.network.poll_timeouts[-1] == 51
@@ -490,8 +487,7 @@ def test_a_request_may_have_its_own_timeout(world: World) -> None:
 )
 def test_an_answer_that_makes_no_sense_ends_the_connection(world: World, payload: bytes, cause: str) -> None:
     world.make_ready()
-    world.send()
-    world.poll()
+    world.sent()
     world.network.receive("1", payload)
     [response] = world.poll()
     assert response.disconnected
@@ -509,11 +505,9 @@ def test_an_answer_nobody_asked_for_ends_the_connection(world: World) -> None:
 
 
 def test_a_refusal_reaches_requests_waiters_and_the_report(world: World) -> None:
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     error = AuthenticationError("wrong password")
-    world.network.lose("1", disconnect=Disconnect(ChannelState.AUTHENTICATION_FAILED, "wrong password", error))
-    world.poll()
+    world.lose("1", disconnect=Disconnect(ChannelState.AUTHENTICATION_FAILED, "wrong password", error))
     with pytest.raises(AuthenticationError, match="wrong password"):
         world.metadata.raise_if_fatal()
     assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "wrong password"),)
@@ -521,8 +515,7 @@ def test_a_refusal_reaches_requests_waiters_and_the_report(world: World) -> None
 
 def test_a_connection_that_expired_is_no_failure(world: World) -> None:
     world.make_ready()
-    world.network.lose("1", "idle for more than 5 ms", state=ChannelState.EXPIRED)
-    world.poll()
+    world.lose("1", "idle for more than 5 ms", state=ChannelState.EXPIRED)
     assert world.client.connection_failures() == ()
 
 
@@ -530,8 +523,7 @@ def test_losing_a_twin_of_a_working_connection_is_no_failure(world: World) -> No
     twin = Node(-1, ONE.host, ONE.port)
     world.make_ready(ONE)
     world.make_ready(twin)
-    world.network.lose("-1")
-    world.poll()
+    world.lose("-1")
     assert world.client.connection_failures() == ()
 
 
@@ -542,11 +534,9 @@ CAUSES_OF_PEERS = ["closed by the other side", "connection reset by the other si
 
 def lose_at_api_versions(world: World, cause: str) -> None:
     """The peer closes the connection on which ApiVersions was just asked."""
-    world.poll()
-    world.poll()
+    world.poll(times=2)
     assert world.network.requests("1")[0][0].api_key is ApiKey.API_VERSIONS
-    world.network.lose("1", cause)
-    world.poll()
+    world.lose("1", cause)
 
 
 @pytest.mark.behaviour("ApiVersions", "A peer that closes at a version is asked an older one, and nothing is reported")
@@ -556,36 +546,26 @@ def test_peer_that_closes_at_a_version_is_asked_an_older_one(
     world: World, caplog: pytest.LogCaptureFixture, cause: str, closes: int
 ) -> None:
     expected = OLDER_VERSIONS_AFTER_CLOSE[closes - 1]
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     for _ in range(closes):
         lose_at_api_versions(world, cause)
-    world.poll()
-    world.poll()
+    world.poll(times=2)
     assert world.network.requests("1")[0][0].api_version == expected
-    world.network.reply("1", all_versions({ApiKey.API_VERSIONS: (0, expected)}))
-    world.poll()
+    world.reply(all_versions({ApiKey.API_VERSIONS: (0, expected)}))
     assert world.client.is_ready(ONE, world.now)
     assert world.client.connection_failures() == ()
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
     # The others of its cluster are not asked what it does not list.
-    world.client.ready(TWO, world.now)
-    world.poll()
-    world.poll()
+    world.begin(TWO, polls=2)
     assert world.network.requests("2")[0][0].api_version == expected
 
 
 def test_connection_lost_by_chance_lowers_no_api_version(world: World) -> None:
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     lose_at_api_versions(world, CAUSES_OF_PEERS[1])
-    world.poll()
-    world.poll()
-    world.network.reply("1", all_versions())
-    world.poll()
-    world.client.ready(TWO, world.now)
-    world.poll()
-    world.poll()
+    world.poll(times=2)
+    world.reply(all_versions())
+    world.begin(TWO, polls=2)
     assert world.network.requests("2")[0][0].api_version == APIS[ApiKey.API_VERSIONS].versions.max
 
 
@@ -593,12 +573,10 @@ def test_connection_lost_by_chance_lowers_no_api_version(world: World) -> None:
 def test_connection_closed_before_any_answer_hints_at_protocol(world: World, cause: str) -> None:
     hint = " before it answered any request; check that security.protocol=PLAINTEXT is the protocol of that listener"
     world.make_ready()
-    world.network.lose("1", cause)
-    world.poll()
+    world.lose("1", cause)
     assert [failure.cause for failure in world.client.connection_failures()] == [cause]
     world.clock.advance(2_000)
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     for _ in OLDER_VERSIONS_AFTER_CLOSE:
         lose_at_api_versions(world, cause)
         assert not world.client.connection_failed(ONE)
@@ -613,10 +591,8 @@ def test_listener_that_only_answers_api_versions(world: World, caplog: pytest.Lo
     for _ in range(5):
         world.skip_metadata()
         world.make_ready()
-        world.send()
-        world.poll()
-        world.network.lose("1", "closed by the other side")
-        world.poll()
+        world.sent()
+        world.lose("1", "closed by the other side")
         waits_ms.append(world.client.poll_delay_ms(ONE, world.now))
         world.clock.advance(waits_ms[-1])
     assert waits_ms == sorted(waits_ms) and waits_ms[-1] >= 800 * 0.8
@@ -626,8 +602,7 @@ def test_listener_that_only_answers_api_versions(world: World, caplog: pytest.Lo
     world.make_ready()
     world.exchange()
     assert world.client.connection_failures() == ()
-    world.network.lose("1", "closed by the other side")
-    world.poll()
+    world.lose("1", "closed by the other side")
     assert world.client.poll_delay_ms(ONE, world.now) <= 60
 
 
@@ -650,10 +625,8 @@ def test_metadata_is_fetched_from_bootstrap_without_being_asked() -> None:
     world.metadata.add("t", world.now)
     world.poll()
     assert world.network.connects == [("-1", SocketAddress(2, "boot-ip", 9092))]
-    world.poll()
-    world.poll()
-    world.network.reply("-1", all_versions())
-    world.poll()
+    world.poll(times=2)
+    world.reply(all_versions(), node="-1")
     assert not world.client.is_ready(BOOTSTRAP, world.now)
     world.poll()
     [(header, body)] = world.network.requests("-1")
@@ -671,8 +644,7 @@ def test_failed_connect_is_reported_beside_a_living_connection(world: World) -> 
     bootstrap = Node(-1, ONE.host, ONE.port)
     world.make_ready(bootstrap)
     world.network.refusals["1"] = ConnectionRefusedError(errno.ECONNREFUSED, "x")
-    world.client.ready(ONE, world.now)
-    world.poll()
+    world.begin()
     assert world.client.connection_failures() == (ConnectionFailure("one", 9092, "connection refused"),)
     world.network.refusals = {}
     world.clock.advance(2_000)
@@ -685,9 +657,7 @@ def test_failed_connect_is_reported_beside_a_living_connection(world: World) -> 
 @pytest.mark.behaviour("Metadata", "One metadata request is under way at a time")
 def test_one_metadata_request_at_a_time(world: World) -> None:
     world.make_ready()
-    world.clock.advance(200)
-    world.metadata.request_update()
-    world.poll()
+    world.want_metadata(polls=1)
     world.metadata.request_update()
     for _ in range(5):
         world.poll()
@@ -700,18 +670,14 @@ def test_one_metadata_request_at_a_time(world: World) -> None:
 def test_a_lost_metadata_request_is_tried_again_after_a_backoff(world: World) -> None:
     world.make_ready()
     world.make_ready(TWO)
-    world.clock.advance(200)
-    world.metadata.request_update()
-    world.poll()
-    world.poll()
+    world.want_metadata(polls=2)
     [asked] = [node for node in ("1", "2") if world.network.requests(node)]
     world.network.lose(asked)
     assert world.poll() == []
     assert world.metadata.time_to_next_update_ms(world.now) > 0
     world.clock.advance(200)
     other = "2" if asked == "1" else "1"
-    world.poll()
-    world.poll()
+    world.poll(times=2)
     assert [header.api_key for header, _ in world.network.requests(other)] == [ApiKey.METADATA]
 
 
@@ -719,10 +685,8 @@ def test_metadata_without_brokers_is_ignored(world: World) -> None:
     world.make_ready()
     world.clock.advance(200)
     version = world.metadata.request_update()
-    world.poll()
-    world.poll()
-    world.network.reply("1", answer(nodes=()))
-    world.poll()
+    world.poll(times=2)
+    world.reply(answer(nodes=()))
     assert world.metadata.update_version == version
     assert world.metadata.time_to_next_update_ms(world.now) > 0
 
@@ -738,8 +702,7 @@ def test_while_no_node_can_be_used_polls_are_short() -> None:
 @pytest.mark.behaviour("Metadata", "A cluster whose brokers are all gone is looked for through the bootstrap servers")
 def test_unreachable_cluster_is_looked_for_via_bootstrap(world: World) -> None:
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
-    world.clock.advance(200)
-    world.metadata.request_update()
+    world.want_metadata()
     for _ in range(10):
         world.poll(FOREVER_MS)
         if ("-1", SocketAddress(2, "boot-ip", 9092)) in world.network.connects:
@@ -751,8 +714,7 @@ def test_unreachable_cluster_is_looked_for_via_bootstrap(world: World) -> None:
 
 def test_recovered_brokers_are_retried_before_rebootstrapping(world: World) -> None:
     world.network.refusals = {"1": ConnectionRefusedError(), "2": ConnectionRefusedError()}
-    world.clock.advance(200)
-    world.metadata.request_update()
+    world.want_metadata()
     while not world.metadata.fetch().is_bootstrap:
         world.poll(FOREVER_MS)
     world.skip_metadata()
@@ -778,14 +740,10 @@ def test_without_rebootstrap_known_brokers_are_retried_forever() -> None:
 @pytest.mark.behaviour("Metadata", "Brokers may tell a client to start again from the bootstrap servers (KIP-1102)")
 def test_rebootstrap_required_resets_metadata_to_bootstrap(world: World) -> None:
     world.make_ready()
-    world.clock.advance(200)
-    world.metadata.request_update()
-    world.poll()
-    world.poll()
+    world.want_metadata(polls=2)
     response = answer()
     response.error_code = ErrorCode.REBOOTSTRAP_REQUIRED
-    world.network.reply("1", response)
-    world.poll()
+    world.reply(response)
     assert world.metadata.fetch().is_bootstrap
     assert "1" not in world.network.connections
 
@@ -803,9 +761,7 @@ def ask_in_vain(world: World, for_ms: int) -> None:
 
 @pytest.mark.behaviour("Metadata", "Brokers that answer without metadata for long are left for the bootstrap servers")
 def test_brokers_without_metadata_for_long_cause_rebootstrap() -> None:
-    world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
-    world.skip_metadata()
-    world.make_ready()
+    world = ready_world(metadata_recovery_rebootstrap_trigger_ms=5_000)
     ask_in_vain(world, 4_000)
     assert not world.metadata.fetch().is_bootstrap
     world.send()
@@ -817,23 +773,18 @@ def test_brokers_without_metadata_for_long_cause_rebootstrap() -> None:
 
 
 def test_successful_update_restarts_the_rebootstrap_time() -> None:
-    world = World(metadata_recovery_rebootstrap_trigger_ms=5_000)
-    world.skip_metadata()
-    world.make_ready()
+    world = ready_world(metadata_recovery_rebootstrap_trigger_ms=5_000)
     for _ in range(3):
         ask_in_vain(world, 4_000)
         while not world.network.requests("1"):
             world.poll()
             world.clock.advance(500)
-        world.network.reply("1", answer(nodes=(ONE, TWO)))
-        world.poll()
+        world.reply(answer(nodes=(ONE, TWO)))
     assert not world.metadata.fetch().is_bootstrap
 
 
 def test_without_rebootstrap_brokers_without_metadata_are_kept() -> None:
-    world = World(metadata_recovery_strategy="none", metadata_recovery_rebootstrap_trigger_ms=5_000)
-    world.skip_metadata()
-    world.make_ready()
+    world = ready_world(metadata_recovery_strategy="none", metadata_recovery_rebootstrap_trigger_ms=5_000)
     ask_in_vain(world, 20_000)
     assert not world.metadata.fetch().is_bootstrap
     assert "1" in world.network.connections
@@ -841,9 +792,7 @@ def test_without_rebootstrap_brokers_without_metadata_are_kept() -> None:
 
 def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
     world.make_ready(versions=all_versions({ApiKey.METADATA: (90, 99)}))
-    world.clock.advance(200)
-    world.metadata.request_update()
-    world.poll()
+    world.want_metadata(polls=1)
     with pytest.raises(Exception, match="supports METADATA versions 90 to 99"):
         world.metadata.raise_if_fatal()
 
@@ -855,14 +804,11 @@ def test_a_broker_without_our_metadata_versions_is_fatal(world: World) -> None:
 def test_an_idle_ready_node_is_least_loaded(world: World) -> None:
     world.make_ready(ONE)
     world.make_ready(TWO)
-    world.send(ONE)
-    world.poll()
+    world.sent(ONE)
     for _ in range(20):
         assert world.client.least_loaded_node(world.now) == TWO
-    world.send(TWO)
-    world.poll()
-    world.send(TWO)
-    world.poll()
+    world.sent(TWO)
+    world.sent(TWO)
     for _ in range(20):
         assert world.client.least_loaded_node(world.now) == ONE
 
@@ -924,7 +870,6 @@ def test_produce_answers_carry_their_throttle_time(world: World) -> None:
     request = world.client.new_request("1", ApiKey.PRODUCE, lambda version: ProduceRequest(), world.now)
     world.client.send(request, world.now)
     world.poll()
-    world.network.reply("1", ProduceResponse(throttle_time_ms=20))
-    [response] = world.poll()
+    [response] = world.reply(ProduceResponse(throttle_time_ms=20))
     assert isinstance(response.body, ProduceResponse)
     assert world.client.poll_delay_ms(ONE, world.now) == 20

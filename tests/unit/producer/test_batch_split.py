@@ -142,8 +142,7 @@ def test_too_large_batches_arrive_in_order_and_whole(codec: str, idempotent: boo
     )
     world.connect()
     world.brokers.max_message_bytes = 2_000
-    futures = world.send(*values)
-    world.settle()
+    futures = world.sent(*values)
     assert world.brokers.values() == values
     assert [future.get(0).offset for future in futures] == list(range(400))
     assert world.acknowledged == 400
@@ -163,8 +162,7 @@ def test_only_the_record_that_is_too_large_by_itself_fails() -> None:
     world.connect()
     world.brokers.max_message_bytes = 1_500
     values = [b"a" * 100, b"b" * 100, b"L" * 3_000, b"c" * 100, b"d" * 100]
-    futures = world.send(*values)
-    world.settle()
+    futures = world.sent(*values)
     with pytest.raises(RecordTooLargeError, match=r"of 3070 bytes in a batch .*raise max\.message\.bytes of the topic"):
         futures[2].get(0)
     assert world.brokers.values() == [values[n] for n in (0, 1, 3, 4)]
@@ -185,8 +183,7 @@ def test_a_batch_that_cannot_be_split_fails_with_both_reasons(monkeypatch: pytes
     for future in futures:
         with pytest.raises(RecordTooLargeError, match=r"send a smaller record.*not split: ZeroDivisionError"):
             future.get(0)
-    (fine,) = world.send(b"fine")
-    world.settle()
+    (fine,) = world.sent(b"fine")
     assert fine.get(0).offset == 0
     world.assert_memory_is_back()
 
@@ -195,8 +192,7 @@ def test_splitting_a_batch_uses_up_no_retry() -> None:
     world = SenderWorld(batch_size=10_000, retries=1)
     world.connect()
     world.brokers.max_message_bytes = HEADER_BYTES + 150
-    futures = world.send(*[b"x" * 100] * 16)
-    world.settle()
+    futures = world.sent(*[b"x" * 100] * 16)
     assert [future.get(0).offset for future in futures] == list(range(16))
 
 

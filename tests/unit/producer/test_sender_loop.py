@@ -19,6 +19,7 @@ from kafka_sink.common.errors import (
     error_for,
 )
 from kafka_sink.producer.futures import Delivery
+from kafka_sink.producer.transactions.state import State
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
@@ -26,9 +27,13 @@ from tests.fakes.brokers import NO_LEADER, produce_answer
 from tests.fakes.chunks import Row
 from tests.fakes.producing import Straggler, append_columns, tp
 from tests.fakes.sender_world import PlayedWorld
+from tests.support.cases import with_each
 
 #: Too long for any test to wait out by chance.
 LONG_MS = 20_000
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+MAYBE_STORED = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+A, B = [b"a"], [b"b"]
 
 
 def settled(leaders: tuple[int, ...] = (1,), **properties: Any) -> PlayedWorld:
@@ -120,12 +125,14 @@ def test_it_does_not_spin_while_it_waits_for_a_producer_id() -> None:
     assert not world.brokers.requests()
 
 
-def test_it_does_not_spin_while_no_broker_can_be_reached() -> None:
-    world = PlayedWorld()
+@pytest.mark.behaviour("Sender", "A pass with nothing to do ends, and does not spin")
+@with_each(("properties", "for_ms"), [({}, LONG_MS), ({"retry_backoff_ms": 0}, 20)])
+def test_it_does_not_spin_while_no_broker_can_be_reached(properties: dict[str, Any], for_ms: int) -> None:
+    world = PlayedWorld(**properties)
     world.network.refusals = {"-1": ConnectionRefusedError(111, "Connection refused")}
     world.append()
     started = world.now
-    world.run_until(lambda: world.now >= started + LONG_MS, steps=400)
+    world.run_until(lambda: world.now >= started + for_ms, steps=400)
 
 
 def test_it_does_not_spin_while_a_partition_may_not_leave() -> None:
@@ -185,58 +192,13 @@ def test_an_oversized_drain_goes_on_in_the_next_request() -> None:
 # --- retries ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_retriable_error_is_tried_again_after_its_backoff() -> None:
-    world = plain(retry_backoff_ms=100)
-    future = world.append(value=b"again")
-    world.run_until(world.brokers.requests)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.step()
-    failed_at = world.now
-    assert not future.done()
-    world.run_until(world.brokers.requests)
-    assert world.now == failed_at + 100
-    assert world.brokers.sent_values() == {0: [b"again"]}
-    world.brokers.answer(base_offset=7)
-    world.run_until(future.done)
-    assert future.get(0).offset == 7
-    assert world.figure("record-retry-total") == 1
-    assert world.memory_in_use == 0
-
-
-def test_backoffs_grow() -> None:
-    world = plain(retry_backoff_ms=100, retry_backoff_max_ms=1000)
-    world.append()
-    gaps = []
-    for _ in range(6):
-        world.run_until(world.brokers.requests)
-        sent_at = world.now
-        world.brokers.fail(ErrorCode.REQUEST_TIMED_OUT)
-        world.step()
-        world.run_until(world.brokers.requests)
-        gaps.append(world.now - sent_at)
-    assert gaps == [100, 200, 400, 800, 1000, 1000]
-
-
-def test_a_new_leader_gets_the_retry() -> None:
-    world = plain((1, 2))
-    world.brokers.move(2, 2)
-    not_leader = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    world.brokers.on_produce = lambda node, request: produce_answer(request, -1, not_leader) if node == "1" else None
-    future = world.append(0, b"moved")
-    started = world.now
-    world.run_until(lambda: world.brokers.requests(2))
-    assert world.now < started + 1000
-    assert world.brokers.sent_values(2) == {0: [b"moved"]}
-    world.brokers.answer(2)
-    world.run_until(future.done)
-
-
-def test_a_lost_connection_is_tried_again() -> None:
-    world = plain()
-    future = world.append(value=b"again")
-    world.run_until(world.brokers.requests)
-    world.brokers.lose()
-    world.step()
+@with_each("is_lost", [True, False])
+def test_a_request_without_an_answer_is_tried_again(is_lost: bool) -> None:
+    world = plain(request_timeout_ms=5000)
+    future = world.under_way(value=b"again")
+    if is_lost:
+        world.brokers.lose()
+    world.run_until(lambda: not world.brokers.requests())
     world.run_until(world.brokers.requests)
     assert world.brokers.sent_values() == {0: [b"again"]}
     world.brokers.answer()
@@ -245,23 +207,12 @@ def test_a_lost_connection_is_tried_again() -> None:
     assert world.memory_in_use == 0
 
 
-def test_an_answer_that_never_comes_is_tried_again() -> None:
-    world = plain(request_timeout_ms=5000)
-    world.append(value=b"again")
-    world.run_until(world.brokers.requests)
-    sent_at = world.now
-    world.run_until(lambda: world.now > sent_at + 5000)
-    world.run_until(world.brokers.requests)
-    assert world.brokers.sent_values() == {0: [b"again"]}
-
-
 def test_retries_end_with_their_number() -> None:
     world = plain(retries=2)
     future = world.append()
     for _ in range(3):
         world.run_until(world.brokers.requests)
-        world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
-        world.step()
+        world.fails(ErrorCode.NOT_ENOUGH_REPLICAS, message="1 of 2")
     assert future.done()
     with pytest.raises(ApiError, match=r"NOT_ENOUGH_REPLICAS: 1 record.* refused \(1 of 2\); fewer"):
         future.get(0)
@@ -270,8 +221,7 @@ def test_retries_end_with_their_number() -> None:
 
 def test_after_the_delivery_time_out_there_is_no_retry() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
-    future = world.append()
-    world.run_until(world.brokers.requests)
+    future = world.under_way()
     world.clock.advance(2400)
     world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     # The answer comes in the poll in which the time passes.
@@ -287,8 +237,7 @@ def test_after_the_delivery_time_out_there_is_no_retry() -> None:
 def test_a_record_that_expires_between_two_attempts_fails_once() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000, retry_backoff_ms=5000, retry_backoff_max_ms=5000)
     told: list[Delivery] = []
-    world.append(callback=told.append)
-    world.run_until(world.brokers.requests)
+    world.under_way(callback=told.append)
     world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
     world.run_until(lambda: told)
     world.step()
@@ -299,10 +248,8 @@ def test_a_record_that_expires_between_two_attempts_fails_once() -> None:
 
 def test_a_record_that_failed_does_not_expire_later() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2000)
-    world.append()
-    world.run_until(world.brokers.requests)
-    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.step()
+    world.under_way()
+    world.fails(ErrorCode.MESSAGE_TOO_LARGE)
     world.clock.advance(4000)
     world.step()
     assert world.figure("record-error-total") == 1
@@ -313,10 +260,8 @@ def test_a_record_that_failed_does_not_expire_later() -> None:
 
 def test_non_retriable_error_fails_at_once_and_says_what_to_do() -> None:
     world = plain()
-    future = world.append()
-    world.run_until(world.brokers.requests)
-    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
-    world.step()
+    future = world.under_way()
+    world.fails(ErrorCode.MESSAGE_TOO_LARGE, message="the batch is larger than max.message.bytes")
     with pytest.raises(RecordTooLargeError) as caught:
         future.get(0)
     text = str(caught.value)
@@ -354,11 +299,9 @@ def test_invalid_record_gets_its_own_error_and_others_theirs() -> None:
     futures = [world.append(0, value, told.append) for value in (b"a", b"b", b"c")]
     world.run_until(world.brokers.requests)
     refuse_records(world, ErrorCode.INVALID_TIMESTAMP, (1, "timestamp out of range"))
-    with pytest.raises(
-        ApiError, match=r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
-    ) as caught:
+    said = r"record 1 of 3 in its batch for orders-0 .* \(timestamp out of range\)"
+    with pytest.raises(InvalidTimestampError, match=said) as caught:
         futures[1].get(0)
-    assert isinstance(caught.value, InvalidTimestampError)
     assert "raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic" in str(caught.value)
     for index in (0, 2):
         with pytest.raises(KafkaError, match="not stored, because other records in its batch were invalid") as others:
@@ -396,8 +339,7 @@ def test_deliveries_of_rows_tell_which_row_was_invalid() -> None:
 
 def test_an_error_code_from_the_future_is_not_retried() -> None:
     world = plain()
-    future = world.append()
-    world.run_until(world.brokers.requests)
+    future = world.under_way()
     world.brokers.fail(9999)  # type: ignore[arg-type]
     world.step()
     with pytest.raises(ApiError, match="error code 9999"):
@@ -420,8 +362,7 @@ def test_a_partition_that_the_answer_leaves_out_fails() -> None:
 
 def test_a_partition_nobody_asked_about_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     world = plain()
-    future = world.append()
-    world.run_until(world.brokers.requests)
+    future = world.under_way()
     answer = produce_answer(world.brokers.requests()[0], 100, {})
     stranger = produce_answer(world.brokers.requests()[0], 5, {}).responses[0].partition_responses[0]
     stranger.index = 17
@@ -527,8 +468,7 @@ def test_memory_of_record_expired_in_flight_stays_until_answer() -> None:
 def test_late_answer_to_expired_record_frees_memory_silently() -> None:
     world = plain(delivery_timeout_ms=3000, request_timeout_ms=2900)
     told: list[Delivery] = []
-    world.append(value=b"late", callback=told.append)
-    world.run_until(world.brokers.requests)
+    world.under_way(value=b"late", callback=told.append)
     world.clock.advance(2950)
     world.network.connections["1"].incoming.clear()
     world.clock.advance(50)
@@ -558,8 +498,7 @@ def test_what_expires_is_not_sent_in_the_same_pass() -> None:
 def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
     world = plain(max_in_flight_requests_per_connection=1, batch_size=150)
     for value in (b"a", b"b", b"c"):
-        world.append(value=value * 60)
-    world.run_until(world.brokers.requests)
+        world.under_way(value=value * 60)
     assert world.brokers.sent_values() == {0: [b"a" * 60]}
     world.brokers.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     seen = []
@@ -573,8 +512,7 @@ def test_with_one_request_in_flight_nothing_overtakes_a_retry() -> None:
 
 def test_one_in_flight_makes_new_leader_wait_for_old_answer() -> None:
     world = plain((1, 2), max_in_flight_requests_per_connection=1)
-    world.append(0, b"a")
-    world.run_until(world.brokers.requests)
+    world.under_way(0, b"a")
     world.brokers.move(2, 2)
     world.metadata.request_update()
     world.append(0, b"b")
@@ -590,8 +528,7 @@ def test_one_in_flight_makes_new_leader_wait_for_old_answer() -> None:
 
 def test_muted_partition_does_not_hold_up_others_of_its_node() -> None:
     world = plain((1, 1), max_in_flight_requests_per_connection=1)
-    world.append(0)
-    world.run_until(world.brokers.requests)
+    world.under_way(0)
     world.append(0)
     world.append(1)
     world.brokers.answer()
@@ -619,8 +556,7 @@ def test_partition_resumes_when_its_expired_request_has_ended() -> None:
 def test_batches_carry_id_epoch_and_contiguous_sequences() -> None:
     world = PlayedWorld()
     world.append()
-    world.append()
-    world.run_until(world.brokers.requests)
+    world.under_way()
     header = world.brokers.sent_batches()[0].header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 0, 0)
     world.brokers.answer()
@@ -633,129 +569,94 @@ def test_batches_carry_id_epoch_and_contiguous_sequences() -> None:
 
 def test_a_duplicate_is_a_success() -> None:
     world = settled()
-    future = world.append()
-    world.run_until(world.brokers.requests)
-    world.brokers.fail(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-    world.step()
+    future = world.under_way()
+    world.fails(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     assert future.get(0).offset == -1
     assert world.memory_in_use == 0
-    world.append()
-    world.run_until(world.brokers.requests)
+    world.under_way()
     assert world.brokers.sent_batches()[0].header.base_sequence == 2
 
 
 def test_batches_in_flight_are_retried_in_order_one_at_a_time() -> None:
     world = settled()
-    for value in (b"a", b"b", b"c"):
-        world.append(value=value)
-        world.step()
+    flight(world, b"a", b"b", b"c")
     assert len(world.brokers.requests()) == 3
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    for code in (ErrorCode.NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, OUT_OF_ORDER):
+        world.brokers.fail(code)
     world.step(3)
-    seen = []
-    for _ in range(3):
-        world.run_until(world.brokers.requests)
+    for expected in (([b"a"], 0, 1), ([b"b"], 0, 2), ([b"c"], 0, 3)):
+        assert next_attempt(world) == expected
         assert len(world.brokers.requests()) == 1
-        seen.append((world.brokers.sent_values()[0], world.brokers.sent_batches()[0].header.base_sequence))
         world.brokers.answer()
         world.step()
-    assert seen == [([b"a"], 1), ([b"b"], 2), ([b"c"], 3)]
-    assert world.transactions is not None
-    assert world.transactions.sequences.identity.epoch == 0
 
 
 def test_refused_batch_moves_those_behind_it_to_a_new_epoch() -> None:
     world = settled()
-    refused = world.append(value=b"a")
-    world.step()
-    behind = world.append(value=b"b")
-    world.step()
+    refused, behind = flight(world, b"a", b"b")
     world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.brokers.fail(OUT_OF_ORDER)
     world.step(2)
     with pytest.raises(RecordTooLargeError):
         refused.get(0)
-    world.run_until(world.brokers.requests)
-    header = world.brokers.sent_batches()[0].header
-    assert (world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence) == ([b"b"], 1, 0)
+    assert next_attempt(world) == ([b"b"], 1, 0)
     world.brokers.answer()
     world.run_until(behind.done)
     assert behind.get(0).offset == 100
 
 
-def flight(world: PlayedWorld, *values: bytes, every_ms: int = 0) -> None:
-    """Send *values* in a request each."""
+def flight(world: PlayedWorld, *values: bytes, every_ms: int = 0) -> list[Any]:
+    """Send *values* in a request each; their futures."""
+    futures = []
     for value in values:
-        world.append(value=value)
+        futures.append(world.append(value=value))
         world.step()
         world.clock.advance(every_ms)
+    return futures
 
 
-def next_attempt(world: PlayedWorld) -> tuple[list[bytes | None], int, int]:
+Attempt = tuple[list[bytes | None], int, int]
+
+
+def next_attempt(world: PlayedWorld) -> Attempt:
     """(values, epoch, base sequence) of what is sent next."""
     world.run_until(world.brokers.requests)
     header = world.brokers.sent_batches()[0].header
     return world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence
 
 
-def test_retry_behind_refused_batch_keeps_sequence_until_gap() -> None:
-    world = settled()
+@with_each(
+    ("retries", "answers", "first", "then", "second"),
+    [
+        (9, (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NOT_ENOUGH_REPLICAS), (B, 0, 2), OUT_OF_ORDER, (B, 1, 0)),
+        (9, (MAYBE_STORED, MAYBE_STORED), (A, 0, 1), ErrorCode.TOPIC_AUTHORIZATION_FAILED, (B, 0, 2)),
+        (1, (MAYBE_STORED, MAYBE_STORED), (A, 0, 1), MAYBE_STORED, (B, 0, 2)),
+    ],
+)
+def test_retry_behind_given_up_batch_keeps_sequence_until_gap(
+    retries: int, answers: tuple[ErrorCode, ...], first: Attempt, then: ErrorCode, second: Attempt
+) -> None:
+    world = settled(retries=retries)
     flight(world, b"a", b"b")
-    world.brokers.fail(ErrorCode.MESSAGE_TOO_LARGE)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    for code in answers:
+        world.brokers.fail(code)
     world.step(2)
-    assert next_attempt(world) == ([b"b"], 0, 2)
-    world.brokers.fail(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    world.step()
-    assert next_attempt(world) == ([b"b"], 1, 0)
+    assert next_attempt(world) == first
+    world.fails(then)
+    assert next_attempt(world) == second
 
 
-def test_retry_behind_batch_refused_later_keeps_its_sequence() -> None:
-    world = settled()
-    flight(world, b"a", b"b")
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.step(2)
-    assert next_attempt(world) == ([b"a"], 0, 1)
-    world.brokers.fail(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    world.step()
-    assert next_attempt(world) == ([b"b"], 0, 2)
-
-
-def test_retry_behind_possibly_stored_batch_keeps_its_sequence() -> None:
-    world = settled(retries=1)
-    flight(world, b"a", b"b")
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.step(2)
-    assert next_attempt(world) == ([b"a"], 0, 1)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.step()
-    assert next_attempt(world) == ([b"b"], 0, 2)
-
-
-def test_retry_behind_batch_expired_in_flight_keeps_its_sequence() -> None:
+@with_each("expires_before_its_answer", [True, False])
+def test_retry_behind_expired_batch_keeps_its_sequence(expires_before_its_answer: bool) -> None:
     world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
     flight(world, b"a", b"b", every_ms=1400)
     world.clock.advance(200)
-    world.in_flight.expire(world.now)
-    for _ in range(2):
-        world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    if expires_before_its_answer:
+        world.in_flight.expire(world.now)
+    for code in (MAYBE_STORED, ErrorCode.NOT_ENOUGH_REPLICAS):
+        world.brokers.fail(code)
         world.client.poll(0, world.now)
-    assert next_attempt(world) == ([b"b"], 0, 2)
-
-
-def test_retry_behind_batch_expired_at_answer_keeps_its_sequence() -> None:
-    world = settled(delivery_timeout_ms=3000, request_timeout_ms=2900)
-    flight(world, b"a", b"b", every_ms=1400)
-    world.clock.advance(200)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-    world.client.poll(0, world.now)
-    world.brokers.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.client.poll(0, world.now)
-    assert next_attempt(world) == ([b"b"], 0, 2)
+    assert next_attempt(world) == (B, 0, 2)
 
 
 def test_idempotent_partition_resumes_at_once_after_expiry() -> None:
@@ -769,10 +670,8 @@ def test_idempotent_partition_resumes_at_once_after_expiry() -> None:
     world.network.held.clear()
     future = world.append(value=b"next")
     started = world.now
-    world.run_until(world.brokers.requests)
+    assert next_attempt(world) == ([b"next"], 1, 0)
     assert world.now - started < 1000
-    header = world.brokers.sent_batches()[0].header
-    assert (world.brokers.sent_values()[0], header.producer_epoch, header.base_sequence) == ([b"next"], 1, 0)
     world.brokers.answer()
     world.run_until(future.done)
 
@@ -781,8 +680,7 @@ def test_a_batch_that_expired_in_its_queue_leaves_no_gap() -> None:
     world = settled((1, NO_LEADER), delivery_timeout_ms=3000, request_timeout_ms=2500)
     stuck = world.append(1)
     world.run_until(stuck.done)
-    world.append(0)
-    world.run_until(world.brokers.requests)
+    world.under_way(0)
     assert world.brokers.sent_batches()[0].header.producer_epoch == 0
 
 
@@ -864,19 +762,23 @@ def test_a_refused_producer_id_fails_all_records_with_what_to_do() -> None:
         late.get(0)
 
 
-def test_brokers_too_old_for_idempotence_fail_all_records() -> None:
+@with_each("are_asked", [False, True])
+def test_brokers_too_old_for_idempotence_fail_all_records(are_asked: bool) -> None:
     world = PlayedWorld()
-    world.brokers.ranges = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
+    if are_asked:
+        world.brokers.producer_ids = [InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)]
+    else:
+        world.brokers.ranges = {ApiKey.INIT_PRODUCER_ID: (90, 91)}
     future = world.append()
     world.run_until(future.done)
     with pytest.raises(UnsupportedVersionError, match=r"0\.11 or newer.*enable\.idempotence=false"):
         future.get(0)
+    assert world.transactions is not None and world.transactions.state is State.FATAL_ERROR
 
 
 def test_without_idempotence_no_producer_id_is_asked_for() -> None:
     world = plain()
-    world.append()
-    world.run_until(world.brokers.requests)
+    world.under_way()
     header = world.brokers.sent_batches()[0].header
     assert (header.producer_id, header.base_sequence) == (-1, -1)
     assert world.brokers.producer_ids_given == 0
@@ -925,8 +827,7 @@ def test_close_ends_although_a_broker_never_answers() -> None:
 def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
     world = settled((1, 2))
     told: list[Delivery] = []
-    sent = world.append(0, callback=told.append)
-    world.run_until(world.brokers.requests)
+    sent = world.under_way(0, callback=told.append)
     unsent = world.append(1, callback=told.append)
     world.sender.force_close()
     started = world.now
@@ -946,8 +847,7 @@ def test_forced_close_fails_queued_and_in_flight_at_once() -> None:
 )
 def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogCaptureFixture) -> None:
     world = settled()
-    sent = world.append(0)
-    world.run_until(world.brokers.requests)
+    sent = world.under_way(0)
     unsent = world.append(1)
     world.append(1)
     world.sender.end_with_program()
@@ -957,10 +857,8 @@ def test_forced_close_counts_unsent_and_maybe_stored_records(caplog: pytest.LogC
     with pytest.raises(KafkaError, match=r"the program exited .* before this record was sent$"):
         unsent.get(0)
     (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    first, second = tp(0), tp(1)
-    assert (
-        f"never sent: 2 record(s) for {second} (2); sent, and possibly stored: 1 record(s) for {first} (1)" in warning
-    )
+    said = f"never sent: 2 record(s) for {tp(1)} (2); sent, and possibly stored: 1 record(s) for {tp(0)} (1)"
+    assert said in warning
 
 
 def test_a_close_that_is_forced_half_way_ends() -> None:
@@ -987,27 +885,6 @@ def test_dead_sender_fails_what_is_left_and_takes_no_more(monkeypatch: pytest.Mo
     assert not world.sender.is_running
     with pytest.raises(KafkaError, match="closed"):
         world.append()
-
-
-def test_an_error_in_one_pass_does_not_end_the_sender(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = settled()
-    world.brokers.acknowledge_everything()
-    future = world.append()
-    fetch = world.metadata.fetch
-    failures = [RuntimeError("once")]
-
-    def fail_once() -> Any:
-        if failures:
-            raise failures.pop()
-        return fetch()
-
-    monkeypatch.setattr(world.metadata, "fetch", fail_once)
-    world.sender.initiate_close()
-    world.sender.run()
-    assert future.get(0).offset == 100
-    assert "uncaught error in the sender thread" in caplog.text
 
 
 def test_closing_wakes_the_sender() -> None:
@@ -1049,8 +926,7 @@ def test_raising_callback_does_not_stop_answers_of_others(caplog: pytest.LogCapt
         raise RuntimeError("mine")
 
     world.append(0, callback=fail)
-    other = world.append(1)
-    world.run_until(world.brokers.requests)
+    other = world.under_way(1)
     world.brokers.answer()
     world.step()
     assert other.get(0).offset == 100
@@ -1077,8 +953,7 @@ def test_a_waiting_thread_wakes_a_sender_that_is_asleep() -> None:
 def test_figures_are_kept() -> None:
     world = settled()
     before = world.metrics.snapshot(world.now)
-    world.append(value=b"x" * 1000)
-    world.run_until(world.brokers.requests)
+    world.under_way(value=b"x" * 1000)
     world.brokers.answer()
     world.run_until(lambda: not world.accumulator.has_incomplete)
     after = world.metrics.snapshot(world.now)

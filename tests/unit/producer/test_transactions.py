@@ -201,8 +201,7 @@ def test_batches_say_that_they_are_transactional(world: TransactionalWorld) -> N
 def test_idempotent_batches_do_not(  # the flag would make a broker look for a transaction
 ) -> None:
     world = SenderWorld(FakeBrokers())
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     assert not world.brokers.batches[0][0].is_transactional
 
 
@@ -218,8 +217,7 @@ def test_sequences_continue_within_an_epoch_and_restart_in_next(world: Transacti
 def test_a_partition_is_added_once(world: TransactionalWorld) -> None:
     world.begin()
     for value in (b"a", b"b"):
-        world.send(value)
-        world.settle()
+        world.sent(value)
     world.send(b"c", partition=1)
     world.commit()
     added = [topic.partitions for body in world.brokers.requests(PARTITIONS) for topic in body.v3_and_below_topics]
@@ -230,8 +228,7 @@ def test_no_batch_leaves_before_its_partition_is_added() -> None:
     world = make_world(1)
     world.begin()
     world.brokers.errors[PARTITIONS].extend([SILENCE] * 3)
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     assert world.acknowledged == 1
     assert world.order.count(PARTITIONS) == 4
     assert world.order.index(PRODUCE) > max(i for i, api in enumerate(world.order) if api is PARTITIONS)
@@ -275,8 +272,7 @@ def test_empty_transaction_after_another_sends_no_end_txn(world: TransactionalWo
 
 def test_abort_drops_records_not_sent_yet(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     futures = world.send(b"b", b"c")
     world.abort()
     with pytest.raises(TransactionAbortableError):
@@ -305,8 +301,7 @@ def test_the_first_call_must_be_the_initialization() -> None:
 def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorld) -> None:
     """A thread that was let in before the commit began still brings its record into this transaction."""
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
 
     def while_appending() -> TransactionalResult:
         result = world.manager.begin_commit()
@@ -522,8 +517,7 @@ def test_a_group_that_may_not_be_looked_up_aborts(world: TransactionalWorld) -> 
 
 def test_an_abort_that_is_refused_ends_the_producer(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     world.brokers.errors[END].append(ErrorCode.TRANSACTION_ABORTABLE)
     with pytest.raises(KafkaError, match="could not be aborted either"):
         world.abort()
@@ -561,8 +555,7 @@ def test_transaction_versions_are_never_mixed(api: ApiKey, least: int) -> None:
 
 def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     offsets = world.manager.send_offsets(OFFSET, GROUP)
     world.manager.fail_for_good(KafkaError("broken"))
     with pytest.raises(KafkaError, match="broken"):
@@ -571,8 +564,7 @@ def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> 
 
 def test_fatal_error_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     world.brokers.errors[END].append(SILENCE)
     result = world.manager.begin_commit()
     while END not in world.order:
@@ -609,8 +601,7 @@ def test_record_staged_after_abort_is_not_in_next_transaction(world: Transaction
 def test_closing_producer_does_not_end_a_joined_transaction() -> None:
     world = make_world()
     world.manager.join(ProducerIdAndEpoch(77, 7), TransactionVersion.V2)
-    world.send(b"v")
-    world.settle()
+    world.sent(b"v")
     assert not world.manager.has_ongoing_transaction
     world.sender.initiate_close()
     world.sender.run()
@@ -625,8 +616,7 @@ def test_producer_joins_one_transaction_after_another(version: TransactionVersio
     for identity, name in (((77, 7), None), ((77, 8), None), ((99, 0), "another-writer")):
         world.manager.join(ProducerIdAndEpoch(*identity), version, name)
         world.send(b"v")
-        world.send(b"w")
-        world.settle()
+        world.sent(b"w")
         sent = world.brokers.batches[0][-1].header
         written.append((sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.record_count))
         assert world.brokers.requests(ApiKey.PRODUCE)[-1].transactional_id == (name or "orders-writer")
@@ -679,8 +669,7 @@ def test_a_request_whose_answer_is_lost_is_sent_again(level: int, api: ApiKey) -
 
 def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     world.brokers.errors[END].extend([ErrorCode.CONCURRENT_TRANSACTIONS] * 5)
     result = world.manager.begin_commit()
     with pytest.raises(KafkaTimeoutError, match="call it again"):
@@ -736,8 +725,7 @@ def test_maybe_begun_aborted_transaction_ends_before_new_epoch(answer: ErrorCode
 def test_begun_transaction_that_is_not_open_cannot_be_aborted() -> None:
     world = make_world(1)
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     world.brokers.errors[END].append(ErrorCode.INVALID_TXN_STATE)
     with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
         world.abort()
@@ -749,8 +737,7 @@ def test_begun_transaction_that_is_not_open_cannot_be_aborted() -> None:
 def test_refused_record_prevents_commit(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
-    world.send(b"bad")
-    world.settle()
+    world.sent(b"bad")
     with pytest.raises(TransactionAbortableError, match="INVALID_RECORD"):
         world.manager.begin_commit()
     with pytest.raises(TransactionAbortableError):
@@ -768,8 +755,7 @@ def test_failure_in_version_1_requests_a_new_epoch() -> None:
     world = make_world(1)
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
-    world.send(b"bad")
-    world.settle()
+    world.sent(b"bad")
     world.abort()
     assert world.order[-2:] == [END, INIT]
     assert (world.brokers.requests(INIT)[-1].producer_id, world.brokers.requests(INIT)[-1].producer_epoch) == (9, 0)
@@ -798,8 +784,7 @@ def test_a_failure_during_the_commit_fails_the_commit(world: TransactionalWorld)
 def test_fatal_batch_errors_end_the_transaction_manager(world: TransactionalWorld, code: ErrorCode) -> None:
     world.begin()
     world.brokers.verdicts[0].append(code)
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     assert world.manager.state is S.FATAL_ERROR
 
 
@@ -807,8 +792,7 @@ def test_produce_epoch_error_leaves_fencing_to_coordinator(world: TransactionalW
     """The transaction may just have timed out: only the coordinator knows whether another producer took over."""
     world.begin()
     world.brokers.verdicts[0].append(ErrorCode.INVALID_PRODUCER_EPOCH)
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     assert world.manager.state is S.ABORTABLE_ERROR
     world.brokers.errors[END].append(ErrorCode.PRODUCER_FENCED)
     with pytest.raises(ProducerFencedError):
@@ -826,23 +810,19 @@ def test_unstaged_record_prevents_commit(
 
 def test_a_gap_before_the_oldest_batch_is_not_tried_again(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"first")
-    world.settle()
+    world.sent(b"first")
     world.brokers.verdicts[0].append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    world.send(b"second")
-    world.settle()
+    world.sent(b"second")
     assert world.manager.state is S.ABORTABLE_ERROR
     assert world.order.count(PRODUCE) == 2
 
 
 def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.begin()
-    world.send(b"first")
-    world.settle()
+    world.sent(b"first")
     with monkeypatch.context() as patch:
         patch.setattr(ProducerBatch, "close", lambda batch: 1 / 0)
-        world.send(b"second")
-        world.settle()
+        world.sent(b"second")
     with pytest.raises(TransactionAbortableError, match="could not build a batch"):
         world.manager.begin_commit()
     world.abort()
@@ -851,8 +831,7 @@ def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch
 
 def test_batches_behind_refused_one_do_not_delay_the_abort(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"first")
-    world.settle()
+    world.sent(b"first")
     out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     world.brokers.verdicts[0].extend([ErrorCode.INVALID_RECORD, out_of_order, out_of_order, out_of_order])
     for value in (b"x" * 700, b"y" * 700, b"z" * 700):
@@ -871,11 +850,9 @@ def test_batches_behind_refused_one_do_not_delay_the_abort(world: TransactionalW
 
 def test_expired_batch_aborts_and_next_transaction_bumps_epoch(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"first")
-    world.settle()
+    world.sent(b"first")
     world.brokers.verdicts[0].extend([SILENCE] * 100)
-    world.send(b"late")
-    world.settle()
+    world.sent(b"late")
     assert world.manager.state is S.ABORTABLE_ERROR
     world.abort()
     world.brokers.verdicts[0].clear()
@@ -887,19 +864,16 @@ def test_sequence_gap_without_epoch_bump_is_fatal() -> None:
     world = make_world(1)
     world.brokers.max_versions[INIT] = 2
     world.begin()
-    world.send(b"first")
-    world.settle()
+    world.sent(b"first")
     world.brokers.verdicts[0].extend([SILENCE] * 100)
-    world.send(b"late")
-    world.settle()
+    world.sent(b"late")
     world.step(5)
     assert world.manager.state is S.FATAL_ERROR
 
 
 def test_unknown_producer_id_restarts_sequence_unless_data_lost(world: TransactionalWorld) -> None:
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     manager = world.manager.sequences
     world.send(b"b")
     (batch,) = queued(world.accumulator)
@@ -919,13 +893,11 @@ def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> No
     world.brokers.epoch = LAST_EPOCH
     world.manager.sequences.assign_producer_id(PRODUCER_ID, LAST_EPOCH)
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     if not is_version_2(world):
         # Only an error makes version 1 ask for an epoch.
         world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
-        world.send(b"bad")
-        world.settle()
+        world.sent(b"bad")
         world.abort()
     else:
         world.commit()
@@ -948,8 +920,7 @@ def report_level(world: TransactionalWorld, level: int) -> None:
 def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
     world = make_world(1)
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     report_level(world, 2)
     world.send(b"b", partition=1)
     world.commit()
@@ -967,8 +938,7 @@ def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
 def test_a_cluster_that_goes_back_to_version_1() -> None:
     world = make_world(2)
     world.begin()
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     report_level(world, 1)
     world.commit()
     assert world.brokers.versions(END) == {5}
@@ -1040,15 +1010,13 @@ def test_closing_after_an_error_for_good_ends(world: TransactionalWorld) -> None
 def test_refused_producer_id_is_requested_again_only_when_needed() -> None:
     world = SenderWorld(brokers := TransactionalBrokers())
     brokers.errors[INIT].append(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    world.send(b"a")
-    world.settle()
+    world.sent(b"a")
     assert world.failed == 1
     for _ in range(20):
         world.clock.advance(1000)
         world.step()
     assert len(brokers.requests(INIT)) == 1, "nobody needs one"
-    world.send(b"b")
-    world.settle()
+    world.sent(b"b")
     assert world.acknowledged == 1
     assert brokers.requests(INIT)[1].transactional_id is None
 
@@ -1056,8 +1024,7 @@ def test_refused_producer_id_is_requested_again_only_when_needed() -> None:
 def test_brokers_that_know_no_producer_ids_are_an_error_for_good() -> None:
     world = SenderWorld(brokers := TransactionalBrokers())
     brokers.errors[INIT].append(ErrorCode.UNSUPPORTED_VERSION)
-    (future,) = world.send(b"a")
-    world.settle()
+    (future,) = world.sent(b"a")
     with pytest.raises(UnsupportedVersionError, match=r"enable\.idempotence=false"):
         future.get(0)
     assert world.transactions is not None
