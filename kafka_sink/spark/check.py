@@ -31,10 +31,9 @@ from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
-from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.memory_settings import memory_findings
 from kafka_sink.spark.one_version import refuse_other_version
-from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.worker_process import worker_process

@@ -34,17 +34,14 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.driver import lineage
+from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
 from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
-from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.driver.interrupts import Interrupts
-from kafka_sink.spark.driver.job_failures import as_spark_reads, error_of_task, of_attempt, reported
-from kafka_sink.spark.driver.kept_blocks import require_kept_blocks
+from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.shuffle_tasks import shuffle_tasks
 from kafka_sink.spark.driver.stoppable_job import run_stoppable
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
-from kafka_sink.spark.driver.write_course import WriteCourse
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -54,17 +51,15 @@ from kafka_sink.spark.driver.write_report import (
     warn_of_skipped,
 )
 from kafka_sink.spark.errors import TooManyBadRowsError
-from kafka_sink.spark.given_options import OptionValue, as_texts
-from kafka_sink.spark.options import SinkOptions, parse_options
+from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
 from kafka_sink.spark.result_tables import figures_table, partitions_table
 from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
-from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges
+from kafka_sink.spark.task.commit_message import TaskCommit, decode_outcome, encode_outcome, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.without_pandas import array_of_one
 from kafka_sink.spark.task.worker_process import worker_process
-from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
 from kafka_sink.spark.versions import require_local_checkpoint
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Number
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -21,10 +23,12 @@ from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
 from kafka_sink.spark.bad_row_limit import BadRowLimit
-from kafka_sink.spark.given_options import OptionValue, as_texts
 from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, ExactlyOnce
 
 _log = logging.getLogger(__name__)
+
+#: What an option may be; None is an option that is not set.
+OptionValue: TypeAlias = str | bool | int | float | os.PathLike[str] | None
 
 #: The name of the format.
 FORMAT = "kafkalite"
@@ -326,6 +330,35 @@ class SinkOptions:
         """These options, of an application that numbers its writes, for the write with the number *version*."""
         assert self.exactly_once is not None, "an application that numbers its writes has a name"
         return replace(self, txn_version=version, exactly_once=replace(self.exactly_once, version=version))
+
+
+def as_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """*options* as texts: ``5`` as ``"5"``, ``True`` as ``"true"``, a path as its name. None is left out. Spark does
+    the same for ``df.write.options(…)``.
+
+    Source: apache/spark ``python/pyspark/sql/utils.py`` (``to_str``).
+
+    :raises ConfigError: if *options* is not a mapping of names, or a value is of another type; the text names option
+        and type, and does not show the value.
+    """
+    return {name: _text(name, value) for name, value in c.without_none(options).items()}
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Number):
+        return str(value)
+    path = os.fspath(value) if isinstance(value, os.PathLike) else None
+    if isinstance(path, str):
+        return path
+    remedy = "join its parts with commas" if isinstance(value, list | tuple | set) else "convert it to text"
+    raise ConfigError(
+        f"option {name}: a value of the type {type(value).__name__} is not taken, expected text, a number, True or "
+        f"False; {remedy}"
+    )
 
 
 def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False) -> SinkOptions:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
-from kafka_sink.spark.given_options import OptionValue, as_texts
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import OptionValue, as_texts, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
 
 if TYPE_CHECKING:

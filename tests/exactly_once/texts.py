@@ -23,7 +23,7 @@ _MODULES: Final = (
             "dataframe_writer.py",
             "driver/batch_calls.py",
             "driver/transactional_write.py",
-            "driver/write_course.py",
+            "driver/job_failures.py",
             "driver/write_report.py",
             "task/transactional_task.py",
         )

@@ -1,4 +1,5 @@
-"""What the exception of a Spark job means for a write: who ended it, and whether another attempt may succeed.
+"""What the exception of a Spark job means for a write: who ended it, whether another attempt may succeed, and what it
+leaves in the topic.
 
 A job's exception reaches the driver as text: PySpark has no class for most of them, and with Spark Connect nothing else
 crosses the network. Only the beginning is read, where Spark says what happened: its stack trace names other classes.
@@ -9,7 +10,8 @@ Source: apache/spark ``SparkCoreErrors.sparkJobCancelled``, ``DAGScheduler.abort
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
@@ -31,8 +33,11 @@ from kafka_sink.common.errors import (
     error_for,
     is_permanent,
 )
-from kafka_sink.exactly_once.model import AttemptError, ExactlyOnceError, UnwritableRowsError
+from kafka_sink.exactly_once.model import IN_ORDER, AttemptError, ExactlyOnceError, UnwritableRowsError
 from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError, TooManyBadRowsError
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
 
 #: The last line of a task's traceback.
 _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
@@ -171,3 +176,45 @@ def _beginning(error: BaseException) -> str:
         # Py4J asks the JVM for the text, which may have ended.
         text = repr(error)
     return text.split("\n\tat ", 1)[0].split("JVM stacktrace:", 1)[0]
+
+
+@dataclass
+class WriteCourse:
+    """A write to *topic* (None: rows name theirs) of *version* (None: at least once), which an application numbers
+    unless *is_of_query*. Tasks that have ended have added their rows to *counted*. *is_deciding* from the moment when
+    the batch may be committed."""
+
+    topic: str | None
+    version: int | None
+    counted: Accumulator[int] | None
+    is_of_query: bool
+    is_deciding: bool = False
+
+    def what_stays(self) -> str:
+        """What an end at this moment leaves in the topic, and what to do, in one sentence."""
+        if self.version is None:
+            ended = "" if self.counted is None else f"{self.counted.value:,} rows of tasks that had ended and "
+            place = "their topics" if self.topic is None else f"topic {self.topic}"
+            return (
+                f"{ended}the rows of other tasks that were acknowledged before stay in {place}, and a repeated write "
+                "writes them again"
+            )
+        if not self.is_deciding:
+            again = "write it again" if self.is_of_query else IN_ORDER
+            return f"no row of version {self.version} became visible; {again}"
+        again = "write it again, which writes it once" if self.is_of_query else IN_ORDER
+        return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
+
+    def ended_by(self, error: BaseException) -> BaseException:
+        """*error* with what stays, or the error to raise in its place if the Spark job was cancelled."""
+        if isinstance(error, Exception) and is_cancelled(error):
+            return CancelledWriteError(f"the write was cancelled ({summary_of(error)}): {self.what_stays()}")
+        if isinstance(error, KafkaError):
+            if self.version is not None and not self.is_of_query:
+                error.add_note(f"kafkalite: if version {self.version} is not committed, {IN_ORDER}")
+            return error
+        if error.args:
+            error.add_note(f"kafkalite: {self.what_stays()}")
+        else:
+            error.args = (f"the write was stopped: {self.what_stays()}",)
+        return error

@@ -1,27 +1,31 @@
-"""The progress line of :func:`kafka_sink.write`, in the place of Spark's own progress bar.
+"""The progress line of :func:`kafka_sink.write`, in the place of Spark's own progress bar, on a terminal or in a
+notebook.
 
 The thread that writes starts and ends it; the line is drawn by a thread of its own, which a terminal that stands still
-may block. An error never reaches the write: the line just ends.
+may block. An error never reaches the write: the line just ends. It never starts a job.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
 from kafka_sink.common.threads import start_loop
-from kafka_sink.spark.driver.job_progress import JobProgress
-from kafka_sink.spark.driver.screen import Screen, find_screen
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
+    from pyspark import Accumulator, SparkContext
     from pyspark.sql import DataFrame
 
+_COLUMNS: Final = 80
+_GROUP: Final = "spark.jobGroup.id"
 #: PySpark sets it to true where the user has not set it, and spark-submit leaves it unset.
 _SPARKS_BAR: Final = "spark.ui.showConsoleProgress"
 #: As of Spark's bar: short writes show nothing.
@@ -35,6 +39,160 @@ _END_S: Final = 1.0
 _log = logging.getLogger(__name__)
 #: Two lines would overwrite each other: a write beside another one shows none.
 _shown: Final = threading.Lock()
+
+
+class Screen(Protocol):
+    """Shows one line."""
+
+    def show(self, text: str) -> None:
+        """Replace the line by *text*."""
+
+    def end(self, text: str) -> None:
+        """Remove the line from a terminal; in a notebook, whose output stays, replace it by *text*."""
+
+
+class Terminal:
+    """The last line of a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        # A longer text would begin a second line, which cannot be overwritten.
+        shown = text[: self._columns() - 1]
+        self._stream.write(f"\r{shown:<{self._width}}")
+        self._stream.flush()
+        self._width = len(shown)
+
+    def end(self, text: str) -> None:
+        if self._width:
+            self._stream.write(f"\r{'':<{self._width}}\r")
+            self._stream.flush()
+            self._width = 0
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):
+            return _COLUMNS
+
+
+class Notebook:
+    """An output of its own below the cell that runs."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        if text == self._shown:
+            # Some front ends append each update to the output.
+            return
+        self._shown = text
+        if self._handle is None:
+            # It belongs to the notebook: kafkalite does not require it.
+            self._handle = importlib.import_module("IPython.display").display(
+                {"text/plain": text}, raw=True, display_id=True
+            )
+        else:
+            self._handle.update({"text/plain": text}, raw=True)
+
+    def end(self, text: str) -> None:
+        if self._handle is not None:
+            self.show(text)
+
+
+def find_screen() -> Screen | None:
+    """The notebook or the terminal of this process; None if there is none."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # IPython on a terminal has a shell without a kernel.
+    if hasattr(shell, "kernel"):
+        return Notebook()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return Terminal(sys.stderr) if is_terminal else None
+
+
+class JobProgress:
+    """The jobs that this thread runs from now on, in the group that the user has set or else in one of their own. Tasks
+    add their rows to *rows* once, at their end."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self.rows = context.accumulator(0)
+        self._context = context
+        self._tracker = context.statusTracker()
+        group = context.getLocalProperty(_GROUP)
+        self._is_own_group = group is None
+        self._group = group or f"kafkalite-write-{os.urandom(8).hex()}"
+        self._jobs_before = frozenset(self._tracker.getJobIdsForGroup(self._group))
+        #: Completed stages with the numbers of their tasks, which do not change any more.
+        self._completed: dict[int, int] = {}
+        self._sparks_bar = _SparksBar.of(context)
+        if self._is_own_group:
+            context.setLocalProperty(_GROUP, self._group)
+
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks have ended, of how many in all stages that have begun."""
+        done = begun = 0
+        for job_id in self._tracker.getJobIdsForGroup(self._group):
+            job = None if job_id in self._jobs_before else self._tracker.getJobInfo(job_id)
+            for stage_id in () if job is None else job.stageIds:
+                completed, tasks = self._tasks_of(stage_id)
+                done += completed
+                begun += tasks
+        return done, begun
+
+    def _tasks_of(self, stage_id: int) -> tuple[int, int]:
+        """None of none for a stage that waits, or that Spark skips because its results are there."""
+        if stage_id in self._completed:
+            return self._completed[stage_id], self._completed[stage_id]
+        stage = self._tracker.getStageInfo(stage_id)
+        if stage is None or not stage.numActiveTasks + stage.numCompletedTasks:
+            return 0, 0
+        if stage.numCompletedTasks >= stage.numTasks:
+            self._completed[stage_id] = stage.numTasks
+        return stage.numCompletedTasks, stage.numTasks
+
+    def hold_back_sparks_bar(self) -> None:
+        """Erase Spark's own bar, and keep it away until the end of a job, when Spark forgets that."""
+        if self._sparks_bar is not None:
+            self._sparks_bar.hold_back()
+
+    def end(self) -> None:
+        """Give Spark its bar back, and take the thread out of the group again."""
+        if self._sparks_bar is not None:
+            self._sparks_bar.erase()
+        if self._is_own_group:
+            # None removes a property; PySpark's type does not say so.
+            self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type,unused-ignore]
+
+
+class _SparksBar:
+    """Spark's ``ConsoleProgressBar``. It draws every 200 ms, but not within 500 ms after the end of a job. Spark has no
+    public way to it.
+
+    Source: apache/spark ``core/src/main/scala/org/apache/spark/ui/ConsoleProgressBar.scala``.
+    """
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._last_end_ms = bar.getClass().getDeclaredField("lastFinishTime")
+        self._last_end_ms.setAccessible(True)
+
+    @classmethod
+    def of(cls, context: SparkContext) -> _SparksBar | None:
+        """None if Spark shows none."""
+        # Scala's Option.
+        bar: Any = context._jsc.sc().progressBar()
+        return cls(bar.get()) if bar.isDefined() else None
+
+    def erase(self) -> None:
+        self._bar.finishAll()
+
+    def hold_back(self) -> None:
+        self.erase()
+        self._last_end_ms.setLong(self._bar, FOREVER_MS)
 
 
 class ProgressLine:

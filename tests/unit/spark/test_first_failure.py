@@ -13,9 +13,9 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import AttemptError, Transaction
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.spark.driver import first_failure
+from kafka_sink.spark.driver import atomic_jobs
+from kafka_sink.spark.driver.atomic_jobs import speculates, until_first_failure
 from kafka_sink.spark.driver.before_write import task_options
-from kafka_sink.spark.driver.first_failure import speculates, until_first_failure
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import transactional_task
@@ -49,7 +49,7 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_failure, "EVERY_S", 0.001)
+    monkeypatch.setattr(atomic_jobs, "EVERY_S", 0.001)
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "With speculation, a task that has failed ends the attempt at once")

@@ -21,7 +21,7 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.dataframe_writer import parse_arguments
 from kafka_sink.spark.errors import SchemaError
-from kafka_sink.spark.given_options import as_texts
+from kafka_sink.spark.options import as_texts
 from tests.support.cases import with_each
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9"}

@@ -10,8 +10,7 @@ from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import ConfigError, KafkaTimeoutError
 from kafka_sink.exactly_once.model import AttemptError, FencedError
-from kafka_sink.spark.driver.job_failures import as_spark_reads, is_cancelled, of_attempt, summary_of
-from kafka_sink.spark.driver.write_course import WriteCourse
+from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, is_cancelled, of_attempt, summary_of
 from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError
 from tests.support.cases import with_each
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.spark.task.json_texts import json_column
+from kafka_sink.spark.task.dead_letters import json_column
 from tests.support.cases import with_each
 
 SPAN = timedelta(days=1, hours=2, minutes=3, seconds=4, microseconds=500_000)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.spark.driver.kept_blocks import require_kept_blocks
+from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks
 from tests.support.cases import with_each
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.spark.driver.progress_line import ProgressLine, progress_line
-from kafka_sink.spark.driver.screen import Notebook, Terminal, find_screen
+from kafka_sink.spark.driver.progress_line import Notebook, ProgressLine, Terminal, find_screen, progress_line
 from tests.fakes.clock import FakeClock
 
 

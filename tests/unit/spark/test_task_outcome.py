@@ -11,8 +11,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
-from kafka_sink.spark.task_outcome import decode_outcome, encode_outcome
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit, decode_outcome, encode_outcome
 from tests.support.cases import with_each
 
 PARTITION = TopicPartition("t-1", 2)

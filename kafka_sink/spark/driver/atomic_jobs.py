@@ -1,4 +1,8 @@
-"""Spark jobs that end with the first task that fails, for stages whose tasks cannot be tried again.
+"""The Spark jobs of an atomic write: how many tasks its rows move to, that the rows stay until they are written, and
+that the first task that fails ends all, because none can be tried again.
+
+The rows are blocks of executors: what a local checkpoint holds cannot be computed again, because a stage that Spark
+runs again would be a second writer. Dynamic allocation removes executors that have nothing to do, with their blocks.
 
 With ``spark.speculation`` Spark starts copies of slow tasks on other hosts. A copy that fails counts as a failure of
 its task, and a few of them end the stage although the first attempt is well; so copies wait until Spark has no more use
@@ -8,7 +12,8 @@ cancelled as soon as Spark has seen a task fail.
 
 Used on the driver, in the thread that runs the jobs, with a thread of its own that watches them.
 
-Source: apache/spark ``TaskSetManager.checkSpeculatableTasks`` (at most one copy beside the first attempt) and
+Source: apache/spark ``ExecutorMonitor`` (``spark.dynamicAllocation.cachedExecutorIdleTimeout``),
+``TaskSetManager.checkSpeculatableTasks`` (at most one copy beside the first attempt) and
 ``AppStatusListener.onTaskEnd`` (what counts as failed).
 """
 
@@ -16,25 +21,66 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import AttemptError
 from kafka_sink.spark.driver.stoppable_job import stages_of
+from kafka_sink.spark.task.shared_client import shared_client
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
 EVERY_S: Final = 1.0
 _SPECULATION: Final = "spark.speculation"
+_ALLOCATION: Final = "spark.dynamicAllocation.enabled"
+_KEPT: Final = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+#: A block waits for its task while the tasks before it write; Spark's default for executors without blocks.
+_SHORTEST_S: Final = 60
+_TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Spark's suffixes of times, in seconds.
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 _log = logging.getLogger(__name__)
+
+
+def shuffle_tasks(df: DataFrame, topic: str | None, properties: Mapping[str, str]) -> int | None:
+    """The number of tasks for the rows of *df* once they are grouped by the partitions of *topic* (None: rows name
+    their topics), in a cluster with a producer's *properties*; None if Spark chooses it.
+
+    Adaptive execution chooses it from the rows. It is off in streams before Spark 4.1 (SPARK-53941), in streams with
+    state, and where the user has disabled it: a shuffle then starts ``spark.sql.shuffle.partitions`` tasks (200),
+    however few rows there are.
+    """
+    conf = df.sparkSession.conf
+    if conf.get("spark.sql.adaptive.enabled") == "true":
+        return None
+    client, context = shared_client(properties), getattr(df.sparkSession, "_sc", None)
+    largest = None if topic is None else client.run(client.partition_count(topic))
+    if not largest and context is not None:
+        largest = int(context.defaultParallelism)
+    return min(int(conf.get("spark.sql.shuffle.partitions") or largest), largest) if largest else None
+
+
+def require_kept_blocks(spark: SparkSession) -> None:
+    """:raises ConfigError: if Spark may remove executors whose rows are still to be written."""
+    if str(spark.conf.get(_ALLOCATION, "false")).lower() != "true":
+        return
+    text = str(spark.conf.get(_KEPT, "")).lower()
+    found = _TIME.fullmatch(text)
+    if found is not None and int(found[1]) * _UNITS.get(found[2], _SHORTEST_S) < _SHORTEST_S:
+        raise ConfigError(
+            f"{_KEPT}={text} and atomic=True do not go together, because Spark would remove executors with rows "
+            f"that are still to be written: remove the setting (the default keeps them) or set it to {_SHORTEST_S}s or "
+            "more, or atomic=False, which also writes once, with one transaction per task"
+        )
 
 
 def speculates(spark: SparkSession) -> bool:
