@@ -160,6 +160,8 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
 
 #: A part of each text that advises nothing, or nothing that could lose or repeat rows.
 OTHERS: Final = (
+    "; what it says is in the error that the write raised",
+    "py4j.protocol.Py4JJavaError: ",
     "**Readers use `isolation.level=read_committed`.**",
     "**Spark's source can be read again.**",
     "**A batch ends within `kafka.transaction.timeout.ms`**",

@@ -1,4 +1,5 @@
-"""Copies of slow tasks wait for the first attempt, and the first failure ends all attempts."""
+"""Copies of slow tasks wait for the first attempt, the first failure ends all attempts, and dynamic allocation must keep
+the executors that have the rows."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import AttemptError, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver import atomic_jobs
-from kafka_sink.spark.driver.atomic_jobs import speculates, until_first_failure
+from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, speculates, until_first_failure
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task import transactional_task
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
+from tests.support.cases import with_each
 
 
 class Context:
@@ -108,3 +110,32 @@ def test_speculation_is_refused_where_no_failure_can_be_seen(speculation: str, i
         return
     with pytest.raises(ConfigError, match=r"set spark\.speculation=false for the server, or atomic=False"):
         speculates(connect)
+
+
+@pytest.mark.behaviour(
+    "Exactly once: atomic", "Dynamic allocation that would remove rows to be written is refused before the first one"
+)
+@with_each(
+    ("enabled", "timeout", "is_refused"),
+    [
+        ("true", "1s", True),
+        ("TRUE", "5", True),
+        ("true", "59999 ms", True),
+        ("true", "60s", False),
+        ("true", "1min", False),
+        ("true", "1h", False),
+        ("true", "infinity", False),
+        ("true", None, False),
+        ("false", "1s", False),
+    ],
+)
+def test_executors_with_rows_must_be_kept(enabled: str, timeout: str | None, is_refused: bool) -> None:
+    given = {"spark.dynamicAllocation.enabled": enabled}
+    if timeout is not None:
+        given["spark.dynamicAllocation.cachedExecutorIdleTimeout"] = timeout
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=given.get))
+    if not is_refused:
+        require_kept_blocks(spark)
+        return
+    with pytest.raises(ConfigError, match=r"remove the setting .* or set it to 60s or more, or atomic=False"):
+        require_kept_blocks(spark)
