@@ -48,6 +48,8 @@ def _link_to_pages(app: Sphinx, docname: str, content: list[str]) -> None:
     """Links to the included files lead to their pages."""
     for file, page in _INCLUDED.items():
         content[0] = content[0].replace(f"](../{file}", f"]({page}")
+    # Results of tests are no pages, but can be downloaded.
+    content[0] = re.sub(r"\]\((\.\./tests/\w+/[\w/]+\.md)\)", r"](path:\1)", content[0])
 
 
 def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:

@@ -7,6 +7,7 @@ metrics.
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -64,7 +65,8 @@ def metric_tables() -> str:
 
 def _section(heading: str, labels: str, families: Iterable[Family]) -> str:
     rows = "".join(f"| `{prometheus_name(family)}` | {family.meaning} |\n" for family in families)
-    return f"## {heading}\n\n{labels}\n\n| metric | what it means |\n| --- | --- |\n{rows}"
+    shown = textwrap.fill(labels, 120, break_on_hyphens=False)
+    return f"## {heading}\n\n{shown}\n\n| metric | what it means |\n| --- | --- |\n{rows}"
 
 
 def update(page: Path) -> None:

@@ -51,12 +51,23 @@ def test_every_error_is_on_the_page_of_errors() -> None:
     assert declared - OF_COMMANDS == named
 
 
-@pytest.mark.behaviour("Documentation", "Every block of code is valid, and every command has the options that it names")
 def test_every_mechanism_is_on_the_page_of_security() -> None:
     page = (DOCS / "security.md").read_text(encoding="utf-8")
     assert [name for name in MECHANISMS if f"`{name}`" not in page] == []
 
 
+def test_lines_of_the_pages_are_short() -> None:
+    others = [page for name in ("tests", "examples") for page in (ROOT / name).rglob("*.md")]
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in (*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "SECURITY.md", *others)
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120 and not line.lstrip().startswith("|") and "://" not in line
+    ]
+    assert long == []
+
+
+@pytest.mark.behaviour("Documentation", "Every block of code is valid, and every command has the options that it names")
 def test_blocks_of_python_and_shell_are_valid() -> None:
     for page in PAGES:
         for code in blocks(page, "python"):

@@ -27,7 +27,7 @@ from tests.support.four_ways import WAYS
 from tests.support.standalone_cluster import StandaloneCluster
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "chaos.md"
+PAGE: Final = Path(__file__).parent / "results.md"
 
 #: What is written before the faults, and after them.
 _CALM_S: Final = 2.0
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--version", required=True, help="of Kafka, as it is named in the table")
     parser.add_argument("--two-phase", action="store_true", help="the brokers offer two-phase commit")
     parser.add_argument("--cluster", action="store_true")
-    parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--results", action="store_true")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, _end_early)
     # Clients of this process meet every fault, too.
@@ -177,7 +177,7 @@ def main() -> None:
     print(summary)
     for line in stops:
         print(f"  {line}")
-    if asked.docs:
+    if asked.results:
         where = "a standalone Spark cluster" if asked.cluster else "one Spark"
         _write_page(f"Kafka {asked.version}, {asked.security}, {where}", f"{summary} (seed {asked.seed}).\n\n{text}")
     broken = wrong(cells)
