@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,9 @@ from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.registry import APIS
-from tests.support.hosted_proxy import HostedProxy
+from tests.exactly_once.world import World
+from tests.support.hosted_proxy import HOSTED, HostedProxy
+from tests.support.readback import read_topic
 from tests.support.secure_cluster import PASSWORD, quoted, users
 
 SASL = {
@@ -30,10 +32,8 @@ SASL = {
     "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
     f"username=alice password={quoted(PASSWORD)};",
 }
-#: What Apache Kafka offers, but for DescribeConfigs.
-WITHOUT_SETTINGS: dict[ApiKey, tuple[int, int]] = {
-    key: (api.versions.min, api.versions.max) for key, api in APIS.items() if key is not ApiKey.DESCRIBE_CONFIGS
-}
+PAGE = " ".join((Path(__file__).parents[2] / "docs" / "versions.md").read_text(encoding="utf-8").split())
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_producer_writes_to_event_hubs(
     assert "by the other side" not in caplog.text
 
 
-def findings(proxy: HostedProxy, once: ExactlyOnceTarget | None) -> dict[str, Any]:
-    target = CheckTarget({"bootstrap.servers": proxy.bootstrap_servers}, ("t",), once)
+def findings(proxy: HostedProxy, once: ExactlyOnceTarget | None, topic: str = "t") -> dict[str, Any]:
+    target = CheckTarget({"bootstrap.servers": proxy.bootstrap_servers}, (topic,), once)
     return {each.step: each for each in check_all(target, "here")}
 
 
@@ -103,7 +103,46 @@ def test_exactly_once_on_event_hubs_is_refused_with_advice(cluster: EmbeddedClus
     "Exactly once: refused instead of guessed", "Brokers that do not offer DescribeConfigs are written to once"
 )
 def test_exactly_once_needs_no_settings(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
-    with HostedProxy(servers(cluster, "PLAINTEXT"), WITHOUT_SETTINGS) as proxy:
+    with HostedProxy(
+        servers(cluster, "PLAINTEXT"), "Amazon MSK, Kafka 3.9", without=[ApiKey.DESCRIBE_CONFIGS]
+    ) as proxy:
         assert findings(proxy, ExactlyOnceTarget("sink", "t", None, False))["API versions"].status is Status.OK
         assert plan(proxy) is not None
     assert "cannot read transaction.partition.verification.enable" in caplog.text
+
+
+@pytest.mark.behaviour(
+    "ApiVersions", "What hosted services offer is written to, or exactly once is refused as the page says"
+)
+@pytest.mark.parametrize("service", HOSTED)
+def test_each_service_is_written_to(cluster: EmbeddedCluster, service: str) -> None:
+    topic = f"of-{list(HOSTED).index(service)}"
+    cluster.create_topic(topic, partitions=1)
+    with HostedProxy(servers(cluster, "PLAINTEXT"), service) as proxy:
+        sent = [
+            b"%s %s" % (codec.encode(), idempotence.encode()) for codec in CODECS for idempotence in ("true", "false")
+        ]
+        for value in sent:
+            codec, idempotence = value.decode().split()
+            config = {"bootstrap.servers": proxy.bootstrap_servers, "compression.type": codec}
+            with KafkaProducer({**config, "enable.idempotence": idempotence}) as producer:
+                producer.send(ProducerRecord(topic, value)).get(30_000)
+        world = World(proxy.bootstrap_servers, topic)
+        refused = HOSTED[service].get("refused")
+        for once, fails in ((None, False), (ExactlyOnceTarget(topic, topic, None, False), refused is not None)):
+            statuses = {each.status for each in findings(proxy, once, topic).values()}
+            assert (Status.FAILED in statuses) == fails
+        try:
+            for version, protocol in enumerate(("atomic", "parallel", "atomic")):
+                rows = [b"%d %d" % (version, number) for number in range(4)]
+                if refused is None:
+                    world.write_batch(protocol, version, *rows)
+                    sent += rows
+                else:
+                    with pytest.raises(ExactlyOnceError) as error:
+                        world.write_batch(protocol, version, *rows)
+                    assert refused in str(error.value) and refused in PAGE
+        finally:
+            world.client.close()
+    assert sorted(message.value or b"" for message in read_topic(servers(cluster, "PLAINTEXT"), topic)) == sorted(sent)
+    assert f"| {service} |" in PAGE

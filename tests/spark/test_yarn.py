@@ -24,6 +24,8 @@ from tests.support.yarn_cluster import JARS, yarn_cluster
 
 pytestmark = [pytest.mark.skipif(not JARS, reason="only with --yarn"), pytest.mark.timeout(3000)]
 ROWS = 40_000
+#: Read in every run, so that a page which no longer has them is seen without YARN.
+COMMANDS = {mode: block(PAGE, f"--master yarn --deploy-mode {mode}") for mode in ("cluster", "client")}
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -99,13 +101,13 @@ class Killer:
 
 
 @pytest.mark.behaviour("Package", "What is written on YARN, in both deploy modes, is exact though a container dies")
-@pytest.mark.parametrize("mode", ["cluster", "client"])
+@pytest.mark.parametrize("mode", COMMANDS)
 def test_yarn_writes_each_way_exactly(
     submission: Submission, broker: BrokerProcess, mode: str, tmp_path: Path, figure: Figure
 ) -> None:
     job = Path(cluster_job.__file__).read_text()
     arguments = f"orders.py {broker.bootstrap_servers} {mode} {tmp_path / 'job'} {ROWS}"
-    commands = replaced(block(PAGE, f"--deploy-mode {mode}"), "orders.py", arguments)
+    commands = replaced(COMMANDS[mode], "orders.py", arguments)
     commands = replaced(commands, "/etc/hadoop/conf", '"$HADOOP_CONF_DIR"')
     with Killer(broker.bootstrap_servers, f"{mode}-parallel") as killer:
         submission.submit(job, commands)

@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
+from kafka_sink.protocol.registry import APIS
 from tests.support.fault_proxy import Fault, FaultProxy
 
-#: Azure Event Hubs, as its users report it: no transactions that work, and no ApiVersions after version 3.
-EVENT_HUBS: Final[Mapping[ApiKey, tuple[int, int]]] = {
-    ApiKey.PRODUCE: (3, 7),
-    ApiKey.FETCH: (4, 6),
-    ApiKey.LIST_OFFSETS: (0, 8),
-    ApiKey.METADATA: (0, 5),
-    ApiKey.OFFSET_COMMIT: (0, 8),
-    ApiKey.OFFSET_FETCH: (0, 8),
-    ApiKey.FIND_COORDINATOR: (0, 4),
-    ApiKey.JOIN_GROUP: (0, 9),
-    ApiKey.HEARTBEAT: (0, 4),
-    ApiKey.LEAVE_GROUP: (0, 5),
-    ApiKey.SYNC_GROUP: (0, 5),
-    ApiKey.DESCRIBE_GROUPS: (0, 5),
-    ApiKey.LIST_GROUPS: (0, 4),
-    ApiKey.SASL_HANDSHAKE: (0, 1),
-    ApiKey.API_VERSIONS: (0, 3),
-    ApiKey.CREATE_TOPICS: (0, 2),
-    ApiKey.DELETE_TOPICS: (0, 2),
-    ApiKey.INIT_PRODUCER_ID: (0, 1),
-    ApiKey.DESCRIBE_CONFIGS: (0, 2),
-    ApiKey.SASL_AUTHENTICATE: (0, 1),
-}
-_MOST_BYTES: Final = 1_046_528
+#: What each service offers, with the source: ApiVersions as published, or all versions (``null``) where only names
+#: are. ``most_bytes`` is the largest request.
+HOSTED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(
+    Path(__file__).with_name("hosted_kafkas.json").read_text(encoding="utf-8")
+)
+EVENT_HUBS: Final = "Azure Event Hubs"
+_MOST_BYTES: Final = 100 * 2**20
+
+
+def offered_by(service: str) -> dict[ApiKey, tuple[int, int]]:
+    """The first and last version of each API that *service* offers."""
+    ranges: Mapping[str, Sequence[int] | None] = HOSTED[service]["offered"]
+    found = {ApiKey[name]: versions for name, versions in ranges.items()}
+    return {key: (oldest, newest) for key, versions in found.items() for oldest, newest in [versions or _ours(key)]}
+
+
+def _ours(key: ApiKey) -> tuple[int, int]:
+    return APIS[key].versions.min, APIS[key].versions.max
 
 
 class HostedProxy(FaultProxy):
-    """Stands before all brokers of *bootstrap_servers* and offers *offered*; it closes the connection at any other
-    request, also at a version of ApiVersions, and at a request that is too large."""
+    """Stands before all brokers of *bootstrap_servers* and offers what *service* does, but for the APIs *without*; it
+    closes the connection at any other request, also at a version of ApiVersions, and at a request that is too large."""
 
-    def __init__(self, bootstrap_servers: str, offered: Mapping[ApiKey, tuple[int, int]] = EVENT_HUBS) -> None:
+    def __init__(self, bootstrap_servers: str, service: str = EVENT_HUBS, without: Collection[ApiKey] = ()) -> None:
         super().__init__(bootstrap_servers)
-        self.told_versions = offered
+        self.told_versions = {key: versions for key, versions in offered_by(service).items() if key not in without}
+        self._most_bytes = HOSTED[service].get("most_bytes", _MOST_BYTES)
 
     def judge(self, header: RequestHeader, frame: bytes, body_at: int) -> Any:
         oldest, newest = (self.told_versions or {}).get(ApiKey(header.api_key), (0, -1))
-        if not oldest <= header.api_version <= newest or len(frame) > _MOST_BYTES:
+        if not oldest <= header.api_version <= newest or len(frame) > self._most_bytes:
             return Fault.RESET_BEFORE
         return super().judge(header, frame, body_at)
