@@ -11,20 +11,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from kafka_sink.common.latest import Latest
+
+#: Who says more than this begins to repeat what he said first: texts may name what changes, such as topics.
+_MOST: Final = 1000
+
 
 class Said:
     """What was said before. *all_of_it*: somebody else says it, so that nothing is left to say."""
 
     def __init__(self, *, all_of_it: bool = False) -> None:
-        self._texts: set[str] = set()
+        self._texts: Latest[str, bool] = Latest(_MOST)
         self._all_of_it = all_of_it
 
     def is_new(self, text: str) -> bool:
         """Whether *text* has to be said now."""
-        if self._all_of_it or text in self._texts:
+        if self._all_of_it or self._texts.get(text):
             return False
-        self._texts.add(text)
-        return True
+        return self._texts.put(text, True)
 
 
 _said: Final[ContextVar[Said | None]] = ContextVar("said", default=None)

@@ -6,12 +6,12 @@ and columns, asks the brokers what its topics refuse, and creates a missing topi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.latest import Latest
 from kafka_sink.common.once import Said, once
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
@@ -27,7 +27,7 @@ from kafka_sink.spark.writers import (
 )
 
 #: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
-_said_of_streams: Final[defaultdict[bytes, Said]] = defaultdict(Said)
+_said_of_streams: Final[Latest[bytes, Said]] = Latest(50)
 
 
 class KafkaliteDataSource(DataSource):
@@ -71,6 +71,10 @@ class KafkaliteDataSource(DataSource):
                 return KafkaliteBatchWriter(write)
             return KafkaliteNumberedBatchWriter(write, numbered, numbered.version)
 
+    def _said(self) -> Said:
+        key = digest_of(self.options)
+        return _said_of_streams.get(key) or _said_of_streams.put(key, Said())
+
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:
@@ -81,8 +85,7 @@ class KafkaliteDataSource(DataSource):
         """
         worker_logging.configure()
         # The process that commits needs neither warnings nor the limits of topics, as no task begins there.
-        said = Said(all_of_it=True) if self._is_passed_on else _said_of_streams[digest_of(self.options)]
-        with once(said):
+        with once(Said(all_of_it=True) if self._is_passed_on else self._said()):
             options = parse_options(self.options, is_stream=True)
             with worker_process.task(tuned=options.tune_python_workers):
                 write = prepared(schema, options, None if self._is_passed_on else OF_A_STREAM)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.latest import Latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,17 +26,13 @@ class _Written(NamedTuple):
 
 #: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
 _MOST: Final = 50
-#: By cluster, name and progress topic; the latest last.
-_last: Final[dict[tuple[str, str, str], _Written]] = {}
+#: By cluster, name and progress topic.
+_last: Final[Latest[tuple[str, str, str], _Written]] = Latest(_MOST)
 
 
 def note_written(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
     """*df* was written as *version* in this *run* of a query."""
-    key = _key(task, sink)
-    _last.pop(key, None)
-    _last[key] = _Written(run, version, df)
-    for oldest in list(_last)[:-_MOST]:
-        _last.pop(oldest, None)
+    _last.put(_key(task, sink), _Written(run, version, df))
 
 
 def require_same_rows(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.latest import Latest
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
@@ -35,8 +36,10 @@ _NO_ANSWER_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)
 
+#: A session may write to ever more topics; what is forgotten is asked again.
+_MOST: Final = 1000
 #: By bootstrap servers and topics: the limits, and when they were asked for.
-_asked: Final[dict[tuple[str, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = {}
+_asked: Final[Latest[tuple[str, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = Latest(_MOST)
 
 #: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
 _TOPICS_CHECKED_EVERY_MS: Final = 60_000
@@ -45,7 +48,7 @@ OF_A_STREAM: Final = 10_000
 #: A batch asks at its beginning: somebody may have changed a topic because of the error of the last one.
 OF_A_BATCH: Final = 0
 #: By bootstrap servers and topic, when the topic was last known to exist.
-_present: Final[dict[tuple[str, str], int]] = {}
+_present: Final[Latest[tuple[str, str], int]] = Latest(_MOST)
 
 
 def limits_of(properties: Mapping[str, str], topics: Collection[str], *, valid_ms: int) -> Mapping[str, TopicLimits]:
@@ -57,7 +60,7 @@ def limits_of(properties: Mapping[str, str], topics: Collection[str], *, valid_m
         return {}
     key = (properties["bootstrap.servers"], frozenset(topics))
     now_ms = SYSTEM_CLOCK.monotonic_ms()
-    known, asked_ms = _asked.get(key, (None, -_NO_ANSWER_MS))
+    known, asked_ms = _asked.get(key) or (None, -_NO_ANSWER_MS)
     if now_ms - asked_ms < (_NO_ANSWER_MS if known is None else valid_ms):
         return known or {}
     found: Mapping[str, TopicLimits] | None = None
@@ -70,7 +73,7 @@ def limits_of(properties: Mapping[str, str], topics: Collection[str], *, valid_m
         found = {topic: TopicLimits.of(each) for topic, each in settings.items()}
     except Exception as error:
         _log.info("the settings of %s are not known before the write: %s", ", ".join(sorted(topics)), error)
-    _asked[key] = found, now_ms
+    _asked.put(key, (found, now_ms))
     return found or {}
 
 
@@ -139,10 +142,11 @@ def _ensure_topics(options: SinkOptions) -> None:
     for topic in filter(None, (options.topic, options.dead_letter_topic)):
         key = (options.producer_properties["bootstrap.servers"], topic)
         now_ms = SYSTEM_CLOCK.monotonic_ms()
-        if now_ms - _present.get(key, -_TOPICS_CHECKED_EVERY_MS) < _TOPICS_CHECKED_EVERY_MS:
+        checked_ms = _present.get(key)
+        if checked_ms is not None and now_ms - checked_ms < _TOPICS_CHECKED_EVERY_MS:
             continue
         # Only writes that ask for it load the client.
         from kafka_sink.producer.topic_creation import ensure_topic
 
         ensure_topic(options.producer_properties, topic, options.topic_partitions, options.topic_replication_factor)
-        _present[key] = now_ms
+        _present.put(key, now_ms)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka_sink.common.latest import Latest
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig, registry_configs
@@ -165,8 +166,8 @@ def _remedy(refusal: str, column: str) -> str:
 
 #: Each holds a client with its credentials, so those that were not used for long are forgotten.
 _MOST: Final = 50
-#: By the digest of the registry's options, and the topic; the latest last.
-_registrations: Final[dict[tuple[bytes, str | None], Registration]] = {}
+#: By the digest of the registry's options, and the topic.
+_registrations: Final[Latest[tuple[bytes, str | None], Registration]] = Latest(_MOST)
 
 
 def registration_of(properties: Mapping[str, str], topic: str | None) -> Registration | None:
@@ -178,15 +179,12 @@ def registration_of(properties: Mapping[str, str], topic: str | None) -> Registr
     if not config.urls:
         return None
     key = digest_of(properties), topic
-    found = _registrations.pop(key, None)
+    found = _registrations.get(key)
     if found is None:
         # Only writes with a registry load its client.
         from kafka_sink.registry.client import RegistryClient
 
-        found = Registration(RegistryClient(config, tls), config, topic=topic)
-    _registrations[key] = found
-    for oldest in list(_registrations)[:-_MOST]:
-        _registrations.pop(oldest, None)
+        found = _registrations.put(key, Registration(RegistryClient(config, tls), config, topic=topic))
     return found
 
 

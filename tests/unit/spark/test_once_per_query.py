@@ -53,3 +53,9 @@ def test_each_batch_write_is_warned(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         KafkaliteDataSource(copy.copy(OPTIONS)).writer(ROWS, overwrite=False)
     assert warnings(caplog) == 2
+
+
+def test_the_warnings_of_the_latest_queries_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    for query in (*range(51), 50, 1, 0):
+        KafkaliteDataSource({**OPTIONS, "topic": f"latest-{query}"}).streamWriter(ROWS, overwrite=False)
+    assert warnings(caplog) == 51 + 1, "of the first query again"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -200,3 +200,17 @@ def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: py
         clock.advance(advance_ms)
         assert limits_of({"bootstrap.servers": "nowhere:1"}, ["t"], valid_ms=0) == {}
     assert len(asked) == 2
+
+
+def test_answers_of_the_latest_topics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(properties: Mapping[str, str]) -> None:
+        asked.append(properties["bootstrap.servers"])
+        raise OSError("no such file")
+
+    monkeypatch.setattr(before_write, "SYSTEM_CLOCK", FakeClock())
+    monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
+    for server in (*range(1001), 1000, 1, 0):
+        limits_of({"bootstrap.servers": f"latest-{server}:1"}, ["t"], valid_ms=0)
+    assert asked == [f"latest-{server}:1" for server in (*range(1001), 0)]
