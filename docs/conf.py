@@ -7,6 +7,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Final
 
+from docutils.nodes import document, raw
 from sphinx.application import Sphinx
 
 project = "kafkalite"
@@ -61,6 +62,13 @@ def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]
     content[0] = re.sub(r"\]\((\w+\.ipynb)\)", r"](path:../examples/\1)", content[0])
 
 
+def _note_anchors(app: Sphinx, doctree: document) -> None:
+    """Links may lead to anchors in HTML, such as those of single options, as they may on code-hosting sites."""
+    slugs = app.env.metadata[app.env.docname].setdefault("myst_slugs", {})
+    for node in doctree.findall(raw):
+        slugs.update({name: (None, name, name) for name in re.findall(r'<a id="([^"]+)">', node.astext())})
+
+
 def _write_llms_txt(app: Sphinx, error: Exception | None) -> None:
     """List the pages for language models, as https://llmstxt.org describes."""
     if error is None and app.builder.name == "html":
@@ -73,4 +81,5 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _link_to_pages)
     app.connect("include-read", _link_from_included)
+    app.connect("doctree-read", _note_anchors)
     app.connect("build-finished", _write_llms_txt)

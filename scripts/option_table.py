@@ -133,9 +133,14 @@ def markdown_table(
             continue
         rule = f" ({entry.validator.expected})" if entry.validator else ""
         default, meaning = defaults.get(name, item.default), meanings.get(name, f"{entry.doc}{rule}")
-        rows.append(f"| `{prefix}{name}` | {_shown_default(default)} | {meaning} |")
-    rows += [f"| `{prefix}{name}` | none | has no effect: {why} |" for name, why in c.no_effect(config).items()]
+        rows.append(f"| {_named(prefix + name)} | {_shown_default(default)} | {meaning} |")
+    rows += [f"| {_named(prefix + name)} | none | has no effect: {why} |" for name, why in c.no_effect(config).items()]
     return "\n".join(rows)
+
+
+def _named(option: str) -> str:
+    """The option with an anchor of its name, which links have as Spark's users write it."""
+    return f'<a id="{option}"></a>`{option}`'
 
 
 def _shown_default(default: Any) -> str:

@@ -47,8 +47,10 @@ def test_every_error_is_on_the_page_of_errors() -> None:
         for name, bases in re.findall(r"^class (\w+Error)\(([^)]*)\):", path.read_text(), re.MULTILINE)
         if bases.partition(",")[0] != "Exception" or name == KafkaError.__name__
     }
-    named = set(re.findall(r"`(\w+Error)`", (DOCS / "errors.md").read_text()))
-    assert declared - OF_COMMANDS == named
+    page = (DOCS / "errors.md").read_text()
+    anchors = re.findall(r'<a id="(\w+Error)"></a>', page)
+    assert declared - OF_COMMANDS == set(re.findall(r"`(\w+Error)`", page)) == set(anchors)
+    assert len(set(anchors)) == len(anchors)
 
 
 def test_every_mechanism_is_on_the_page_of_security() -> None:

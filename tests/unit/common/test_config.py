@@ -248,6 +248,6 @@ def units(text: str) -> list[int]:
 def test_the_printed_page_has_a_row_a_key() -> None:
     lines = markdown_table(Sample, prefix="kafka.").splitlines()
     assert len(lines) == 2 + len(config.keys(Sample))
-    assert "| `kafka.servers` | required | where to go (at least one entry) |" in lines
-    assert "| `kafka.idempotent` | true | no duplicates |" in lines
-    assert "| `kafka.ssl.password` | none | a secret |" in lines
+    assert '| <a id="kafka.servers"></a>`kafka.servers` | required | where to go (at least one entry) |' in lines
+    assert '| <a id="kafka.idempotent"></a>`kafka.idempotent` | true | no duplicates |' in lines
+    assert '| <a id="kafka.ssl.password"></a>`kafka.ssl.password` | none | a secret |' in lines

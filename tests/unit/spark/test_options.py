@@ -231,11 +231,11 @@ def test_topic_option_wins_over_the_topic_column() -> None:
 def test_each_group_has_an_example_with_its_options() -> None:
     for section in option_tables().split("\n## ")[1:]:
         _, example, table = section.split("```")
-        named = set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))
+        named = set(re.findall(r"^\| <a .*?`([^`]+)`", table, re.MULTILINE))
         assert named & set(re.findall(r"[\w.]+", example)), section[:80]
     words = set(re.findall(r'"((?:kafka|key|value|schema|basic)\.[\w.]+)"', option_tables()))
     assert len(words) > 10
-    assert words <= set(re.findall(r"^\| `([^`]+)`", option_tables(), re.MULTILINE))
+    assert words <= set(re.findall(r"^\| <a .*?`([^`]+)`", option_tables(), re.MULTILINE))
 
 
 def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
@@ -245,7 +245,7 @@ def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
 
 
 def test_the_page_offers_only_acks_that_are_accepted() -> None:
-    (row,) = (line for line in option_tables().splitlines() if line.startswith("| `kafka.acks`"))
+    (row,) = (line for line in option_tables().splitlines() if line.startswith('| <a id="kafka.acks"></a>`kafka.acks`'))
     offered = row.rpartition("(one of ")[2].partition(")")[0].split(", ")
     assert offered == ["all", "-1", "1"]
     for acks in offered:
