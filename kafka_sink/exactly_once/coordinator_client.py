@@ -52,10 +52,14 @@ from kafka_sink.exactly_once.model import Memories, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
 from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from kafka_sink.protocol.schema import Struct
 
 #: Error codes of EndTxn if the transaction has already ended in a different way than requested.

@@ -10,7 +10,7 @@ from typing import Final
 
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Transaction
-from kafka_sink.protocol.messages.describe_transactions import TransactionState
+from kafka_sink.protocol.messages.transaction_admin import TransactionState
 
 #: The time-outs of an id whose last commit is written again because brokers lost it, the longest that the brokers allow
 #: of them. No other transaction of a sink has one, so they record in the id, across crashes, that it must be committed.

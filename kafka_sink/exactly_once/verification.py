@@ -34,7 +34,7 @@ from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.describe_configs import (
+from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,

@@ -43,11 +43,11 @@ from kafka_sink.preflight.target import ExactlyOnceTarget
 from kafka_sink.preflight.topic_steps import read_settings
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest
-from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
+from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
+from kafka_sink.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka_sink.protocol.messages.group_members import HeartbeatRequest
+from kafka_sink.protocol.messages.transaction_admin import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka_sink.protocol.messages.transactions import EndTxnRequest
 from kafka_sink.protocol.schema import RequestBody, Struct
 
 VERSIONS: Final = "API versions"

@@ -21,9 +21,9 @@ from kafka_sink.preflight.steps import Step
 from kafka_sink.preflight.target import NewTopicTarget
 from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TopicLimits
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest
+from kafka_sink.protocol.messages.configs import DescribeConfigsRequest
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS, MetadataResponseTopic
+from kafka_sink.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 
 #: The bits of authorized operations: 1 << the code of the operation.
 READ: Final = 1 << 3

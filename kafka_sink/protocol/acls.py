@@ -18,9 +18,13 @@ from kafka_sink.common.acl import (
     ResourceType,
     from_code,
 )
-from kafka_sink.protocol.messages.create_acls import AclCreation
-from kafka_sink.protocol.messages.delete_acls import DeleteAclsMatchingAcl
-from kafka_sink.protocol.messages.describe_acls import AclDescription, AclFilter, DescribeAclsResource
+from kafka_sink.protocol.messages.acls import (
+    AclCreation,
+    AclDescription,
+    AclFilter,
+    DeleteAclsMatchingAcl,
+    DescribeAclsResource,
+)
 
 _Filter = TypeVar("_Filter", bound=AclFilter)
 

@@ -2,7 +2,7 @@
 
 Used by client (negotiation), broker (ApiVersions, dispatch) and :mod:`header`, on any thread. Messages are imported
 when their API is first used, because a Spark worker pays for every import and needs four APIs. The registry must not
-list a version that the messages do not have. A new API needs a module in ``messages`` and a line here.
+list a version that the messages do not have. A new API needs messages there and its key here.
 """
 
 from __future__ import annotations
@@ -15,63 +15,55 @@ from typing import Final
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import MAX_VERSION, Struct, VersionRange
 
-#: Those with messages: ``LIST_OFFSETS`` has ``ListOffsetsRequest`` and ``ListOffsetsResponse`` in ``list_offsets``.
-_KEYS: Final = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.METADATA,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.LIST_GROUPS,
-    ApiKey.SASL_HANDSHAKE,
-    ApiKey.API_VERSIONS,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.DELETE_RECORDS,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.DESCRIBE_ACLS,
-    ApiKey.CREATE_ACLS,
-    ApiKey.DELETE_ACLS,
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-    ApiKey.DESCRIBE_LOG_DIRS,
-    ApiKey.SASL_AUTHENTICATE,
-    ApiKey.CREATE_PARTITIONS,
-    ApiKey.DELETE_GROUPS,
-    ApiKey.ELECT_LEADERS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ApiKey.OFFSET_DELETE,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.DESCRIBE_CLUSTER,
-    ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ApiKey.LIST_CONFIG_RESOURCES,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-)
+#: The APIs of each module in ``messages``; the classes have Kafka's names, ``ListOffsetsRequest`` for ``LIST_OFFSETS``.
+_KEYS: Final = {
+    "produce": (ApiKey.PRODUCE,),
+    "fetch": (ApiKey.FETCH,),
+    "list_offsets": (ApiKey.LIST_OFFSETS,),
+    "metadata": (ApiKey.METADATA,),
+    "group_offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE),
+    "find_coordinator": (ApiKey.FIND_COORDINATOR,),
+    "group_members": (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP),
+    "group_admin": (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS),
+    "sasl": (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+    "api_versions": (ApiKey.API_VERSIONS,),
+    "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
+    "delete_records": (ApiKey.DELETE_RECORDS,),
+    "init_producer_id": (ApiKey.INIT_PRODUCER_ID,),
+    "offset_for_leader_epoch": (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
+    "transactions": (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
+    "transaction_admin": (
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    "acls": (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+    "configs": (
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+    ),
+    "replicas": (
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ),
+    "client_quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    "user_scram_credentials": (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
+    "cluster": (
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    ),
+    "consumer_group_heartbeat": (ApiKey.CONSUMER_GROUP_HEARTBEAT,),
+    "consumer_group_describe": (ApiKey.CONSUMER_GROUP_DESCRIBE,),
+}
+_MODULES: Final = {key: module for module, keys in _KEYS.items() for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +86,21 @@ class _Apis(Mapping[ApiKey, Api]):
     def __getitem__(self, key: int) -> Api:
         entry = self._loaded.get(key)
         if entry is None:
-            if key not in _KEYS:
-                raise KeyError(key)
-            entry = self._loaded[key] = _load(ApiKey(key))
+            entry = self._loaded[key] = _load(ApiKey(key), _MODULES[ApiKey(key)])
         return entry
 
     def __contains__(self, key: object) -> bool:
-        return key in _KEYS
+        return key in _MODULES
 
     def __iter__(self) -> Iterator[ApiKey]:
-        return iter(_KEYS)
+        return iter(_MODULES)
 
     def __len__(self) -> int:
-        return len(_KEYS)
+        return len(_MODULES)
 
 
-def _load(key: ApiKey) -> Api:
-    module = import_module(f"kafka_sink.protocol.messages.{key.name.lower()}")
+def _load(key: ApiKey, module_name: str) -> Api:
+    module = import_module(f"kafka_sink.protocol.messages.{module_name}")
     name = key.name.title().replace("_", "")
     request: type[Struct] = getattr(module, f"{name}Request")
     response: type[Struct] = getattr(module, f"{name}Response")

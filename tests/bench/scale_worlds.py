@@ -41,24 +41,28 @@ from kafka_sink.protocol.messages.api_versions import (
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from kafka_sink.protocol.messages.describe_configs import (
+from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TopicData,
-)
-from kafka_sink.protocol.messages.describe_transactions import TransactionState as DescribedState
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.protocol.messages.find_coordinator import (
     GROUP,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+from kafka_sink.protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.messages.list_offsets import (
@@ -67,8 +71,6 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.protocol.messages.list_transactions import TransactionState as ListedState
 from kafka_sink.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -76,19 +78,16 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kafka_sink.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TopicData,
 )
-from kafka_sink.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from kafka_sink.protocol.messages.transaction_admin import ListedTransaction as ListedState
+from kafka_sink.protocol.messages.transaction_admin import TransactionState as DescribedState
+from kafka_sink.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.driver.before_write import task_options

@@ -19,28 +19,21 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafka_sink.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka_sink.protocol.messages.group_members import HeartbeatRequest, LeaveGroupRequest, MemberIdentity
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.schema import Struct
 from tests.compat.kafka_version import requires_kafka
 from tests.support.real_kafka import RealKafka

@@ -29,7 +29,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import GROUP
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -23,7 +23,7 @@ from kafka_sink.consumer.log_reader import SHOW_DAMAGED, LogReader
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.protocol.messages.describe_groups import DescribedGroup
+from kafka_sink.protocol.messages.group_admin import DescribedGroup
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.ui.cluster_view import ClusterView, RecordSearch
 from kafka_sink.ui.shown import ByteView

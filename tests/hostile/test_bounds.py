@@ -27,7 +27,7 @@ from kafka_sink.http.exchange import MAX_ANSWER_BYTES
 from kafka_sink.http.local_server import REQUEST_MS
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import LEAST_BYTES, MOST_TIMES
-from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, read_batches
 from kafka_sink.registry.errors import RegistryError
 from kafka_sink.reports.writes import read_writes

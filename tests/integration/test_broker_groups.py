@@ -31,12 +31,13 @@ from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
-from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.support.broker_process import BrokerProcess

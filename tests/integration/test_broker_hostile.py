@@ -23,21 +23,14 @@ from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafka_sink.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from kafka_sink.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.messages.produce import (
@@ -45,6 +38,16 @@ from kafka_sink.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from kafka_sink.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.compression import CompressionType
@@ -511,7 +514,9 @@ LONGEST = "x" * 32_767
         (
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
-            IncrementalAlterConfigsRequest([AlterConfigsResource(2, TOPIC, [AlterableConfig(LONGEST, 0, LONGEST)])]),
+            IncrementalAlterConfigsRequest(
+                [IncrementalAlterConfigsResource(2, TOPIC, [IncrementalAlterableConfig(LONGEST, 0, LONGEST)])]
+            ),
         ),
     ],
     ids=lambda value: value.name if isinstance(value, ApiKey) else "",

@@ -18,10 +18,10 @@ import pytest
 
 from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.bench.resources import resident_bytes
 from tests.conftest import Figure
 from tests.fakes.record_batches import make_batch

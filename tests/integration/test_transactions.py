@@ -27,10 +27,10 @@ from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.protocol.messages.transaction_admin import DescribeTransactionsRequest
+from kafka_sink.protocol.messages.transactions import EndTxnRequest
 from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.parts import producer_with_parts

@@ -48,8 +48,8 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.framing import frame
 from kafka_sink.protocol.header import decode_request_body, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.group_members import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kafka_sink.protocol.messages.produce import ProduceRequest
-from kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock

@@ -14,31 +14,30 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka_sink.protocol.messages.group_members import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from kafka_sink.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.support.wire import Wire

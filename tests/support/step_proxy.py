@@ -11,9 +11,9 @@ from enum import Enum
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, decode_request_body
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest
+from kafka_sink.protocol.messages.group_offsets import TxnOffsetCommitRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
-from kafka_sink.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.protocol.messages.transactions import EndTxnRequest
 from tests.support.fault_proxy import Delay, Drip, Fault, FaultProxy
 
 

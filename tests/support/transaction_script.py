@@ -18,26 +18,31 @@ from uuid import UUID
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest
-from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.txn_offset_commit import (
+from kafka_sink.protocol.messages.group_offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kafka_sink.protocol.messages.write_txn_markers import (
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+)
+from kafka_sink.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
 )
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.layout import HEADER_BYTES

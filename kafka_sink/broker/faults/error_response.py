@@ -27,13 +27,13 @@ from kafka_sink.broker.faults.pairing import (
 )
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest
-from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.messages.replicas import AlterReplicaLogDir, AlterReplicaLogDirsRequest
+from kafka_sink.protocol.messages.user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import INT32, INT64, RECORDS, Struct
 

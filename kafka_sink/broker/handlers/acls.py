@@ -11,31 +11,12 @@ from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, Re
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.acls import binding_of, filter_of
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.create_acls import (
-    AclCreation,
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-)
-from kafka_sink.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from kafka_sink.protocol.messages.describe_acls import (
-    AclDescription,
-    AclFilter,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
+from kafka_sink.protocol.messages import acls as m
 
 
-def is_readable(asked: AclCreation | AclFilter) -> bool:
+def is_readable(asked: m.AclCreation | m.AclFilter) -> bool:
     """Whether no code is the one for "unknown". Kafka reads no request with this code, and closes the connection."""
-    if isinstance(asked, AclCreation):
+    if isinstance(asked, m.AclCreation):
         types = asked.resource_type, asked.resource_pattern_type
     else:
         types = asked.resource_type_filter, asked.pattern_type_filter
@@ -57,7 +38,7 @@ def without_authorizer() -> ApiError:
 
 
 @api_handler(ApiKey.CREATE_ACLS, "1-3")
-def create_acls(context: BrokerContext, request: ApiRequest[CreateAclsRequest]) -> None:
+def create_acls(context: BrokerContext, request: ApiRequest[m.CreateAclsRequest]) -> None:
     """CreateAcls (key 30): adds ACLs (KIP-11, KIP-290). Any node handles it: the nodes share the cluster's state. Adds
     the valid ACLs at once; an invalid one does not affect the others.
     """
@@ -74,9 +55,11 @@ def create_acls(context: BrokerContext, request: ApiRequest[CreateAclsRequest]) 
     except ApiError as error:
         refusals = [each or error for each in refusals]
     request.respond(
-        CreateAclsResponse(
+        m.CreateAclsResponse(
             results=[
-                AclCreationResult(ErrorCode.NONE, None) if error is None else AclCreationResult(error.code, str(error))
+                m.AclCreationResult(ErrorCode.NONE, None)
+                if error is None
+                else m.AclCreationResult(error.code, str(error))
                 for error in refusals
             ]
         )
@@ -94,7 +77,7 @@ def _refusal(context: BrokerContext, acl: AclBinding) -> ApiError | None:
 
 
 @api_handler(ApiKey.DESCRIBE_ACLS, "1-3")
-def describe_acls(context: BrokerContext, request: ApiRequest[DescribeAclsRequest]) -> None:
+def describe_acls(context: BrokerContext, request: ApiRequest[m.DescribeAclsRequest]) -> None:
     """DescribeAcls (key 29): the ACLs that match a filter, by resource pattern (KIP-140, KIP-290). Answers with all
     ACLs that match.
     """
@@ -105,21 +88,21 @@ def describe_acls(context: BrokerContext, request: ApiRequest[DescribeAclsReques
         return
     if not context.authorizer.is_enabled:
         error = without_authorizer()
-        request.respond(DescribeAclsResponse(error_code=error.code, error_message=str(error)))
+        request.respond(m.DescribeAclsResponse(error_code=error.code, error_message=str(error)))
         return
     wanted = filter_of(request.body)
-    resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    resources: dict[tuple[int, str, int], m.DescribeAclsResource] = {}
     for acl in filter(wanted.matches, context.cluster.image.acls.acls):
         key = acl.resource_type, acl.resource_name, acl.pattern_type
-        resource = resources.setdefault(key, DescribeAclsResource(*key))
-        resource.acls.append(AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type))
+        resource = resources.setdefault(key, m.DescribeAclsResource(*key))
+        resource.acls.append(m.AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type))
     request.respond(
-        DescribeAclsResponse(error_code=ErrorCode.NONE, error_message=None, resources=list(resources.values()))
+        m.DescribeAclsResponse(error_code=ErrorCode.NONE, error_message=None, resources=list(resources.values()))
     )
 
 
 @api_handler(ApiKey.DELETE_ACLS, "1-3")
-def delete_acls(context: BrokerContext, request: ApiRequest[DeleteAclsRequest]) -> None:
+def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]) -> None:
     """DeleteAcls (key 31): deletes the ACLs that match filters (KIP-140, KIP-290). Deletes the ACLs that match each
     filter; a failure does not affect the others.
     """
@@ -129,23 +112,23 @@ def delete_acls(context: BrokerContext, request: ApiRequest[DeleteAclsRequest]) 
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
 
-    def delete(asked: DeleteAclsFilter) -> DeleteAclsFilterResult:
+    def delete(asked: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
         wanted = filter_of(asked)
         if not context.authorizer.is_enabled:
             raise without_authorizer()
         validate_filter(wanted)
         deleted = context.cluster.delete_acls(wanted)
-        return DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(_matching, deleted)))
+        return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(_matching, deleted)))
 
-    def refused(asked: DeleteAclsFilter, error: ApiError) -> DeleteAclsFilterResult:
-        return DeleteAclsFilterResult(error.code, str(error), [])
+    def refused(asked: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
+        return m.DeleteAclsFilterResult(error.code, str(error), [])
 
     results = stored_together(context, request.body.filters, delete, refused)
-    request.respond(DeleteAclsResponse(filter_results=results))
+    request.respond(m.DeleteAclsResponse(filter_results=results))
 
 
-def _matching(acl: AclBinding) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
+def _matching(acl: AclBinding) -> m.DeleteAclsMatchingAcl:
+    return m.DeleteAclsMatchingAcl(
         ErrorCode.NONE,
         None,
         acl.resource_type,

@@ -15,30 +15,14 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredEntry,
-    EntityData,
-    EntryData,
-    OpData,
-)
-from kafka_sink.protocol.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    ValueData,
-)
-from kafka_sink.protocol.messages.describe_client_quotas import (
-    EntryData as DescribedEntry,
-)
+from kafka_sink.protocol.messages import client_quotas as m
 
 #: Kafka keeps these quotas in a long.
 _MOST: Final = 2.0**63
 
 
 @api_handler(ApiKey.ALTER_CLIENT_QUOTAS, "0-1")
-def alter_client_quotas(context: BrokerContext, request: ApiRequest[AlterClientQuotasRequest]) -> None:
+def alter_client_quotas(context: BrokerContext, request: ApiRequest[m.AlterClientQuotasRequest]) -> None:
     """AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546).
 
     Changes the quotas of each entity; a failure does not affect the others.
@@ -46,22 +30,22 @@ def alter_client_quotas(context: BrokerContext, request: ApiRequest[AlterClientQ
     Source: apache/kafka ``ClientQuotaControlManager`` for what an entity and a quota must be.
     """
 
-    def change(entry: EntryData) -> AlteredEntry:
+    def change(entry: m.EntryData) -> m.AlteredEntry:
         require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
         entity, changes = _entity(entry.entity), _changes(entry.ops)
         if not request.body.validate_only:
             context.cluster.alter_quotas(entity, changes)
-        named = [EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
-        return AlteredEntry(ErrorCode.NONE, None, named)
+        named = [m.EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
+        return m.AlteredEntry(ErrorCode.NONE, None, named)
 
-    def refused(entry: EntryData, error: ApiError) -> AlteredEntry:
-        return AlteredEntry(error.code, str(error), entry.entity)
+    def refused(entry: m.EntryData, error: ApiError) -> m.AlteredEntry:
+        return m.AlteredEntry(error.code, str(error), entry.entity)
 
     entries = stored_together(context, request.body.entries, change, refused)
-    request.respond(AlterClientQuotasResponse(entries=entries))
+    request.respond(m.AlterClientQuotasResponse(entries=entries))
 
 
-def _entity(parts: list[EntityData]) -> QuotaEntity:
+def _entity(parts: list[m.EntityData]) -> QuotaEntity:
     if not parts:
         raise ApiError("an entity has a user, a client id, or one of each", ErrorCode.INVALID_REQUEST)
     for part in parts:
@@ -74,7 +58,7 @@ def _entity(parts: list[EntityData]) -> QuotaEntity:
     return frozenset({part.entity_type: part.entity_name for part in parts}.items())
 
 
-def _changes(ops: list[OpData]) -> dict[str, float | None]:
+def _changes(ops: list[m.OpData]) -> dict[str, float | None]:
     changes: dict[str, float | None] = {}
     for op in ops:
         if op.key not in (PRODUCER_RATE, CONSUMER_RATE):
@@ -92,7 +76,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 @api_handler(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1")
-def describe_client_quotas(context: BrokerContext, request: ApiRequest[DescribeClientQuotasRequest]) -> None:
+def describe_client_quotas(context: BrokerContext, request: ApiRequest[m.DescribeClientQuotasRequest]) -> None:
     """DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546).
 
     Answers with the quotas of the entities that the filter selects; or what is wrong with it.
@@ -103,21 +87,21 @@ def describe_client_quotas(context: BrokerContext, request: ApiRequest[DescribeC
         require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         _check(request.body.components)
     except ApiError as error:
-        failed = DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
+        failed = m.DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
         request.respond(failed)
         return
     entries = [
-        DescribedEntry(
-            [EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])],
-            [ValueData(key, value) for key, value in sorted(values.items())],
+        m.DescribedEntry(
+            [m.EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])],
+            [m.ValueData(key, value) for key, value in sorted(values.items())],
         )
         for entity, values in context.cluster.image.quotas.items()
         if _is_wanted(dict(entity), request.body)
     ]
-    request.respond(DescribeClientQuotasResponse(error_message=None, entries=entries))
+    request.respond(m.DescribeClientQuotasResponse(error_message=None, entries=entries))
 
 
-def _is_wanted(entity: dict[str, str | None], asked: DescribeClientQuotasRequest) -> bool:
+def _is_wanted(entity: dict[str, str | None], asked: m.DescribeClientQuotasRequest) -> bool:
     if asked.strict and len(entity) != len(asked.components):
         return False
     return all(
@@ -126,7 +110,7 @@ def _is_wanted(entity: dict[str, str | None], asked: DescribeClientQuotasRequest
     )
 
 
-def _check(components: list[ComponentData]) -> None:
+def _check(components: list[m.ComponentData]) -> None:
     kinds: set[str] = set()
     for each in components:
         if not each.entity_type:

@@ -29,33 +29,7 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
-from kafka_sink.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResource as IncrementalResource,
-)
-from kafka_sink.protocol.messages.list_config_resources import (
-    ConfigResource,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from kafka_sink.protocol.messages import configs as m
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -105,15 +79,15 @@ def alter(
     change_of: Callable[[R], ConfigChange],
     *,
     validate_only: bool,
-) -> list[AlterConfigsResourceResponse]:
+) -> list[m.AlterConfigsResourceResponse]:
     """Change each of *resources*; a failure does not affect the others. Returns the result of each."""
     times_named = Counter((item.resource_type, item.resource_name) for item in resources)
 
-    def outcome(item: R, error: ApiError | None = None) -> AlterConfigsResourceResponse:
+    def outcome(item: R, error: ApiError | None = None) -> m.AlterConfigsResourceResponse:
         code, message = (ErrorCode.NONE, None) if error is None else (error.code, str(error))
-        return AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
+        return m.AlterConfigsResourceResponse(code, message, item.resource_type, item.resource_name)
 
-    def change(item: R) -> AlterConfigsResourceResponse:
+    def change(item: R) -> m.AlterConfigsResourceResponse:
         if times_named[item.resource_type, item.resource_name] > 1:
             raise ApiError("the request names this resource twice", ErrorCode.INVALID_REQUEST)
         require_settings(context, request, AclOperation.ALTER_CONFIGS, item)
@@ -165,20 +139,20 @@ _SUBTRACT: Final = 3
 
 
 @api_handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1")
-def incremental_alter_configs(context: BrokerContext, request: ApiRequest[IncrementalAlterConfigsRequest]) -> None:
+def incremental_alter_configs(context: BrokerContext, request: ApiRequest[m.IncrementalAlterConfigsRequest]) -> None:
     """IncrementalAlterConfigs (key 44): changes single settings of topics, or options of all running brokers (KIP-339).
     Changes each resource, or only validate the changes.
     """
     body = request.body
 
-    def change_of(resource: IncrementalResource) -> ConfigChange:
+    def change_of(resource: m.IncrementalAlterConfigsResource) -> ConfigChange:
         return _change(context, resource)
 
     outcomes = alter(context, request, body.resources, change_of, validate_only=body.validate_only)
-    request.respond(IncrementalAlterConfigsResponse(responses=outcomes))
+    request.respond(m.IncrementalAlterConfigsResponse(responses=outcomes))
 
 
-def _change(context: BrokerContext, resource: IncrementalResource) -> ConfigChange:
+def _change(context: BrokerContext, resource: m.IncrementalAlterConfigsResource) -> ConfigChange:
     refuse_repeated([config.name for config in resource.configs])
 
     def change(configs: Mapping[str, str]) -> Mapping[str, str]:
@@ -195,7 +169,7 @@ def _change(context: BrokerContext, resource: IncrementalResource) -> ConfigChan
 
 
 def _list_parts(
-    context: BrokerContext, resource: IncrementalResource, name: str, configs: Mapping[str, str]
+    context: BrokerContext, resource: m.IncrementalAlterConfigsResource, name: str, configs: Mapping[str, str]
 ) -> list[str]:
     """The present entries of the list *name*. :raises ApiError: INVALID_CONFIG if it is no list."""
     defaults = context.cluster.defaults
@@ -208,14 +182,14 @@ def _list_parts(
     return [part for part in (values[name] or "").split(",") if part]
 
 
-def _changed_list(parts: list[str], config: AlterableConfig) -> list[str]:
+def _changed_list(parts: list[str], config: m.IncrementalAlterableConfig) -> list[str]:
     given_parts = given(config.name, config.value).split(",")
     if config.config_operation == _SUBTRACT:
         return [part for part in parts if part not in given_parts]
     return parts + [part for part in given_parts if part not in parts]
 
 
-def _change_one(configs: dict[str, str], config: AlterableConfig) -> None:
+def _change_one(configs: dict[str, str], config: m.IncrementalAlterableConfig) -> None:
     if config.config_operation == _DELETE:
         configs.pop(config.name, None)
     elif config.config_operation == _SET:
@@ -226,48 +200,48 @@ def _change_one(configs: dict[str, str], config: AlterableConfig) -> None:
 
 
 @api_handler(ApiKey.ALTER_CONFIGS, "0-2")
-def alter_configs(context: BrokerContext, request: ApiRequest[AlterConfigsRequest]) -> None:
+def alter_configs(context: BrokerContext, request: ApiRequest[m.AlterConfigsRequest]) -> None:
     """AlterConfigs (key 33): replaces all settings of a topic, or all dynamic options of brokers. Replaces the settings
     of each resource, or only validate them.
     """
     body = request.body
     outcomes = alter(context, request, body.resources, _replacement, validate_only=body.validate_only)
-    request.respond(AlterConfigsResponse(responses=outcomes))
+    request.respond(m.AlterConfigsResponse(responses=outcomes))
 
 
-def _replacement(resource: AlterConfigsResource) -> ConfigChange:
+def _replacement(resource: m.AlterConfigsResource) -> ConfigChange:
     refuse_repeated([config.name for config in resource.configs])
     return lambda _: {config.name: given(config.name, config.value) for config in resource.configs}
 
 
 @api_handler(ApiKey.DESCRIBE_CONFIGS, "1-4")
-def describe_configs(context: BrokerContext, request: ApiRequest[DescribeConfigsRequest]) -> None:
+def describe_configs(context: BrokerContext, request: ApiRequest[m.DescribeConfigsRequest]) -> None:
     """DescribeConfigs (key 32): settings of topics, of this broker (its id), and of all running brokers (an empty
     name). Answers for each resource.
     """
     asked = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
-    request.respond(DescribeConfigsResponse(results=[_describe(context, request, item) for item in asked]))
+    request.respond(m.DescribeConfigsResponse(results=[_describe(context, request, item) for item in asked]))
 
 
 def _describe(
-    context: BrokerContext, request: ApiRequest[DescribeConfigsRequest], resource: DescribeConfigsResource
-) -> DescribeConfigsResult:
+    context: BrokerContext, request: ApiRequest[m.DescribeConfigsRequest], resource: m.DescribeConfigsResource
+) -> m.DescribeConfigsResult:
     body = request.body
     try:
         require_settings(context, request, AclOperation.DESCRIBE_CONFIGS, resource)
         entries = _entries(context, resource)
     except ApiError as error:
-        return DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])
+        return m.DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])
     wanted = resource.configuration_keys
     configs = [
         _shown(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
         for entry in entries
         if not wanted or entry.name in wanted
     ]
-    return DescribeConfigsResult(ErrorCode.NONE, None, resource.resource_type, resource.resource_name, configs)
+    return m.DescribeConfigsResult(ErrorCode.NONE, None, resource.resource_type, resource.resource_name, configs)
 
 
-def _entries(context: BrokerContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(context: BrokerContext, resource: m.DescribeConfigsResource) -> list[ConfigEntry]:
     changed = context.cluster.image.broker_configs
     if resource.resource_type == TOPIC:
         topic = named_topic(context, resource.resource_name)
@@ -283,14 +257,14 @@ def _entries(context: BrokerContext, resource: DescribeConfigsResource) -> list[
     return broker_entries(context.config, changed, {"advertised.listeners": listeners})
 
 
-def _shown(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
+def _shown(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> m.DescribeConfigsResourceResult:
+    return m.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.levels[0].value,
         read_only=entry.read_only,
         config_source=entry.levels[0].source,
         is_sensitive=entry.sensitive,
-        synonyms=[DescribeConfigsSynonym(level.name, level.value, level.source) for level in entry.levels]
+        synonyms=[m.DescribeConfigsSynonym(level.name, level.value, level.source) for level in entry.levels]
         if synonyms
         else [],
         config_type=entry.type,
@@ -305,7 +279,7 @@ _KINDS: Final = (TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
 @api_handler(ApiKey.LIST_CONFIG_RESOURCES, "0-1")
-def list_config_resources(context: BrokerContext, request: ApiRequest[ListConfigResourcesRequest]) -> None:
+def list_config_resources(context: BrokerContext, request: ApiRequest[m.ListConfigResourcesRequest]) -> None:
     """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142).
     Answers with the names of the kinds that were asked for.
     """
@@ -314,9 +288,9 @@ def list_config_resources(context: BrokerContext, request: ApiRequest[ListConfig
     # Version 0 asks for client metrics only.
     kinds = (set(request.body.resource_types) or set(_KINDS)) if request.version else {_CLIENT_METRICS}
     if not kinds <= set(_KINDS):
-        request.respond(ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+        request.respond(m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
         return
     brokers = [str(node_id) for node_id in sorted(context.cluster.nodes)]
     names = {TOPIC: sorted(context.cluster.topics), BROKER: brokers, _BROKER_LOGGER: brokers}
-    found = [ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
-    request.respond(ListConfigResourcesResponse(config_resources=found))
+    found = [m.ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
+    request.respond(m.ListConfigResourcesResponse(config_resources=found))

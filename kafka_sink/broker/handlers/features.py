@@ -19,7 +19,7 @@ from kafka_sink.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from kafka_sink.protocol.messages.update_features import (
+from kafka_sink.protocol.messages.cluster import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

@@ -15,28 +15,12 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.consumer_group_describe import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    Member,
-    TopicPartitions,
-)
-from kafka_sink.protocol.messages.consumer_group_describe import (
-    DescribedGroup as DescribedConsumers,
-)
-from kafka_sink.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.protocol.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
-from kafka_sink.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kafka_sink.protocol.messages import consumer_group_describe as consumers
+from kafka_sink.protocol.messages import group_admin as m
 
 
 @api_handler(ApiKey.LIST_GROUPS, "0-5")
-def list_groups(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) -> None:
+def list_groups(context: BrokerContext, request: ApiRequest[m.ListGroupsRequest]) -> None:
     """ListGroups (key 16): the groups that this node coordinates, filtered by state and type (KIP-518, KIP-848). Lists
     the groups that the client may describe and that match both filters, which are case-insensitive.
     """
@@ -44,34 +28,34 @@ def list_groups(context: BrokerContext, request: ApiRequest[ListGroupsRequest]) 
     types = {kind.strip().lower() for kind in request.body.types_filter}
     sees_all = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     listed = [
-        ListedGroup(group.group_id, group.protocol_type, group.state, group.kind)
+        m.ListedGroup(group.group_id, group.protocol_type, group.state, group.kind)
         for group in context.groups.all()
         if context.cluster.coordinator_for(group.group_id) == context.node_id
         and (not states or group.state.lower() in states)
         and (not types or group.kind in types)
         and (sees_all or is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
     ]
-    request.respond(ListGroupsResponse(groups=listed))
+    request.respond(m.ListGroupsResponse(groups=listed))
 
 
 _FIRST_WITH_NOT_FOUND: Final = 6
 
 
 @api_handler(ApiKey.DESCRIBE_GROUPS, "0-6")
-def describe_groups(context: BrokerContext, request: ApiRequest[DescribeGroupsRequest]) -> None:
+def describe_groups(context: BrokerContext, request: ApiRequest[m.DescribeGroupsRequest]) -> None:
     """DescribeGroups (key 15): the members of groups and what they were assigned. Describes each group that this node
     coordinates.
     """
     groups = [_describe(context, group_id, request) for group_id in dict.fromkeys(request.body.groups)]
-    request.respond(DescribeGroupsResponse(groups=groups))
+    request.respond(m.DescribeGroupsResponse(groups=groups))
 
 
-def _describe(context: BrokerContext, group_id: str, request: ApiRequest[DescribeGroupsRequest]) -> DescribedGroup:
+def _describe(context: BrokerContext, group_id: str, request: ApiRequest[m.DescribeGroupsRequest]) -> m.DescribedGroup:
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         described = _described(context.groups_for(group_id).describe(group_id))
     except ApiError as error:
-        described = DescribedGroup(error.code, None, group_id, "", "", "", [])
+        described = m.DescribedGroup(error.code, None, group_id, "", "", "", [])
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             described.group_state = GroupState.DEAD.value
             if request.version >= _FIRST_WITH_NOT_FOUND:
@@ -83,15 +67,15 @@ def _describe(context: BrokerContext, group_id: str, request: ApiRequest[Describ
     return described
 
 
-def _described(group: GroupDescription) -> DescribedGroup:
-    return DescribedGroup(
+def _described(group: GroupDescription) -> m.DescribedGroup:
+    return m.DescribedGroup(
         group_id=group.group_id,
         error_code=ErrorCode.NONE,
         group_state=group.state.value,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_name,
         members=[
-            DescribedGroupMember(
+            m.DescribedGroupMember(
                 member.member_id,
                 member.instance_id,
                 member.client_id,
@@ -109,31 +93,33 @@ _CONSUMER: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1")
-def consumer_group_describe(context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest]) -> None:
+def consumer_group_describe(
+    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest]
+) -> None:
     """ConsumerGroupDescribe (key 69): the members of groups, what they have and what they are to have (KIP-848).
     Describes each group that this node coordinates.
     """
     groups = [_described_consumers(context, request, group_id) for group_id in dict.fromkeys(request.body.group_ids)]
-    request.respond(ConsumerGroupDescribeResponse(groups=groups))
+    request.respond(consumers.ConsumerGroupDescribeResponse(groups=groups))
 
 
 def _described_consumers(
-    context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest], group_id: str
-) -> DescribedConsumers:
+    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group_id: str
+) -> consumers.DescribedGroup:
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
         group = context.groups_for(group_id).describe_consumers(group_id)
         described = _group(context, group)
         _require_topics(context, request, described)
     except ApiError as error:
-        return DescribedConsumers(error.code, str(error), group_id, "", 0, 0, "", [])
+        return consumers.DescribedGroup(error.code, str(error), group_id, "", 0, 0, "", [])
     if request.body.include_authorized_operations:
         described.authorized_operations = operations(context, request, ResourceType.GROUP, group_id)
     return described
 
 
 def _require_topics(
-    context: BrokerContext, request: ApiRequest[ConsumerGroupDescribeRequest], group: DescribedConsumers
+    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group: consumers.DescribedGroup
 ) -> None:
     """:raises ApiError: TOPIC_AUTHORIZATION_FAILED if the client may not know of a topic that a member has."""
     assignments = (each for member in group.members for each in (member.assignment, member.target_assignment))
@@ -143,17 +129,17 @@ def _require_topics(
         raise ApiError(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _group(context: BrokerContext, group: ConsumerGroup) -> DescribedConsumers:
+def _group(context: BrokerContext, group: ConsumerGroup) -> consumers.DescribedGroup:
     members = [
         _member(context, member, group.targets.get(member.member_id, frozenset())) for member in group.members.values()
     ]
-    return DescribedConsumers(
+    return consumers.DescribedGroup(
         ErrorCode.NONE, None, group.group_id, group.state, group.epoch, group.assignment_epoch, group.assignor, members
     )
 
 
-def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[TopicIdPartition]) -> Member:
-    return Member(
+def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[TopicIdPartition]) -> consumers.Member:
+    return consumers.Member(
         member.member_id,
         member.instance_id,
         member.rack_id,
@@ -169,25 +155,29 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
     )
 
 
-def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> Assignment:
+def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> consumers.Assignment:
     by_topic = groupby(sorted(partitions), key=lambda each: each.topic_id)
     found = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
-    return Assignment(
-        [TopicPartitions(topic.topic_id, topic.name, indexes) for topic, indexes in found if topic is not None]
+    return consumers.Assignment(
+        [
+            consumers.TopicPartitions(topic.topic_id, topic.name, indexes)
+            for topic, indexes in found
+            if topic is not None
+        ]
     )
 
 
 @api_handler(ApiKey.DELETE_GROUPS, "0-2")
-def delete_groups(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest]) -> None:
+def delete_groups(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequest]) -> None:
     """DeleteGroups (key 42): deletes groups without members, and their offsets (KIP-229). Deletes each group; a failure
     does not affect the others.
     """
     groups = dict.fromkeys(request.body.groups_names)
-    results = [DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in groups]
-    request.respond(DeleteGroupsResponse(results=results))
+    results = [m.DeletableGroupResult(group_id, _delete(context, request, group_id)) for group_id in groups]
+    request.respond(m.DeleteGroupsResponse(results=results))
 
 
-def _delete(context: BrokerContext, request: ApiRequest[DeleteGroupsRequest], group_id: str) -> ErrorCode:
+def _delete(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequest], group_id: str) -> ErrorCode:
     try:
         require(context, request, AclOperation.DELETE, ResourceType.GROUP, group_id)
         context.groups_for(group_id).delete(group_id)

@@ -14,21 +14,8 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
-from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from kafka_sink.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
-from kafka_sink.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafka_sink.protocol.messages import consumer_group_heartbeat as consumers
+from kafka_sink.protocol.messages import group_members as m
 
 _FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
 _FIRST_WITH_KNOWN_IDS: Final = 4
@@ -37,7 +24,7 @@ _FIRST_THAT_SKIPS_ASSIGNMENT: Final = 9
 
 
 @api_handler(ApiKey.JOIN_GROUP, "0-9")
-def join_group(context: BrokerContext, request: ApiRequest[JoinGroupRequest]) -> None:
+def join_group(context: BrokerContext, request: ApiRequest[m.JoinGroupRequest]) -> None:
     """JoinGroup (key 11): a client joins or rejoins a group; it is answered when all other members have joined too.
     Passes the request to the group coordinator.
     """
@@ -74,11 +61,11 @@ def join_group(context: BrokerContext, request: ApiRequest[JoinGroupRequest]) ->
     groups.join(asked, answer)
 
 
-def _response(result: JoinResult, version: int) -> JoinGroupResponse:
+def _response(result: JoinResult, version: int) -> m.JoinGroupResponse:
     protocol_name = result.protocol_name
     if protocol_name is None and version < _FIRST_WITH_NULL_PROTOCOL:
         protocol_name = ""
-    return JoinGroupResponse(
+    return m.JoinGroupResponse(
         error_code=result.error,
         generation_id=result.generation,
         protocol_type=result.protocol_type,
@@ -87,7 +74,7 @@ def _response(result: JoinResult, version: int) -> JoinGroupResponse:
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,
         members=[
-            JoinGroupResponseMember(
+            m.JoinGroupResponseMember(
                 member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
             )
             for member in result.members
@@ -99,7 +86,7 @@ _FIRST_WITH_PROTOCOL: Final = 5
 
 
 @api_handler(ApiKey.SYNC_GROUP, "0-5")
-def sync_group(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) -> None:
+def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) -> None:
     """SyncGroup (key 14): the leader sends the assignments, and every member receives its own. Passes the request to
     the group coordinator, which answers when the leader has sent the assignments.
     """
@@ -107,7 +94,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) ->
 
     def answer(result: SyncResult) -> None:
         request.respond(
-            SyncGroupResponse(
+            m.SyncGroupResponse(
                 error_code=result.error,
                 protocol_type=result.protocol_type,
                 protocol_name=result.protocol_name,
@@ -137,7 +124,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[SyncGroupRequest]) ->
 
 
 @api_handler(ApiKey.HEARTBEAT, "0-4")
-def heartbeat(context: BrokerContext, request: ApiRequest[HeartbeatRequest]) -> None:
+def heartbeat(context: BrokerContext, request: ApiRequest[m.HeartbeatRequest]) -> None:
     """Heartbeat (key 12): extends the session of a group member; the answer tells it whether it has to join again.
     Passes the heartbeat to the group coordinator.
     """
@@ -149,20 +136,20 @@ def heartbeat(context: BrokerContext, request: ApiRequest[HeartbeatRequest]) -> 
         groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
     except ApiError as error:
         code = error.code
-    request.respond(HeartbeatResponse(error_code=code))
+    request.respond(m.HeartbeatResponse(error_code=code))
 
 
 _FIRST_WITH_SEVERAL: Final = 3
 
 
 @api_handler(ApiKey.LEAVE_GROUP, "0-5")
-def leave_group(context: BrokerContext, request: ApiRequest[LeaveGroupRequest]) -> None:
+def leave_group(context: BrokerContext, request: ApiRequest[m.LeaveGroupRequest]) -> None:
     """LeaveGroup (key 13): removes members, at their own or an administrator's request (version 3 and up). Removes each
     member; a failure does not affect the others.
     """
     body = request.body
     several = request.version >= _FIRST_WITH_SEVERAL
-    members = body.members if several else [MemberIdentity(member_id=body.member_id)]
+    members = body.members if several else [m.MemberIdentity(member_id=body.member_id)]
     leaving = [
         Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
     ]
@@ -170,35 +157,37 @@ def leave_group(context: BrokerContext, request: ApiRequest[LeaveGroupRequest]) 
         require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
         outcomes = context.groups_for(body.group_id).leave(body.group_id, leaving)
     except ApiError as error:
-        request.respond(LeaveGroupResponse(error_code=error.code))
+        request.respond(m.LeaveGroupResponse(error_code=error.code))
         return
     if not several:
-        request.respond(LeaveGroupResponse(error_code=outcomes[0]))
+        request.respond(m.LeaveGroupResponse(error_code=outcomes[0]))
         return
     results = [
-        MemberResponse(member.member_id, member.group_instance_id, code)
+        m.MemberResponse(member.member_id, member.group_instance_id, code)
         for member, code in zip(members, outcomes, strict=True)
     ]
-    request.respond(LeaveGroupResponse(members=results))
+    request.respond(m.LeaveGroupResponse(members=results))
 
 
 _FIRST_WITH_OWN_IDS: Final = 1
 
 
 @api_handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1")
-def consumer_group_heartbeat(context: BrokerContext, request: ApiRequest[ConsumerGroupHeartbeatRequest]) -> None:
+def consumer_group_heartbeat(
+    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]
+) -> None:
     """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848). Passes the
     heartbeat to the group coordinator.
     """
     try:
         request.respond(_answer(context, request))
     except ApiError as error:
-        request.respond(ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
+        request.respond(consumers.ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
 
 
 def _answer(
-    context: BrokerContext, request: ApiRequest[ConsumerGroupHeartbeatRequest]
-) -> ConsumerGroupHeartbeatResponse:
+    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]
+) -> consumers.ConsumerGroupHeartbeatResponse:
     body = request.body
     require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
 
@@ -225,21 +214,21 @@ def _answer(
         names_itself=request.version >= _FIRST_WITH_OWN_IDS,
     )
     result = context.groups_for(body.group_id).consumer_heartbeat(heartbeat)
-    return ConsumerGroupHeartbeatResponse(
+    return consumers.ConsumerGroupHeartbeatResponse(
         member_id=result.member_id,
         member_epoch=result.epoch,
         # A member that leaves sends no more of them.
         heartbeat_interval_ms=context.config.group_consumer_heartbeat_interval_ms if result.epoch >= 0 else 0,
-        assignment=Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
+        assignment=consumers.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
     )
 
 
-def _owned(topics: Iterable[TopicPartitions]) -> frozenset[TopicIdPartition]:
+def _owned(topics: Iterable[consumers.TopicPartitions]) -> frozenset[TopicIdPartition]:
     return frozenset(TopicIdPartition(topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
-def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[TopicPartitions]:
+def _by_topic(partitions: Iterable[TopicIdPartition]) -> list[consumers.TopicPartitions]:
     return [
-        TopicPartitions(topic_id, [each.partition for each in of_topic])
+        consumers.TopicPartitions(topic_id, [each.partition for each in of_topic])
         for topic_id, of_topic in groupby(sorted(partitions), key=lambda each: each.topic_id)
     ]

@@ -16,35 +16,7 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kafka_sink.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
-from kafka_sink.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-from kafka_sink.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from kafka_sink.protocol.messages import group_offsets as m
 from kafka_sink.protocol.schema import ZERO_UUID
 
 _FIRST_WITH_EPOCHS: Final = 9
@@ -53,7 +25,7 @@ _NO_RETENTION: Final = -1
 
 
 @api_handler(ApiKey.OFFSET_COMMIT, "2-10")
-def offset_commit(context: BrokerContext, request: ApiRequest[OffsetCommitRequest]) -> None:
+def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequest]) -> None:
     """OffsetCommit (key 8): commits offsets of a group. Versions 10 and up identify topics by id. Commits the offsets
     of partitions that exist; unknown partitions do not affect the others.
     """
@@ -83,16 +55,16 @@ def offset_commit(context: BrokerContext, request: ApiRequest[OffsetCommitReques
         elif name not in allowed:
             missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         results = [
-            OffsetCommitResponsePartition(
+            m.OffsetCommitResponsePartition(
                 partition.partition_index, outcomes.get(TopicPartition(name or "", partition.partition_index), missing)
             )
             for partition in topic.partitions
         ]
-        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
-    request.respond(OffsetCommitResponse(topics=topics))
+        topics.append(m.OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
+    request.respond(m.OffsetCommitResponse(topics=topics))
 
 
-def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int) -> str | None:
+def _name(context: BrokerContext, topic: m.OffsetCommitRequestTopic, version: int) -> str | None:
     if version < _FIRST_WITH_TOPIC_IDS:
         return topic.name
     found = context.cluster.topic_by_id(topic.topic_id)
@@ -100,7 +72,7 @@ def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int)
 
 
 def _commit(
-    context: BrokerContext, request: ApiRequest[OffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
+    context: BrokerContext, request: ApiRequest[m.OffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, ErrorCode]:
     body = request.body
     try:
@@ -116,7 +88,7 @@ def _commit(
 
 
 @api_handler(ApiKey.TXN_OFFSET_COMMIT, "0-5")
-def txn_offset_commit(context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest]) -> None:
+def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCommitRequest]) -> None:
     """TxnOffsetCommit (key 28): offsets of a group that are committed together with a transaction. Stores the offsets
     of existing partitions if the transaction allows it; the others get an error code each.
     """
@@ -140,10 +112,10 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[TxnOffsetCommi
     }
     outcomes = _commit_pending(context, request, offsets) if offsets else {}
     topics = [
-        TxnOffsetCommitResponseTopic(
+        m.TxnOffsetCommitResponseTopic(
             topic.name,
             [
-                TxnOffsetCommitResponsePartition(
+                m.TxnOffsetCommitResponsePartition(
                     partition.partition_index,
                     outcomes.get(
                         TopicPartition(topic.name, partition.partition_index),
@@ -157,11 +129,13 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[TxnOffsetCommi
         )
         for topic in body.topics
     ]
-    request.respond(TxnOffsetCommitResponse(topics=topics))
+    request.respond(m.TxnOffsetCommitResponse(topics=topics))
 
 
 def _commit_pending(
-    context: BrokerContext, request: ApiRequest[TxnOffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
+    context: BrokerContext,
+    request: ApiRequest[m.TxnOffsetCommitRequest],
+    offsets: dict[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, ErrorCode]:
     body = request.body
     try:
@@ -214,7 +188,7 @@ class _Group:
 
 
 @api_handler(ApiKey.OFFSET_FETCH, "1-10")
-def offset_fetch(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]) -> None:
+def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchRequest]) -> None:
     """OffsetFetch (key 9): the committed offsets of groups.
 
     Versions 8 and up support several groups, versions 10 and up identify topics by id, and versions 7 and up can reject
@@ -227,15 +201,15 @@ def offset_fetch(context: BrokerContext, request: ApiRequest[OffsetFetchRequest]
             # Only requests for all offsets of a group have responses that are larger than themselves.
             for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
         ]
-        request.respond(OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
+        request.respond(m.OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
-    group = OffsetFetchRequestGroup(group_id=body.group_id, topics=[])
+    group = m.OffsetFetchRequestGroup(group_id=body.group_id, topics=[])
     request.respond(_single_response(_fetch(context, request, group, asked), version))
 
 
-def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
+def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
     """The requested partitions; None selects all."""
     if group.topics is None:
         return None
@@ -251,8 +225,8 @@ def _asked(context: BrokerContext, group: OffsetFetchRequestGroup, version: int)
 
 def _fetch(
     context: BrokerContext,
-    request: ApiRequest[OffsetFetchRequest],
-    group: OffsetFetchRequestGroup,
+    request: ApiRequest[m.OffsetFetchRequest],
+    group: m.OffsetFetchRequestGroup,
     asked: list[_Asked] | None,
 ) -> _Group:
     group_id = group.group_id
@@ -295,17 +269,17 @@ def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> 
     return everything
 
 
-def _group_response(group: _Group) -> OffsetFetchResponseGroup:
+def _group_response(group: _Group) -> m.OffsetFetchResponseGroup:
     if group.error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error)
-    return OffsetFetchResponseGroup(
+        return m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error)
+    return m.OffsetFetchResponseGroup(
         group.group_id,
         [
-            OffsetFetchResponseTopics(
+            m.OffsetFetchResponseTopics(
                 asked.name or "",
                 asked.topic_id,
                 [
-                    OffsetFetchResponsePartitions(
+                    m.OffsetFetchResponsePartitions(
                         each.partition,
                         each.committed.offset,
                         each.committed.leader_epoch,
@@ -320,15 +294,15 @@ def _group_response(group: _Group) -> OffsetFetchResponseGroup:
     )
 
 
-def _single_response(group: _Group, version: int) -> OffsetFetchResponse:
+def _single_response(group: _Group, version: int) -> m.OffsetFetchResponse:
     if group.error and version >= _FIRST_WITH_GROUP_ERROR:
-        return OffsetFetchResponse(error_code=group.error)
-    return OffsetFetchResponse(
+        return m.OffsetFetchResponse(error_code=group.error)
+    return m.OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(
+            m.OffsetFetchResponseTopic(
                 asked.name or "",
                 [
-                    OffsetFetchResponsePartition(
+                    m.OffsetFetchResponsePartition(
                         each.partition,
                         each.committed.offset,
                         each.committed.leader_epoch,
@@ -344,7 +318,7 @@ def _single_response(group: _Group, version: int) -> OffsetFetchResponse:
 
 
 @api_handler(ApiKey.OFFSET_DELETE, "0")
-def offset_delete(context: BrokerContext, request: ApiRequest[OffsetDeleteRequest]) -> None:
+def offset_delete(context: BrokerContext, request: ApiRequest[m.OffsetDeleteRequest]) -> None:
     """OffsetDelete (key 47): deletes offsets of topics to which a group is no longer subscribed (KIP-496). Deletes the
     offsets where this is allowed; each partition has its own error code.
     """
@@ -362,13 +336,13 @@ def offset_delete(context: BrokerContext, request: ApiRequest[OffsetDeleteReques
         require(context, request, AclOperation.DELETE, ResourceType.GROUP, body.group_id)
         outcomes = context.groups_for(body.group_id).delete_offsets(body.group_id, known)
     except ApiError as error:
-        request.respond(OffsetDeleteResponse(error_code=error.code))
+        request.respond(m.OffsetDeleteResponse(error_code=error.code))
         return
     topics = [
-        OffsetDeleteResponseTopic(
+        m.OffsetDeleteResponseTopic(
             topic.name,
             [
-                OffsetDeleteResponsePartition(
+                m.OffsetDeleteResponsePartition(
                     partition.partition_index,
                     outcomes.get(
                         TopicPartition(topic.name, partition.partition_index),
@@ -382,4 +356,4 @@ def offset_delete(context: BrokerContext, request: ApiRequest[OffsetDeleteReques
         )
         for topic in body.topics
     ]
-    request.respond(OffsetDeleteResponse(topics=topics))
+    request.respond(m.OffsetDeleteResponse(topics=topics))

@@ -13,22 +13,13 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import list_offsets as listed
 from kafka_sink.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
-)
-from kafka_sink.protocol.messages.list_offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-    ListOffsetsTopicResponse,
 )
 from kafka_sink.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -46,8 +37,8 @@ _LATEST_TIERED_TIMESTAMP: Final = -5
 _EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 #: Special timestamps → the first versions that support them (KIP-734, KIP-405, KIP-1005, KIP-1023).
 _FIRST_WITH: Final = {
-    EARLIEST_TIMESTAMP: 1,
-    LATEST_TIMESTAMP: 1,
+    listed.EARLIEST_TIMESTAMP: 1,
+    listed.LATEST_TIMESTAMP: 1,
     _MAX_TIMESTAMP: 7,
     _EARLIEST_LOCAL_TIMESTAMP: 8,
     _LATEST_TIERED_TIMESTAMP: 9,
@@ -58,7 +49,7 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
 
 @api_handler(ApiKey.LIST_OFFSETS, "1-11")
-def list_offsets(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]) -> None:
+def list_offsets(context: BrokerContext, request: ApiRequest[listed.ListOffsetsRequest]) -> None:
     """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
     Answers for each partition; a partition that is named twice is refused, as Kafka does.
     """
@@ -66,12 +57,12 @@ def list_offsets(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]
         (topic.name, asked.partition_index) for topic in request.body.topics for asked in topic.partitions
     )
     request.respond(
-        ListOffsetsResponse(
+        listed.ListOffsetsResponse(
             topics=[
-                ListOffsetsTopicResponse(
+                listed.ListOffsetsTopicResponse(
                     topic.name,
                     [
-                        ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
+                        listed.ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
                         if times_named[topic.name, asked.partition_index] > 1
                         else _list_partition(context, request, topic.name, asked)
                         for asked in once(topic.partitions, lambda asked: asked.partition_index)
@@ -85,14 +76,19 @@ def list_offsets(context: BrokerContext, request: ApiRequest[ListOffsetsRequest]
     )
 
 
-def _refused(request: ApiRequest[ListOffsetsRequest], topic: ListOffsetsTopic) -> list[ListOffsetsPartitionResponse]:
+def _refused(
+    request: ApiRequest[listed.ListOffsetsRequest], topic: listed.ListOffsetsTopic
+) -> list[listed.ListOffsetsPartitionResponse]:
     code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
-    return [ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
+    return [listed.ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
 
 
 def _list_partition(
-    context: BrokerContext, request: ApiRequest[ListOffsetsRequest], name: str, asked: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+    context: BrokerContext,
+    request: ApiRequest[listed.ListOffsetsRequest],
+    name: str,
+    asked: listed.ListOffsetsPartition,
+) -> listed.ListOffsetsPartitionResponse:
     try:
         topic = context.cluster.topic(name)
         if topic is None:
@@ -103,19 +99,19 @@ def _list_partition(
         committed = request.body.isolation_level == _READ_COMMITTED
         found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
     except ApiError as error:
-        return ListOffsetsPartitionResponse(asked.partition_index, error.code)
+        return listed.ListOffsetsPartitionResponse(asked.partition_index, error.code)
     told = request.version >= _FIRST_WITH_LEADER_EPOCH and found.offset != NO_OFFSET
     leader_epoch = state.leader_epoch if told else -1
-    return ListOffsetsPartitionResponse(
+    return listed.ListOffsetsPartitionResponse(
         asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
     )
 
 
 def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, *, committed: bool) -> TimestampOffset:
     log = context.logs.get(partition)
-    if timestamp == LATEST_TIMESTAMP:
+    if timestamp == listed.LATEST_TIMESTAMP:
         return TimestampOffset(NO_TIMESTAMP, _end(log, committed=committed))
-    if timestamp in (EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
+    if timestamp in (listed.EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
         return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
     if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND

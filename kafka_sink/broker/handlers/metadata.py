@@ -26,27 +26,7 @@ from kafka_sink.broker.handlers.context import (
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.describe_cluster import (
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-)
-from kafka_sink.protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    Listener,
-    Node,
-    PartitionQuorum,
-    ReplicaState,
-    TopicQuorum,
-)
-from kafka_sink.protocol.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponsePartition,
-    DescribeTopicPartitionsResponseTopic,
-)
+from kafka_sink.protocol.messages import cluster as m
 from kafka_sink.protocol.messages.find_coordinator import (
     GROUP,
     TRANSACTION,
@@ -201,11 +181,11 @@ def _describe_partition(index: int, partition: PartitionState, running: frozense
 #: Kafka's default of max.request.partition.size.limit.
 _MOST_PARTITIONS: Final = 2_000
 
-Topic = DescribeTopicPartitionsResponseTopic
+Topic = m.DescribeTopicPartitionsResponseTopic
 
 
 @api_handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "0")
-def describe_topic_partitions(context: BrokerContext, request: ApiRequest[DescribeTopicPartitionsRequest]) -> None:
+def describe_topic_partitions(context: BrokerContext, request: ApiRequest[m.DescribeTopicPartitionsRequest]) -> None:
     """DescribeTopicPartitions (key 75): topics and their partitions, a limited number at a time (KIP-966).
 
     Answers with the topics in the order of their names, from the cursor on, until the limit is reached.
@@ -216,28 +196,28 @@ def describe_topic_partitions(context: BrokerContext, request: ApiRequest[Descri
     asked = {topic.name for topic in body.topics}
     if body.cursor is not None and (body.cursor.partition_index < 0 or (asked and body.cursor.topic_name not in asked)):
         wrong = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in body.topics]
-        request.respond(DescribeTopicPartitionsResponse(topics=wrong))
+        request.respond(m.DescribeTopicPartitionsResponse(topics=wrong))
         return
     names = asked or set(context.cluster.topics)
     start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
     room = max(min(body.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[Topic] = []
     refused: list[Topic] = []
-    cursor: Cursor | None = None
+    cursor: m.Cursor | None = None
     for name in sorted(name for name in names if name >= start):
         if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             # Only to those who asked for it, whether it exists or not.
             refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if asked else []
             continue
         if cursor is not None or room == 0:
-            cursor = cursor or Cursor(name, 0)
+            cursor = cursor or m.Cursor(name, 0)
             continue
         topic, missing = _described(context, name, first if name == start else 0, room)
         topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, name)
         topics.append(topic)
         room -= len(topic.partitions)
-        cursor = None if missing is None else Cursor(name, missing)
-    request.respond(DescribeTopicPartitionsResponse(topics=topics + refused, next_cursor=cursor))
+        cursor = None if missing is None else m.Cursor(name, missing)
+    request.respond(m.DescribeTopicPartitionsResponse(topics=topics + refused, next_cursor=cursor))
 
 
 def _described(context: BrokerContext, name: str, first: int, room: int) -> tuple[Topic, int | None]:
@@ -256,9 +236,9 @@ def _described(context: BrokerContext, name: str, first: int, room: int) -> tupl
     return Topic(name=name, topic_id=topic.topic_id, partitions=partitions), missing
 
 
-def _partition(topic: TopicState, index: int, running: frozenset[int]) -> DescribeTopicPartitionsResponsePartition:
+def _partition(topic: TopicState, index: int, running: frozenset[int]) -> m.DescribeTopicPartitionsResponsePartition:
     partition = topic.partitions[index]
-    return DescribeTopicPartitionsResponsePartition(
+    return m.DescribeTopicPartitionsResponsePartition(
         partition_index=index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
@@ -275,7 +255,7 @@ _CONTROLLERS: Final = 2
 
 
 @api_handler(ApiKey.DESCRIBE_CLUSTER, "0-2")
-def describe_cluster(context: BrokerContext, request: ApiRequest[DescribeClusterRequest]) -> None:
+def describe_cluster(context: BrokerContext, request: ApiRequest[m.DescribeClusterRequest]) -> None:
     """DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700). Answers with the
     brokers that run.
     """
@@ -283,15 +263,15 @@ def describe_cluster(context: BrokerContext, request: ApiRequest[DescribeCluster
     if asked != _BROKERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if asked == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"a broker cannot describe endpoints of type {asked}"
-        request.respond(DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
+        request.respond(m.DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
         return
     image = context.cluster.image
     request.respond(
-        DescribeClusterResponse(
+        m.DescribeClusterResponse(
             cluster_id=image.cluster_id,
             controller_id=min(image.nodes, default=-1),
             brokers=[
-                DescribeClusterBroker(node_id, endpoint.host, endpoint.port)
+                m.DescribeClusterBroker(node_id, endpoint.host, endpoint.port)
                 for node_id, endpoints in sorted(image.nodes.items())
                 if (endpoint := endpoints.get(request.listener_name)) is not None
             ],
@@ -353,32 +333,33 @@ _FIRST_WITH_NODES: Final = 2
 
 
 @api_handler(ApiKey.DESCRIBE_QUORUM, "0-2")
-def describe_quorum(context: BrokerContext, request: ApiRequest[DescribeQuorumRequest]) -> None:
+def describe_quorum(context: BrokerContext, request: ApiRequest[m.DescribeQuorumRequest]) -> None:
     """DescribeQuorum (key 55): the one controller of this cluster, and the other nodes as its observers (KIP-595).
     Answers for the partition of the metadata; every other one has no quorum.
     """
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
-        request.respond(DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
+        request.respond(m.DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
         return
     asked = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
     if asked == [(_METADATA, [0])]:
-        topics = [TopicQuorum(_METADATA, [_quorum(context)])]
+        topics = [m.TopicQuorum(_METADATA, [_quorum(context)])]
         nodes = [_controller(context, request.listener_name)] if request.version >= _FIRST_WITH_NODES else []
     else:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         nodes = []
         topics = [
-            TopicQuorum(name, [PartitionQuorum(index, unknown, None) for index in indexes]) for name, indexes in asked
+            m.TopicQuorum(name, [m.PartitionQuorum(index, unknown, None) for index in indexes])
+            for name, indexes in asked
         ]
-    request.respond(DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes))
+    request.respond(m.DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes))
 
 
-def _quorum(context: BrokerContext) -> PartitionQuorum:
+def _quorum(context: BrokerContext) -> m.PartitionQuorum:
     controller = context.cluster.controller_id
-    states = {node_id: ReplicaState(node_id, ZERO_UUID, _OFFSET) for node_id in sorted(context.cluster.nodes)}
-    return PartitionQuorum(
+    states = {node_id: m.ReplicaState(node_id, ZERO_UUID, _OFFSET) for node_id in sorted(context.cluster.nodes)}
+    return m.PartitionQuorum(
         partition_index=0,
         error_message=None,
         leader_id=controller,
@@ -389,7 +370,7 @@ def _quorum(context: BrokerContext) -> PartitionQuorum:
     )
 
 
-def _controller(context: BrokerContext, listener: str) -> Node:
+def _controller(context: BrokerContext, listener: str) -> m.Node:
     controller = context.cluster.controller_id
     endpoint = context.cluster.nodes.get(controller, {}).get(listener)
-    return Node(controller, [] if endpoint is None else [Listener(listener, endpoint.host, endpoint.port)])
+    return m.Node(controller, [] if endpoint is None else [m.Listener(listener, endpoint.host, endpoint.port)])

@@ -18,46 +18,15 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from kafka_sink.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDirPartitionResult,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirTopicResult,
-)
-from kafka_sink.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
-from kafka_sink.protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
-from kafka_sink.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
-)
+from kafka_sink.protocol.messages import replicas as m
 
 #: A partition and the name of its topic.
-_Asked = tuple[str, ReassignablePartition]
+_Asked = tuple[str, m.ReassignablePartition]
 
 
 @api_handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1")
 def alter_partition_reassignments(
-    context: BrokerContext, request: ApiRequest[AlterPartitionReassignmentsRequest]
+    context: BrokerContext, request: ApiRequest[m.AlterPartitionReassignmentsRequest]
 ) -> None:
     """AlterPartitionReassignments (key 45): changes the replicas of partitions, the preferred one first (KIP-455).
 
@@ -68,26 +37,26 @@ def alter_partition_reassignments(
         return
     may_grow = request.body.allow_replication_factor_change
 
-    def reassign(asked: _Asked) -> ReassignablePartitionResponse:
+    def reassign(asked: _Asked) -> m.ReassignablePartitionResponse:
         _reassign(context, *asked, may_grow=may_grow)
-        return ReassignablePartitionResponse(asked[1].partition_index, ErrorCode.NONE, None)
+        return m.ReassignablePartitionResponse(asked[1].partition_index, ErrorCode.NONE, None)
 
-    def refused(asked: _Asked, error: ApiError) -> ReassignablePartitionResponse:
-        return ReassignablePartitionResponse(asked[1].partition_index, error.code, str(error))
+    def refused(asked: _Asked, error: ApiError) -> m.ReassignablePartitionResponse:
+        return m.ReassignablePartitionResponse(asked[1].partition_index, error.code, str(error))
 
     items = [(topic.name, partition) for topic in request.body.topics for partition in topic.partitions]
     outcomes = iter(stored_together(context, items, reassign, refused))
     responses = [
-        ReassignableTopicResponse(topic.name, list(islice(outcomes, len(topic.partitions))))
+        m.ReassignableTopicResponse(topic.name, list(islice(outcomes, len(topic.partitions))))
         for topic in request.body.topics
     ]
-    response = AlterPartitionReassignmentsResponse(
+    response = m.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_grow, error_message=None, responses=responses
     )
     request.respond(response)
 
 
-def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *, may_grow: bool) -> None:
+def _reassign(context: BrokerContext, name: str, asked: m.ReassignablePartition, *, may_grow: bool) -> None:
     partition = TopicPartition(name, asked.partition_index)
     topic = context.cluster.topic(name)
     if topic is None:
@@ -103,23 +72,23 @@ def _reassign(context: BrokerContext, name: str, asked: ReassignablePartition, *
 
 @api_handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0")
 def list_partition_reassignments(
-    context: BrokerContext, request: ApiRequest[ListPartitionReassignmentsRequest]
+    context: BrokerContext, request: ApiRequest[m.ListPartitionReassignmentsRequest]
 ) -> None:
     """ListPartitionReassignments (key 46): none, because each is complete when it is answered (KIP-455). Answers that
     none is under way.
     """
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
-        answer = ListPartitionReassignmentsResponse(error_message=None)
+        answer = m.ListPartitionReassignmentsResponse(error_message=None)
     except ApiError as error:
         # As Kafka does: with what was asked for, and nothing known of it.
         named = [
-            OngoingTopicReassignment(
-                topic.name, [OngoingPartitionReassignment(index) for index in topic.partition_indexes]
+            m.OngoingTopicReassignment(
+                topic.name, [m.OngoingPartitionReassignment(index) for index in topic.partition_indexes]
             )
             for topic in request.body.topics or ()
         ]
-        answer = ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=named)
+        answer = m.ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=named)
     request.respond(answer)
 
 
@@ -128,7 +97,7 @@ _UNCLEAN: Final = 1
 
 
 @api_handler(ApiKey.ELECT_LEADERS, "0-2")
-def elect_leaders(context: BrokerContext, request: ApiRequest[ElectLeadersRequest]) -> None:
+def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequest]) -> None:
     """ElectLeaders (key 43): makes the first replica of partitions the leader (KIP-183).
 
     Unclean elections (KIP-460) are never necessary here: data is stored once, so a running replica takes over at once
@@ -138,7 +107,7 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[ElectLeadersReques
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
     if body.election_type not in (_PREFERRED, _UNCLEAN):
-        request.respond(ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
+        request.respond(m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     if body.topic_partitions is None:
         asked = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
@@ -151,27 +120,27 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[ElectLeadersReques
         results = [result for result in results if result.partition_result]
     else:
         results = _elect(context, body.election_type, {item.topic: item.partitions for item in body.topic_partitions})
-    request.respond(ElectLeadersResponse(replica_election_results=results))
+    request.respond(m.ElectLeadersResponse(replica_election_results=results))
 
 
 def _elect(
     context: BrokerContext, election_type: int, asked: Mapping[str, Sequence[int]]
-) -> list[ReplicaElectionResult]:
-    def elect(partition: TopicPartition) -> PartitionResult:
+) -> list[m.ReplicaElectionResult]:
+    def elect(partition: TopicPartition) -> m.PartitionResult:
         if election_type == _PREFERRED:
             context.cluster.elect_preferred_leader(partition)
         else:
             _refuse_unclean(context, partition)
-        return PartitionResult(partition.partition, ErrorCode.NONE, None)
+        return m.PartitionResult(partition.partition, ErrorCode.NONE, None)
 
-    def refused(partition: TopicPartition, error: ApiError) -> PartitionResult:
-        return PartitionResult(partition.partition, error.code, str(error))
+    def refused(partition: TopicPartition, error: ApiError) -> m.PartitionResult:
+        return m.PartitionResult(partition.partition, error.code, str(error))
 
     partitions = [TopicPartition(name, index) for name, indexes in asked.items() for index in dict.fromkeys(indexes)]
-    found: dict[str, list[PartitionResult]] = {name: [] for name in asked}
+    found: dict[str, list[m.PartitionResult]] = {name: [] for name in asked}
     for partition, result in zip(partitions, stored_together(context, partitions, elect, refused), strict=True):
         found[partition.topic].append(result)
-    return [ReplicaElectionResult(name, results) for name, results in found.items()]
+    return [m.ReplicaElectionResult(name, results) for name, results in found.items()]
 
 
 def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
@@ -184,17 +153,17 @@ def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
 
 
 @api_handler(ApiKey.ALTER_REPLICA_LOG_DIRS, "1-2")
-def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[AlterReplicaLogDirsRequest]) -> None:
+def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[m.AlterReplicaLogDirsRequest]) -> None:
     """AlterReplicaLogDirs (key 34): accepts the directory that a replica lies in; there is no other one (KIP-113).
     Answers for each partition.
     """
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
     results = [
-        AlterReplicaLogDirTopicResult(
+        m.AlterReplicaLogDirTopicResult(
             topic.name,
             [
-                AlterReplicaLogDirPartitionResult(index, _outcome(context, directory.path, topic.name, index))
+                m.AlterReplicaLogDirPartitionResult(index, _outcome(context, directory.path, topic.name, index))
                 for index in topic.partitions
             ],
         )
@@ -202,7 +171,7 @@ def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[AlterRepl
         for topic in directory.topics
         if topic.partitions
     ]
-    request.respond(AlterReplicaLogDirsResponse(results=results))
+    request.respond(m.AlterReplicaLogDirsResponse(results=results))
 
 
 def _outcome(context: BrokerContext, path: str, topic: str, index: int) -> ErrorCode:
@@ -213,29 +182,29 @@ def _outcome(context: BrokerContext, path: str, topic: str, index: int) -> Error
 
 
 @api_handler(ApiKey.DESCRIBE_LOG_DIRS, "1-5")
-def describe_log_dirs(context: BrokerContext, request: ApiRequest[DescribeLogDirsRequest]) -> None:
+def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogDirsRequest]) -> None:
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
     Answers with the partitions of which this node has a replica; nodes share one directory.
     """
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
-        request.respond(DescribeLogDirsResponse(error_code=error.code))
+        request.respond(m.DescribeLogDirsResponse(error_code=error.code))
         return
     named = request.body.topics
     wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}
-    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    topics: dict[str, list[m.DescribeLogDirsPartition]] = defaultdict(list)
     for name, topic in sorted(context.cluster.topics.items()):
         for index, partition in enumerate(topic.partitions):
             if context.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
                 log = context.logs.get(TopicPartition(name, index))
                 size = 0 if log is None else log.size
-                topics[name].append(DescribeLogDirsPartition(index, size, offset_lag=0, is_future_key=False))
+                topics[name].append(m.DescribeLogDirsPartition(index, size, offset_lag=0, is_future_key=False))
     directory = context.logs.directory
     try:
         total, _, usable = shutil.disk_usage(directory)
     except OSError:
         total = usable = -1
-    found = [DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()]
-    result = DescribeLogDirsResult(0, str(directory), found, total, usable)
-    request.respond(DescribeLogDirsResponse(results=[result]))
+    found = [m.DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()]
+    result = m.DescribeLogDirsResult(0, str(directory), found, total, usable)
+    request.respond(m.DescribeLogDirsResponse(results=[result]))

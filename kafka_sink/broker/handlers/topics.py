@@ -23,25 +23,7 @@ from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
-from kafka_sink.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from kafka_sink.protocol.messages import topics as m
 from kafka_sink.protocol.schema import ZERO_UUID
 
 #: Source of a setting in the answer: topic-level.
@@ -49,7 +31,7 @@ _TOPIC_CONFIG: Final = 1
 
 
 @api_handler(ApiKey.CREATE_TOPICS, "2-7")
-def create_topics(context: BrokerContext, request: ApiRequest[CreateTopicsRequest]) -> None:
+def create_topics(context: BrokerContext, request: ApiRequest[m.CreateTopicsRequest]) -> None:
     """CreateTopics (key 19). Any node handles it, because the nodes share the cluster's state. Creates (or only
     validate) each topic; a failure does not affect the others.
     """
@@ -58,7 +40,7 @@ def create_topics(context: BrokerContext, request: ApiRequest[CreateTopicsReques
     is_too_much = sum(_partitions(context, topic) for topic in body.topics) > MAX_PARTITIONS_PER_REQUEST
     creates_any = is_allowed(context, request, AclOperation.CREATE, ResourceType.CLUSTER)
 
-    def create(topic: CreatableTopic) -> CreatableTopicResult:
+    def create(topic: m.CreatableTopic) -> m.CreatableTopicResult:
         if times_named[topic.name] > 1:
             raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
         if not creates_any:
@@ -67,22 +49,22 @@ def create_topics(context: BrokerContext, request: ApiRequest[CreateTopicsReques
             raise too_many_partitions()
         return _create(context, request, topic, validate_only=body.validate_only)
 
-    def refused(topic: CreatableTopic, error: ApiError) -> CreatableTopicResult:
-        return CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
+    def refused(topic: m.CreatableTopic, error: ApiError) -> m.CreatableTopicResult:
+        return m.CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
 
     topics = once(body.topics, lambda topic: topic.name)
-    request.respond(CreateTopicsResponse(topics=stored_together(context, topics, create, refused)))
+    request.respond(m.CreateTopicsResponse(topics=stored_together(context, topics, create, refused)))
 
 
-def _partitions(context: BrokerContext, topic: CreatableTopic) -> int:
+def _partitions(context: BrokerContext, topic: m.CreatableTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return context.config.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
 
 
 def _create(
-    context: BrokerContext, request: ApiRequest[CreateTopicsRequest], topic: CreatableTopic, *, validate_only: bool
-) -> CreatableTopicResult:
+    context: BrokerContext, request: ApiRequest[m.CreateTopicsRequest], topic: m.CreatableTopic, *, validate_only: bool
+) -> m.CreatableTopicResult:
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     without_value = sorted({config.name for config in topic.configs} - configs.keys())
     if without_value:
@@ -93,19 +75,19 @@ def _create(
     if not is_allowed(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         # The counts belong to the settings, which the client may not see.
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return CreatableTopicResult(topic.name, created.topic_id, ErrorCode.NONE, topic_config_error_code=hidden)
-    return CreatableTopicResult(
+        return m.CreatableTopicResult(topic.name, created.topic_id, ErrorCode.NONE, topic_config_error_code=hidden)
+    return m.CreatableTopicResult(
         topic.name,
         created.topic_id,
         ErrorCode.NONE,
         error_message=None,
         num_partitions=len(created.partitions),
         replication_factor=len(created.partitions[0].replicas),
-        configs=[CreatableTopicConfigs(name, value, False, _TOPIC_CONFIG, False) for name, value in configs.items()],
+        configs=[m.CreatableTopicConfigs(name, value, False, _TOPIC_CONFIG, False) for name, value in configs.items()],
     )
 
 
-def _assignment(topic: CreatableTopic) -> list[list[int]]:
+def _assignment(topic: m.CreatableTopic) -> list[list[int]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ApiError("the request has both counts and an assignment", ErrorCode.INVALID_REQUEST)
     by_index = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
@@ -117,30 +99,30 @@ def _assignment(topic: CreatableTopic) -> list[list[int]]:
 
 
 @api_handler(ApiKey.CREATE_PARTITIONS, "0-3")
-def create_partitions(context: BrokerContext, request: ApiRequest[CreatePartitionsRequest]) -> None:
+def create_partitions(context: BrokerContext, request: ApiRequest[m.CreatePartitionsRequest]) -> None:
     """CreatePartitions (key 37): adds partitions to existing topics (KIP-195). Adds partitions to each topic (or only
     validate the request); a failure does not affect the others.
     """
     body = request.body
     times_named = Counter(topic.name for topic in body.topics)
 
-    def add(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+    def add(topic: m.CreatePartitionsTopic) -> m.CreatePartitionsTopicResult:
         if times_named[topic.name] > 1:
             raise ApiError("the request names this topic twice", ErrorCode.INVALID_REQUEST)
         require(context, request, AclOperation.ALTER, ResourceType.TOPIC, topic.name)
         context.cluster.add_partitions(
             topic.name, topic.count, _added_assignment(topic), validate_only=body.validate_only
         )
-        return CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None)
+        return m.CreatePartitionsTopicResult(topic.name, ErrorCode.NONE, None)
 
-    def refused(topic: CreatePartitionsTopic, error: ApiError) -> CreatePartitionsTopicResult:
-        return CreatePartitionsTopicResult(topic.name, error.code, str(error))
+    def refused(topic: m.CreatePartitionsTopic, error: ApiError) -> m.CreatePartitionsTopicResult:
+        return m.CreatePartitionsTopicResult(topic.name, error.code, str(error))
 
     topics = once(body.topics, lambda topic: topic.name)
-    request.respond(CreatePartitionsResponse(results=stored_together(context, topics, add, refused)))
+    request.respond(m.CreatePartitionsResponse(results=stored_together(context, topics, add, refused)))
 
 
-def _added_assignment(topic: CreatePartitionsTopic) -> list[list[int]] | None:
+def _added_assignment(topic: m.CreatePartitionsTopic) -> list[list[int]] | None:
     return None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
 
 
@@ -148,16 +130,18 @@ _FIRST_WITH_IDS: Final = 6
 
 
 @api_handler(ApiKey.DELETE_TOPICS, "1-6")
-def delete_topics(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest]) -> None:
+def delete_topics(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest]) -> None:
     """DeleteTopics (key 20): deletes topics and their data; version 6 and up support topic ids. Deletes each topic; a
     failure does not affect the others.
     """
     body = request.body
-    asked = body.topics if request.version >= _FIRST_WITH_IDS else [DeleteTopicState(name) for name in body.topic_names]
+    asked = (
+        body.topics if request.version >= _FIRST_WITH_IDS else [m.DeleteTopicState(name) for name in body.topic_names]
+    )
     times = Counter((topic.name, topic.topic_id) for topic in asked)
-    results: list[DeletableTopicResult | str] = []
+    results: list[m.DeletableTopicResult | str] = []
     for (name, topic_id), number in times.items():
-        topic = DeleteTopicState(name, topic_id)
+        topic = m.DeleteTopicState(name, topic_id)
         try:
             if number > 1:
                 raise ApiError(f"the request names the topic {number} times", ErrorCode.INVALID_REQUEST)
@@ -166,17 +150,17 @@ def delete_topics(context: BrokerContext, request: ApiRequest[DeleteTopicsReques
             results.append(_not_deleted(topic, error))
     outcomes = _delete(context, [name for name in results if isinstance(name, str)])
     request.respond(
-        DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
+        m.DeleteTopicsResponse(responses=[outcomes[each] if isinstance(each, str) else each for each in results])
     )
 
 
-def _not_deleted(topic: DeleteTopicState, error: ApiError) -> DeletableTopicResult:
-    return DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error))
+def _not_deleted(topic: m.DeleteTopicState, error: ApiError) -> m.DeletableTopicResult:
+    return m.DeletableTopicResult(topic.name, topic.topic_id, error.code, str(error))
 
 
 def _deletable(
-    context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], asked: DeleteTopicState
-) -> DeletableTopicResult | str:
+    context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], asked: m.DeleteTopicState
+) -> m.DeletableTopicResult | str:
     """The name of the topic, or the answer to a client that may not delete it."""
     if not context.config.delete_topic_enable:
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
@@ -191,7 +175,7 @@ def _deletable(
     refused = _refusal(context, request, name)
     if refused is not None:
         can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        return DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
+        return m.DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
     return name
 
 
@@ -218,19 +202,19 @@ def delete_with_records(
     return deleted
 
 
-def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, DeletableTopicResult]:
+def _delete(context: BrokerContext, names: Sequence[str]) -> dict[str, m.DeletableTopicResult]:
     """Delete topics, which are named by name or by id and so perhaps twice; the answer for each name."""
     once = tuple(dict.fromkeys(names))
     deleted = delete_with_records(context.cluster, context.logs, context.purgatory, context.groups, once)
     return {
-        name: DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
+        name: m.DeletableTopicResult(name, topic.topic_id, ErrorCode.NONE)
         if isinstance(topic, TopicState)
-        else _not_deleted(DeleteTopicState(name), topic)
+        else _not_deleted(m.DeleteTopicState(name), topic)
         for name, topic in deleted.items()
     }
 
 
-def _refusal(context: BrokerContext, request: ApiRequest[DeleteTopicsRequest], name: str) -> ApiError | None:
+def _refusal(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], name: str) -> ApiError | None:
     """The error for a client that may not delete a topic.
 
     Whoever may delete anything may also find out that it does not exist, and a client that may only describe it, too.

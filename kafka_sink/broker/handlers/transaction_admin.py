@@ -13,50 +13,26 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import list_transactions as messages
-from kafka_sink.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
-from kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TopicData,
-)
-from kafka_sink.protocol.messages.describe_transactions import (
-    TransactionState as DescribedTransaction,
-)
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka_sink.protocol.messages import transaction_admin as m
 from kafka_sink.records.control import EndTransactionMarker
 
 
 @api_handler(ApiKey.DESCRIBE_PRODUCERS, "0")
-def describe_producers(context: BrokerContext, request: ApiRequest[DescribeProducersRequest]) -> None:
+def describe_producers(context: BrokerContext, request: ApiRequest[m.DescribeProducersRequest]) -> None:
     """DescribeProducers (key 61): the producers of a partition, and the start offsets of their transactions (KIP-664).
     Answers for each partition.
     """
     request.respond(
-        DescribeProducersResponse(
+        m.DescribeProducersResponse(
             topics=[
-                TopicResponse(name, [_describe(context, request, name, index) for index in indexes])
+                m.TopicResponse(name, [_describe(context, request, name, index) for index in indexes])
                 for name, indexes in _asked(request.body).items()
             ]
         )
     )
 
 
-def _asked(body: DescribeProducersRequest) -> dict[str, dict[int, None]]:
+def _asked(body: m.DescribeProducersRequest) -> dict[str, dict[int, None]]:
     """The partitions of each topic, once each."""
     asked: dict[str, dict[int, None]] = {}
     for topic in body.topics:
@@ -65,8 +41,8 @@ def _asked(body: DescribeProducersRequest) -> dict[str, dict[int, None]]:
 
 
 def _describe(
-    context: BrokerContext, request: ApiRequest[DescribeProducersRequest], name: str, index: int
-) -> PartitionResponse:
+    context: BrokerContext, request: ApiRequest[m.DescribeProducersRequest], name: str, index: int
+) -> m.PartitionResponse:
     try:
         require(context, request, AclOperation.READ, ResourceType.TOPIC, name)
         topic = context.cluster.topic(name)
@@ -74,15 +50,15 @@ def _describe(
             raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.led_partition(topic, index)
     except ApiError as error:
-        return PartitionResponse(index, error.code, str(error))
+        return m.PartitionResponse(index, error.code, str(error))
     log = context.logs.get(TopicPartition(name, index))
     producers = log.producers() if log is not None else {}
-    return PartitionResponse(
+    return m.PartitionResponse(
         index,
         ErrorCode.NONE,
         None,
         [
-            ProducerState(
+            m.ProducerState(
                 producer_id,
                 state.epoch,
                 state.last_sequence,
@@ -99,7 +75,7 @@ _KNOWN_STATES: Final = frozenset(TransactionState)
 
 
 @api_handler(ApiKey.LIST_TRANSACTIONS, "0-2")
-def list_transactions(context: BrokerContext, request: ApiRequest[ListTransactionsRequest]) -> None:
+def list_transactions(context: BrokerContext, request: ApiRequest[m.ListTransactionsRequest]) -> None:
     """ListTransactions (key 66): the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152). Answers
     with the ids that match all filters.
     """
@@ -114,7 +90,7 @@ def list_transactions(context: BrokerContext, request: ApiRequest[ListTransactio
         try:
             ids = set(full_matches(body.transactional_id_pattern, (each.transactional_id for each in found)))
         except ValueError:
-            request.respond(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            request.respond(m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
         found = [each for each in found if each.transactional_id in ids]
     found = [
@@ -122,12 +98,12 @@ def list_transactions(context: BrokerContext, request: ApiRequest[ListTransactio
         for each in found
         if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
     ]
-    states = [messages.TransactionState(each.transactional_id, each.producer_id, each.state) for each in found]
+    states = [m.ListedTransaction(each.transactional_id, each.producer_id, each.state) for each in found]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
-    request.respond(ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))
+    request.respond(m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))
 
 
-def _passes(metadata: TransactionMetadata, body: ListTransactionsRequest, now_ms: int) -> bool:
+def _passes(metadata: TransactionMetadata, body: m.ListTransactionsRequest, now_ms: int) -> bool:
     if body.state_filters and metadata.state not in body.state_filters:
         return False
     if body.producer_id_filters and metadata.producer_id not in body.producer_id_filters:
@@ -136,23 +112,23 @@ def _passes(metadata: TransactionMetadata, body: ListTransactionsRequest, now_ms
 
 
 @api_handler(ApiKey.DESCRIBE_TRANSACTIONS, "0")
-def describe_transactions(context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest]) -> None:
+def describe_transactions(context: BrokerContext, request: ApiRequest[m.DescribeTransactionsRequest]) -> None:
     """DescribeTransactions (key 65): the coordinator's state of transactional ids (KIP-664). Answers for each id."""
     states = [_transaction(context, request, each) for each in dict.fromkeys(request.body.transactional_ids)]
-    request.respond(DescribeTransactionsResponse(transaction_states=states))
+    request.respond(m.DescribeTransactionsResponse(transaction_states=states))
 
 
 def _transaction(
-    context: BrokerContext, request: ApiRequest[DescribeTransactionsRequest], transactional_id: str
-) -> DescribedTransaction:
+    context: BrokerContext, request: ApiRequest[m.DescribeTransactionsRequest], transactional_id: str
+) -> m.TransactionState:
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         metadata = context.transactions_for(transactional_id).find(transactional_id)
     except ApiError as error:
-        return DescribedTransaction(error.code, transactional_id)
+        return m.TransactionState(error.code, transactional_id)
     if metadata is None:
-        return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
-    return DescribedTransaction(
+        return m.TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    return m.TransactionState(
         ErrorCode.NONE,
         transactional_id,
         metadata.state,
@@ -168,13 +144,13 @@ def _transaction(
     )
 
 
-def _topics(metadata: TransactionMetadata) -> list[TopicData]:
+def _topics(metadata: TransactionMetadata) -> list[m.TopicData]:
     by_topic = groupby(sorted(metadata.partitions), key=lambda partition: partition.topic)
-    return [TopicData(topic, [partition.partition for partition in partitions]) for topic, partitions in by_topic]
+    return [m.TopicData(topic, [partition.partition for partition in partitions]) for topic, partitions in by_topic]
 
 
 @api_handler(ApiKey.WRITE_TXN_MARKERS, "1-2")
-def write_txn_markers(context: BrokerContext, request: ApiRequest[WriteTxnMarkersRequest]) -> None:
+def write_txn_markers(context: BrokerContext, request: ApiRequest[m.WriteTxnMarkersRequest]) -> None:
     """WriteTxnMarkers (key 27): the outcome of transactions, for partitions that this node leads.
 
     Brokers send it to each other; operators use it to end a transaction that no coordinator has any longer (KIP-664).
@@ -184,20 +160,20 @@ def write_txn_markers(context: BrokerContext, request: ApiRequest[WriteTxnMarker
     if not is_operator and is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return
     results = [_write(context, marker) for marker in request.body.markers]
-    request.respond(WriteTxnMarkersResponse(markers=results))
+    request.respond(m.WriteTxnMarkersResponse(markers=results))
 
 
-def _write(context: BrokerContext, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+def _write(context: BrokerContext, asked: m.WritableTxnMarker) -> m.WritableTxnMarkerResult:
     marker = EndTransactionMarker(
         asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
     )
-    return WritableTxnMarkerResult(
+    return m.WritableTxnMarkerResult(
         asked.producer_id,
         [
-            WritableTxnMarkerTopicResult(
+            m.WritableTxnMarkerTopicResult(
                 topic.name,
                 [
-                    WritableTxnMarkerPartitionResult(
+                    m.WritableTxnMarkerPartitionResult(
                         index, _write_partition(context, topic.name, index, marker, asked.transaction_version)
                     )
                     for index in topic.partition_indexes

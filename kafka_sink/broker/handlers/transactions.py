@@ -13,17 +13,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_sink.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTopicResult,
-    AddPartitionsToTxnTransaction,
-)
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages import transactions as m
 from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange
 
@@ -107,7 +97,7 @@ _FIRST_OF_BROKERS: Final = 4
 
 
 @api_handler(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5")
-def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[AddPartitionsToTxnRequest]) -> None:
+def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddPartitionsToTxnRequest]) -> None:
     """AddPartitionsToTxn (key 24): adds partitions to a transaction before it writes to them.
 
     Clients use versions up to 3, for one transaction. Versions 4 and up are for brokers, which send several
@@ -119,7 +109,7 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[AddPartiti
         if is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return
         results = [_handle_transaction(context, transaction) for transaction in body.transactions]
-        request.respond(AddPartitionsToTxnResponse(results_by_transaction=results))
+        request.respond(m.AddPartitionsToTxnResponse(results_by_transaction=results))
         return
     transactional_id = body.v3_and_below_transactional_id
     if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -143,14 +133,16 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[AddPartiti
         if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
     }
     topics = _add_known(context, asked, add, allowed)
-    request.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
+    request.respond(m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
 
-def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+def _handle_transaction(
+    context: BrokerContext, transaction: m.AddPartitionsToTxnTransaction
+) -> m.AddPartitionsToTxnResult:
     transactional_id = transaction.transactional_id
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
+        return m.AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
 
     def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
         try:
@@ -160,14 +152,14 @@ def _handle_transaction(context: BrokerContext, transaction: AddPartitionsToTxnT
             return error.code
         return ErrorCode.NONE
 
-    return AddPartitionsToTxnResult(
+    return m.AddPartitionsToTxnResult(
         transactional_id, _add_known(context, transaction.topics, add, {topic.name for topic in transaction.topics})
     )
 
 
 def _verify(
-    context: BrokerContext, transaction: AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch
-) -> list[AddPartitionsToTxnTopicResult]:
+    context: BrokerContext, transaction: m.AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch
+) -> list[m.AddPartitionsToTxnTopicResult]:
     asked = frozenset(_partitions(transaction.topics))
     try:
         transactions = context.transactions_for(transaction.transactional_id)
@@ -183,10 +175,10 @@ def _verify(
 
 def _add_known(
     context: BrokerContext,
-    topics: Sequence[AddPartitionsToTxnTopic],
+    topics: Sequence[m.AddPartitionsToTxnTopic],
     add: Callable[[frozenset[TopicPartition]], ErrorCode],
     allowed: Collection[str],
-) -> list[AddPartitionsToTxnTopicResult]:
+) -> list[m.AddPartitionsToTxnTopicResult]:
     """Add all partitions or none: if one does not exist or is not of an *allowed* topic, none is added."""
     refused = {
         partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -206,18 +198,18 @@ def _exists(context: BrokerContext, partition: TopicPartition) -> bool:
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
+def _partitions(topics: Sequence[m.AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
     return (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
 
 
 def _results(
-    topics: Sequence[AddPartitionsToTxnTopic], code: Callable[[TopicPartition], ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
+    topics: Sequence[m.AddPartitionsToTxnTopic], code: Callable[[TopicPartition], ErrorCode]
+) -> list[m.AddPartitionsToTxnTopicResult]:
     return [
-        AddPartitionsToTxnTopicResult(
+        m.AddPartitionsToTxnTopicResult(
             topic.name,
             [
-                AddPartitionsToTxnPartitionResult(index, code(TopicPartition(topic.name, index)))
+                m.AddPartitionsToTxnPartitionResult(index, code(TopicPartition(topic.name, index)))
                 for index in topic.partitions
             ],
         )
@@ -226,7 +218,7 @@ def _results(
 
 
 @api_handler(ApiKey.ADD_OFFSETS_TO_TXN, "0-4")
-def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[AddOffsetsToTxnRequest]) -> None:
+def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[m.AddOffsetsToTxnRequest]) -> None:
     """AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (KIP-98). Adds the group's offsets as a
     participant.
     """
@@ -243,14 +235,14 @@ def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[AddOffsetsToT
         code = error.code
         if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-    request.respond(AddOffsetsToTxnResponse(error_code=code))
+    request.respond(m.AddOffsetsToTxnResponse(error_code=code))
 
 
 _FIRST_WITH_EPOCH_BUMP: Final = 5
 
 
 @api_handler(ApiKey.END_TXN, "0-5")
-def end_txn(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
+def end_txn(context: BrokerContext, request: ApiRequest[m.EndTxnRequest]) -> None:
     """EndTxn (key 26): commits or aborts a transaction.
 
     The answer means that the outcome is decided permanently; markers are written after it. Version 5 is for
@@ -271,7 +263,7 @@ def end_txn(context: BrokerContext, request: ApiRequest[EndTxnRequest]) -> None:
         code = error.code
         if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        request.respond(EndTxnResponse(error_code=code))
+        request.respond(m.EndTxnResponse(error_code=code))
         return
-    request.respond(EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
+    request.respond(m.EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
     context.transactions.write_markers(body.transactional_id)

@@ -15,28 +15,18 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.sasl_mechanisms import SCRAM_MECHANISMS
 from kafka_sink.common.scram_credential import MIN_ITERATIONS, ScramCredential
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from kafka_sink.protocol.messages.describe_user_scram_credentials import (
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-)
+from kafka_sink.protocol.messages import user_scram_credentials as m
 
-_Change: TypeAlias = ScramCredentialDeletion | ScramCredentialUpsertion
+_Change: TypeAlias = m.ScramCredentialDeletion | m.ScramCredentialUpsertion
 
 #: Kafka's ScramControlManager.MAX_ITERATIONS.
 _MAX_ITERATIONS: Final = 16_384
 
 
 @api_handler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0")
-def alter_user_scram_credentials(context: BrokerContext, request: ApiRequest[AlterUserScramCredentialsRequest]) -> None:
+def alter_user_scram_credentials(
+    context: BrokerContext, request: ApiRequest[m.AlterUserScramCredentialsRequest]
+) -> None:
     """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs
     (KIP-554).
 
@@ -48,23 +38,23 @@ def alter_user_scram_credentials(context: BrokerContext, request: ApiRequest[Alt
     changes: list[_Change] = [*request.body.deletions, *request.body.upsertions]
     times = Counter(change.name for change in changes)
 
-    def alter(change: _Change) -> AlterUserScramCredentialsResult:
+    def alter(change: _Change) -> m.AlterUserScramCredentialsResult:
         require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
         key = _mechanism(change), change.name
-        credential = _credential(key[0], change) if isinstance(change, ScramCredentialUpsertion) else None
+        credential = _credential(key[0], change) if isinstance(change, m.ScramCredentialUpsertion) else None
         if credential is None:
             _require_deletable(context, key)
         if times[change.name] > 1:
             text = f"the credential of user {change.name!r} cannot be altered twice in one request"
             raise ApiError(text, ErrorCode.DUPLICATE_RESOURCE)
         context.cluster.alter_scram_users({key: credential})
-        return AlterUserScramCredentialsResult(change.name, ErrorCode.NONE, None)
+        return m.AlterUserScramCredentialsResult(change.name, ErrorCode.NONE, None)
 
-    def refused(change: _Change, error: ApiError) -> AlterUserScramCredentialsResult:
-        return AlterUserScramCredentialsResult(change.name, error.code, str(error))
+    def refused(change: _Change, error: ApiError) -> m.AlterUserScramCredentialsResult:
+        return m.AlterUserScramCredentialsResult(change.name, error.code, str(error))
 
     results = stored_together(context, once(changes, lambda change: change.name), alter, refused)
-    request.respond(AlterUserScramCredentialsResponse(results=results))
+    request.respond(m.AlterUserScramCredentialsResponse(results=results))
 
 
 def _mechanism(change: _Change) -> str:
@@ -77,7 +67,7 @@ def _mechanism(change: _Change) -> str:
     return SCRAM_MECHANISMS[change.mechanism - 1]
 
 
-def _credential(mechanism: str, change: ScramCredentialUpsertion) -> ScramCredential:
+def _credential(mechanism: str, change: m.ScramCredentialUpsertion) -> ScramCredential:
     if not MIN_ITERATIONS <= change.iterations <= _MAX_ITERATIONS:
         text = f"user {change.name!r}: {change.iterations} iterations, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}"
         raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
@@ -95,7 +85,7 @@ def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
 
 @api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")
 def describe_user_scram_credentials(
-    context: BrokerContext, request: ApiRequest[DescribeUserScramCredentialsRequest]
+    context: BrokerContext, request: ApiRequest[m.DescribeUserScramCredentialsRequest]
 ) -> None:
     """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too (KIP-554).
 
@@ -107,26 +97,28 @@ def describe_user_scram_credentials(
         require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except ApiError as error:
         # As in Kafka, users are not named in a refusal.
-        refused = [DescribeUserScramCredentialsResult("", error.code, str(error)) for _ in request.body.users or ()]
-        answer = DescribeUserScramCredentialsResponse(error_code=error.code, error_message=str(error), results=refused)
+        refused = [m.DescribeUserScramCredentialsResult("", error.code, str(error)) for _ in request.body.users or ()]
+        answer = m.DescribeUserScramCredentialsResponse(
+            error_code=error.code, error_message=str(error), results=refused
+        )
         request.respond(answer)
         return
     users = context.users.all_scram()
-    infos: dict[str, list[CredentialInfo]] = {}
+    infos: dict[str, list[m.CredentialInfo]] = {}
     for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
         for (of, name), credential in users.items():
             if of == mechanism:
-                infos.setdefault(name, []).append(CredentialInfo(number, credential.iterations))
+                infos.setdefault(name, []).append(m.CredentialInfo(number, credential.iterations))
 
-    def described(name: str, times: int) -> DescribeUserScramCredentialsResult:
+    def described(name: str, times: int) -> m.DescribeUserScramCredentialsResult:
         if times > 1:
             text = f"user {name!r} is named {times} times in one request"
-            return DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, text)
+            return m.DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, text)
         if name not in infos:
             text = f"user {name!r} has no credential for SCRAM"
-            return DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
-        return DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
+            return m.DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
+        return m.DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
 
     asked = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
     results = [described(*each) for each in asked.items()]
-    request.respond(DescribeUserScramCredentialsResponse(error_message=None, results=results))
+    request.respond(m.DescribeUserScramCredentialsResponse(error_message=None, results=results))

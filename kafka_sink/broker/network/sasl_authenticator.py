@@ -29,8 +29,12 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import decode
 from kafka_sink.protocol.header import RequestHeader, decode_request_header, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_sink.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import S, Struct
 

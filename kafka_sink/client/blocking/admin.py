@@ -31,21 +31,25 @@ from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.channel.selectable import Selectable
 from kafka_sink.protocol.acls import binding_of, creation_of, filter_message
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.create_acls import CreateAclsRequest
-from kafka_sink.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
+from kafka_sink.protocol.messages.acls import (
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
 )
-from kafka_sink.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafka_sink.protocol.messages.describe_acls import DescribeAclsRequest
 from kafka_sink.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+)
+from kafka_sink.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from kafka_sink.protocol.schema import RequestBody, Struct
 

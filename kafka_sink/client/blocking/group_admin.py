@@ -30,21 +30,20 @@ from kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.protocol.messages.describe_groups import (
+from kafka_sink.protocol.messages.find_coordinator import GROUP
+from kafka_sink.protocol.messages.group_admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListGroupsRequest,
 )
-from kafka_sink.protocol.messages.find_coordinator import GROUP
-from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-)
-from kafka_sink.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

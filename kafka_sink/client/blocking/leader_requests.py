@@ -22,14 +22,15 @@ from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafka_sink.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from kafka_sink.protocol.messages.write_txn_markers import (
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeProducersRequest,
+    TopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -26,8 +26,12 @@ from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_sink.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 

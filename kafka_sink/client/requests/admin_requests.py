@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafka_sink.protocol.messages.describe_configs import (
+from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResult,
-)
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from kafka_sink.protocol.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from kafka_sink.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 
 _TOPIC: Final = 2
 _SET: Final = 0
@@ -70,10 +70,10 @@ def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:
 def alter_topic_configs(
     name: str, configs: Mapping[str, str], delete: Collection[str], *, validate_only: bool
 ) -> IncrementalAlterConfigsRequest:
-    changes = [AlterableConfig(key, _SET, value) for key, value in configs.items()]
-    changes += [AlterableConfig(key, _DELETE, None) for key in delete]
+    changes = [IncrementalAlterableConfig(key, _SET, value) for key, value in configs.items()]
+    changes += [IncrementalAlterableConfig(key, _DELETE, None) for key in delete]
     return IncrementalAlterConfigsRequest(
-        resources=[AlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
+        resources=[IncrementalAlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
     )
 
 

@@ -16,7 +16,7 @@ from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import GROUP
-from kafka_sink.protocol.messages.offset_fetch import (
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

@@ -24,20 +24,22 @@ from kafka_sink.common.model import (
     TransactionVersion,
 )
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_sink.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
-from kafka_sink.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.messages.txn_offset_commit import (
+from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
+)
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
 )
 from kafka_sink.protocol.schema import Struct
 

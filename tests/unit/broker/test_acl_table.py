@@ -24,58 +24,29 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
+    acls,
+    client_quotas,
+    configs,
     consumer_group_describe,
     consumer_group_heartbeat,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
     delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_txn,
     fetch,
     find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
+    group_admin,
+    group_members,
+    group_offsets,
     init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
     list_offsets,
-    list_partition_reassignments,
-    list_transactions,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sync_group,
-    txn_offset_commit,
-    update_features,
-    write_txn_markers,
+    replicas,
+    topics,
+    transaction_admin,
+    transactions,
+    user_scram_credentials,
 )
+from kafka_sink.protocol.messages import cluster as nodes
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
@@ -134,17 +105,17 @@ def produced(transactional_id: str | None = None, **sequence: Any) -> Struct:
 
 def altered(kind: int, name: str, key: str, value: str) -> list[Row]:
     need = topic(AclOperation.ALTER_CONFIGS) if kind == TOPIC_CONFIG else cluster(AclOperation.ALTER_CONFIGS)
-    increments = [incremental_alter_configs.AlterableConfig(key, 0, value)]
-    increment = incremental_alter_configs.AlterConfigsResource(kind, name, increments)
-    whole = alter_configs.AlterConfigsResource(kind, name, [alter_configs.AlterableConfig(key, value)])
+    increments = [configs.IncrementalAlterableConfig(key, 0, value)]
+    increment = configs.IncrementalAlterConfigsResource(kind, name, increments)
+    whole = configs.AlterConfigsResource(kind, name, [configs.AlterableConfig(key, value)])
     return [
         Row(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             1,
-            incremental_alter_configs.IncrementalAlterConfigsRequest([increment]),
+            configs.IncrementalAlterConfigsRequest([increment]),
             (need,),
         ),
-        Row(ApiKey.ALTER_CONFIGS, 2, alter_configs.AlterConfigsRequest([whole]), (need,)),
+        Row(ApiKey.ALTER_CONFIGS, 2, configs.AlterConfigsRequest([whole]), (need,)),
     ]
 
 
@@ -221,27 +192,27 @@ ROWS: Final = [
     Row(
         ApiKey.JOIN_GROUP,
         3,
-        join_group.JoinGroupRequest(
-            "g", 10_000, 10_000, protocol_type="consumer", protocols=[join_group.JoinGroupRequestProtocol("range")]
+        group_members.JoinGroupRequest(
+            "g", 10_000, 10_000, protocol_type="consumer", protocols=[group_members.JoinGroupRequestProtocol("range")]
         ),
         (group(AclOperation.READ),),
     ),
-    Row(ApiKey.SYNC_GROUP, 3, sync_group.SyncGroupRequest("g", 1, "m"), (group(AclOperation.READ),)),
-    Row(ApiKey.HEARTBEAT, 3, heartbeat.HeartbeatRequest("g", 1, "m"), (group(AclOperation.READ),)),
+    Row(ApiKey.SYNC_GROUP, 3, group_members.SyncGroupRequest("g", 1, "m"), (group(AclOperation.READ),)),
+    Row(ApiKey.HEARTBEAT, 3, group_members.HeartbeatRequest("g", 1, "m"), (group(AclOperation.READ),)),
     Row(
         ApiKey.LEAVE_GROUP,
         4,
-        leave_group.LeaveGroupRequest("g", members=[leave_group.MemberIdentity("m")]),
+        group_members.LeaveGroupRequest("g", members=[group_members.MemberIdentity("m")]),
         (group(AclOperation.READ),),
     ),
     Row(
         ApiKey.OFFSET_COMMIT,
         8,
-        offset_commit.OffsetCommitRequest(
+        group_offsets.OffsetCommitRequest(
             "g",
             topics=[
-                offset_commit.OffsetCommitRequestTopic(
-                    "t", partitions=[offset_commit.OffsetCommitRequestPartition(0, 1)]
+                group_offsets.OffsetCommitRequestTopic(
+                    "t", partitions=[group_offsets.OffsetCommitRequestPartition(0, 1)]
                 )
             ],
         ),
@@ -250,14 +221,14 @@ ROWS: Final = [
     Row(
         ApiKey.OFFSET_FETCH,
         7,
-        offset_fetch.OffsetFetchRequest("g", [offset_fetch.OffsetFetchRequestTopic("t", [0])]),
+        group_offsets.OffsetFetchRequest("g", [group_offsets.OffsetFetchRequestTopic("t", [0])]),
         (group(AclOperation.DESCRIBE), topic(AclOperation.DESCRIBE)),
         SECRET,
     ),
     Row(
         ApiKey.OFFSET_FETCH,
         7,
-        offset_fetch.OffsetFetchRequest("g", None),
+        group_offsets.OffsetFetchRequest("g", None),
         (topic(AclOperation.DESCRIBE),),
         SECRET,
         hides=True,
@@ -265,21 +236,19 @@ ROWS: Final = [
     Row(
         ApiKey.OFFSET_DELETE,
         0,
-        offset_delete.OffsetDeleteRequest(
-            "g", [offset_delete.OffsetDeleteRequestTopic("t", [offset_delete.OffsetDeleteRequestPartition(0)])]
+        group_offsets.OffsetDeleteRequest(
+            "g", [group_offsets.OffsetDeleteRequestTopic("t", [group_offsets.OffsetDeleteRequestPartition(0)])]
         ),
         (group(AclOperation.DELETE), topic(AclOperation.READ)),
     ),
     Row(
         ApiKey.TXN_OFFSET_COMMIT,
         3,
-        txn_offset_commit.TxnOffsetCommitRequest(
+        group_offsets.TxnOffsetCommitRequest(
             "x",
             "g",
             topics=[
-                txn_offset_commit.TxnOffsetCommitRequestTopic(
-                    "t", [txn_offset_commit.TxnOffsetCommitRequestPartition(0, 1)]
-                )
+                group_offsets.TxnOffsetCommitRequestTopic("t", [group_offsets.TxnOffsetCommitRequestPartition(0, 1)])
             ],
         ),
         (transaction(AclOperation.WRITE), group(AclOperation.READ), topic(AclOperation.READ)),
@@ -287,7 +256,7 @@ ROWS: Final = [
     Row(
         ApiKey.DESCRIBE_GROUPS,
         5,
-        describe_groups.DescribeGroupsRequest(["g"]),
+        group_admin.DescribeGroupsRequest(["g"]),
         (group(AclOperation.DESCRIBE),),
         b"Empty",
     ),
@@ -307,25 +276,25 @@ ROWS: Final = [
         (group(AclOperation.DESCRIBE),),
         b"is not a consumer group",
     ),
-    Row(ApiKey.LIST_GROUPS, 4, list_groups.ListGroupsRequest(), (group(AclOperation.DESCRIBE),), b"\2g", hides=True),
-    Row(ApiKey.DELETE_GROUPS, 2, delete_groups.DeleteGroupsRequest(["g"]), (group(AclOperation.DELETE),)),
+    Row(ApiKey.LIST_GROUPS, 4, group_admin.ListGroupsRequest(), (group(AclOperation.DESCRIBE),), b"\2g", hides=True),
+    Row(ApiKey.DELETE_GROUPS, 2, group_admin.DeleteGroupsRequest(["g"]), (group(AclOperation.DELETE),)),
     Row(
         ApiKey.CREATE_TOPICS,
         4,
         # Version 4 does not describe the new topic's settings.
-        create_topics.CreateTopicsRequest([create_topics.CreatableTopic("new", 1, 1)]),
+        topics.CreateTopicsRequest([topics.CreatableTopic("new", 1, 1)]),
         (topic(AclOperation.CREATE, "new"),),
     ),
     Row(
         ApiKey.CREATE_TOPICS,
         7,
-        create_topics.CreateTopicsRequest([create_topics.CreatableTopic("new", 1, 1)], validate_only=True),
+        topics.CreateTopicsRequest([topics.CreatableTopic("new", 1, 1)], validate_only=True),
         (topic(AclOperation.CREATE, "new"), topic(AclOperation.DESCRIBE_CONFIGS, "new")),
     ),
     Row(
         ApiKey.DELETE_TOPICS,
         6,
-        delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("t")]),
+        topics.DeleteTopicsRequest([topics.DeleteTopicState("t")]),
         (topic(AclOperation.DELETE),),
     ),
     Row(
@@ -343,39 +312,35 @@ ROWS: Final = [
     Row(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         3,
-        add_partitions_to_txn.AddPartitionsToTxnRequest(
+        transactions.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="x",
-            v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0])],
+            v3_and_below_topics=[transactions.AddPartitionsToTxnTopic("t", [0])],
         ),
         (transaction(AclOperation.WRITE), topic(AclOperation.WRITE)),
     ),
     Row(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         5,
-        add_partitions_to_txn.AddPartitionsToTxnRequest(
-            [
-                add_partitions_to_txn.AddPartitionsToTxnTransaction(
-                    "x", topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0])]
-                )
-            ]
+        transactions.AddPartitionsToTxnRequest(
+            [transactions.AddPartitionsToTxnTransaction("x", topics=[transactions.AddPartitionsToTxnTopic("t", [0])])]
         ),
         (cluster(AclOperation.CLUSTER_ACTION),),
     ),
     Row(
         ApiKey.ADD_OFFSETS_TO_TXN,
         3,
-        add_offsets_to_txn.AddOffsetsToTxnRequest("x", group_id="g"),
+        transactions.AddOffsetsToTxnRequest("x", group_id="g"),
         (transaction(AclOperation.WRITE), group(AclOperation.READ)),
     ),
-    Row(ApiKey.END_TXN, 3, end_txn.EndTxnRequest("x", committed=True), (transaction(AclOperation.WRITE),)),
+    Row(ApiKey.END_TXN, 3, transactions.EndTxnRequest("x", committed=True), (transaction(AclOperation.WRITE),)),
     *(
         Row(
             ApiKey.WRITE_TXN_MARKERS,
             1,
-            write_txn_markers.WriteTxnMarkersRequest(
+            transaction_admin.WriteTxnMarkersRequest(
                 [
-                    write_txn_markers.WritableTxnMarker(
-                        0, 0, True, [write_txn_markers.WritableTxnMarkerTopic("t", [0])], 0
+                    transaction_admin.WritableTxnMarker(
+                        0, 0, True, [transaction_admin.WritableTxnMarkerTopic("t", [0])], 0
                     )
                 ]
             ),
@@ -386,20 +351,20 @@ ROWS: Final = [
     Row(
         ApiKey.DESCRIBE_PRODUCERS,
         0,
-        describe_producers.DescribeProducersRequest([describe_producers.TopicRequest("t", [0])]),
+        transaction_admin.DescribeProducersRequest([transaction_admin.TopicRequest("t", [0])]),
         (topic(AclOperation.READ),),
     ),
     Row(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
-        describe_transactions.DescribeTransactionsRequest(["x"]),
+        transaction_admin.DescribeTransactionsRequest(["x"]),
         (transaction(AclOperation.DESCRIBE),),
         b"Ongoing",
     ),
     Row(
         ApiKey.DESCRIBE_TRANSACTIONS,
         0,
-        describe_transactions.DescribeTransactionsRequest(["x"]),
+        transaction_admin.DescribeTransactionsRequest(["x"]),
         (topic(AclOperation.DESCRIBE),),
         b"\2t",
         hides=True,
@@ -407,7 +372,7 @@ ROWS: Final = [
     Row(
         ApiKey.LIST_TRANSACTIONS,
         0,
-        list_transactions.ListTransactionsRequest(),
+        transaction_admin.ListTransactionsRequest(),
         (transaction(AclOperation.DESCRIBE),),
         b"\2x",
         hides=True,
@@ -415,14 +380,14 @@ ROWS: Final = [
     Row(
         ApiKey.DESCRIBE_CONFIGS,
         4,
-        describe_configs.DescribeConfigsRequest([describe_configs.DescribeConfigsResource(TOPIC_CONFIG, "t", None)]),
+        configs.DescribeConfigsRequest([configs.DescribeConfigsResource(TOPIC_CONFIG, "t", None)]),
         (topic(AclOperation.DESCRIBE_CONFIGS),),
         b"retention.ms",
     ),
     Row(
         ApiKey.DESCRIBE_CONFIGS,
         4,
-        describe_configs.DescribeConfigsRequest([describe_configs.DescribeConfigsResource(BROKER_CONFIG, "1", None)]),
+        configs.DescribeConfigsRequest([configs.DescribeConfigsResource(BROKER_CONFIG, "1", None)]),
         (cluster(AclOperation.DESCRIBE_CONFIGS),),
         b"log.retention.ms",
     ),
@@ -431,13 +396,13 @@ ROWS: Final = [
     Row(
         ApiKey.CREATE_PARTITIONS,
         3,
-        create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic("t", 3, None)]),
+        topics.CreatePartitionsRequest([topics.CreatePartitionsTopic("t", 3, None)]),
         (topic(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.DESCRIBE_CLUSTER,
         1,
-        describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True),
+        nodes.DescribeClusterRequest(include_cluster_authorized_operations=True),
         (cluster(AclOperation.DESCRIBE),),
         (1 << AclOperation.DESCRIBE).to_bytes(4, "big"),
         hides=True,
@@ -445,47 +410,41 @@ ROWS: Final = [
     Row(
         ApiKey.ALTER_REPLICA_LOG_DIRS,
         2,
-        alter_replica_log_dirs.AlterReplicaLogDirsRequest(
-            [
-                alter_replica_log_dirs.AlterReplicaLogDir(
-                    "/data/logs", [alter_replica_log_dirs.AlterReplicaLogDirTopic("t", [0])]
-                )
-            ]
+        replicas.AlterReplicaLogDirsRequest(
+            [replicas.AlterReplicaLogDir("/data/logs", [replicas.AlterReplicaLogDirTopic("t", [0])])]
         ),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.DESCRIBE_LOG_DIRS,
         4,
-        describe_log_dirs.DescribeLogDirsRequest(topics=None),
+        replicas.DescribeLogDirsRequest(topics=None),
         (cluster(AclOperation.DESCRIBE),),
         b"/data/logs",
     ),
     Row(
         ApiKey.DESCRIBE_QUORUM,
         2,
-        describe_quorum.DescribeQuorumRequest(
-            [describe_quorum.TopicData("__cluster_metadata", [describe_quorum.PartitionData(0)])]
-        ),
+        nodes.DescribeQuorumRequest([nodes.TopicData("__cluster_metadata", [nodes.PartitionData(0)])]),
         (cluster(AclOperation.DESCRIBE),),
         b"127.0.0.1",
     ),
     Row(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         0,
-        list_partition_reassignments.ListPartitionReassignmentsRequest(),
+        replicas.ListPartitionReassignmentsRequest(),
         (cluster(AclOperation.DESCRIBE),),
     ),
     Row(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         0,
-        describe_topic_partitions.DescribeTopicPartitionsRequest([describe_topic_partitions.TopicRequest("t")]),
+        nodes.DescribeTopicPartitionsRequest([nodes.TopicRequest("t")]),
         (topic(AclOperation.DESCRIBE),),
     ),
     Row(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         0,
-        describe_topic_partitions.DescribeTopicPartitionsRequest([]),
+        nodes.DescribeTopicPartitionsRequest([]),
         (topic(AclOperation.DESCRIBE),),
         b"\x02t",
         hides=True,
@@ -493,24 +452,24 @@ ROWS: Final = [
     Row(
         ApiKey.LIST_CONFIG_RESOURCES,
         1,
-        list_config_resources.ListConfigResourcesRequest([2]),
+        configs.ListConfigResourcesRequest([2]),
         (cluster(AclOperation.DESCRIBE_CONFIGS),),
         b"\x02t",
     ),
     Row(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         1,
-        describe_client_quotas.DescribeClientQuotasRequest([], strict=False),
+        client_quotas.DescribeClientQuotasRequest([], strict=False),
         (cluster(AclOperation.DESCRIBE_CONFIGS),),
     ),
     Row(
         ApiKey.ALTER_CLIENT_QUOTAS,
         1,
-        alter_client_quotas.AlterClientQuotasRequest(
+        client_quotas.AlterClientQuotasRequest(
             [
-                alter_client_quotas.EntryData(
-                    [alter_client_quotas.EntityData("user", None)],
-                    [alter_client_quotas.OpData("producer_byte_rate", 1000.0)],
+                client_quotas.EntryData(
+                    [client_quotas.EntityData("user", None)],
+                    [client_quotas.OpData("producer_byte_rate", 1000.0)],
                 )
             ]
         ),
@@ -519,58 +478,54 @@ ROWS: Final = [
     Row(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         0,
-        describe_user_scram_credentials.DescribeUserScramCredentialsRequest(None),
+        user_scram_credentials.DescribeUserScramCredentialsRequest(None),
         (cluster(AclOperation.DESCRIBE),),
     ),
     Row(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
-        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-            upsertions=[alter_user_scram_credentials.ScramCredentialUpsertion("new", 1, 4096, b"salt", b"salted")]
+        user_scram_credentials.AlterUserScramCredentialsRequest(
+            upsertions=[user_scram_credentials.ScramCredentialUpsertion("new", 1, 4096, b"salt", b"salted")]
         ),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.UPDATE_FEATURES,
         2,
-        update_features.UpdateFeaturesRequest(feature_updates=[]),
+        nodes.UpdateFeaturesRequest(feature_updates=[]),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.ELECT_LEADERS,
         2,
-        elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions("t", [0])]),
+        replicas.ElectLeadersRequest(0, [replicas.TopicPartitions("t", [0])]),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        alter_partition_reassignments.AlterPartitionReassignmentsRequest(
-            topics=[
-                alter_partition_reassignments.ReassignableTopic(
-                    "t", [alter_partition_reassignments.ReassignablePartition(0, [1])]
-                )
-            ]
+        replicas.AlterPartitionReassignmentsRequest(
+            topics=[replicas.ReassignableTopic("t", [replicas.ReassignablePartition(0, [1])])]
         ),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.DESCRIBE_ACLS,
         3,
-        describe_acls.DescribeAclsRequest(1, None, 1, None, None, 1, 1),
+        acls.DescribeAclsRequest(1, None, 1, None, None, 1, 1),
         (cluster(AclOperation.DESCRIBE),),
         b"User:ANONYMOUS",
     ),
     Row(
         ApiKey.CREATE_ACLS,
         3,
-        create_acls.CreateAclsRequest([create_acls.AclCreation(2, "t", 3, "User:eve", "*", 3, 3)]),
+        acls.CreateAclsRequest([acls.AclCreation(2, "t", 3, "User:eve", "*", 3, 3)]),
         (cluster(AclOperation.ALTER),),
     ),
     Row(
         ApiKey.DELETE_ACLS,
         3,
-        delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(1, None, 1, None, None, 1, 1)]),
+        acls.DeleteAclsRequest([acls.DeleteAclsFilter(1, None, 1, None, None, 1, 1)]),
         (cluster(AclOperation.ALTER),),
     ),
 ]
@@ -590,16 +545,16 @@ def node_with(*acls: AclBinding) -> BrokerNode:
     node.call(
         ApiKey.PRODUCE, 9, produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=data)])
     )
-    offset = offset_commit.OffsetCommitRequestPartition(0, 1, committed_metadata=SECRET.decode())
-    topics = [offset_commit.OffsetCommitRequestTopic("t", partitions=[offset])]
-    node.call(ApiKey.OFFSET_COMMIT, 8, offset_commit.OffsetCommitRequest("g", topics=topics))
+    offset = group_offsets.OffsetCommitRequestPartition(0, 1, committed_metadata=SECRET.decode())
+    topics = [group_offsets.OffsetCommitRequestTopic("t", partitions=[offset])]
+    node.call(ApiKey.OFFSET_COMMIT, 8, group_offsets.OffsetCommitRequest("g", topics=topics))
     answer = node.call(ApiKey.INIT_PRODUCER_ID, 4, init_producer_id.InitProducerIdRequest("x", 60_000))
     assert isinstance(answer, init_producer_id.InitProducerIdResponse)
-    added = add_partitions_to_txn.AddPartitionsToTxnRequest(
+    added = transactions.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=answer.producer_id,
         v3_and_below_producer_epoch=answer.producer_epoch,
-        v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic("t", [0])],
+        v3_and_below_topics=[transactions.AddPartitionsToTxnTopic("t", [0])],
     )
     assert set(codes(node.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, added))) == {0}
     node.cluster.delete_acls(AclBindingFilter())
@@ -674,8 +629,8 @@ def test_every_api_needs_each_of_its_permissions(row: Row) -> None:
             binding((operation, resource_type, name)), permission_type=AclPermissionType.DENY, host="127.0.0.1"
         )
         rest = allowed[:index] + allowed[index + 1 :] + others
-        for acls in (rest, [*rest, allowed[index], denied]):
-            node = node_with(*acls)
+        for held in (rest, [*rest, allowed[index], denied]):
+            node = node_with(*held)
             before = kept(node)
             found, raw = asked(node, row)
             if row.hides:

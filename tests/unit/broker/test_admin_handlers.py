@@ -11,29 +11,30 @@ from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import alter_configs as full
-from kafka_sink.protocol.messages import incremental_alter_configs as incremental
-from kafka_sink.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from kafka_sink.protocol.messages.create_partitions import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from kafka_sink.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafka_sink.protocol.messages.describe_configs import (
+from kafka_sink.protocol.messages import configs as m
+from kafka_sink.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from kafka_sink.protocol.messages.replicas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from kafka_sink.protocol.messages.topics import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each
@@ -62,17 +63,17 @@ def described(broker: BrokerNode, kind: int, name: str, key: str) -> DescribeCon
 
 
 def alter(broker: BrokerNode, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> int:
-    configs = [incremental.AlterableConfig(*change) for change in changes]
-    body = incremental.IncrementalAlterConfigsRequest([incremental.AlterConfigsResource(kind, name, configs)], dry)
+    configs = [m.IncrementalAlterableConfig(*change) for change in changes]
+    body = m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsResource(kind, name, configs)], dry)
     answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
-    assert isinstance(answer, incremental.IncrementalAlterConfigsResponse)
+    assert isinstance(answer, m.IncrementalAlterConfigsResponse)
     return answer.responses[0].error_code
 
 
 def replace(broker: BrokerNode, name: str, *configs: tuple[str, str | None]) -> int:
-    resource = full.AlterConfigsResource(TOPIC, name, [full.AlterableConfig(*config) for config in configs])
-    answer = broker.call(ApiKey.ALTER_CONFIGS, 2, full.AlterConfigsRequest([resource], validate_only=False))
-    assert isinstance(answer, full.AlterConfigsResponse)
+    resource = m.AlterConfigsResource(TOPIC, name, [m.AlterableConfig(*config) for config in configs])
+    answer = broker.call(ApiKey.ALTER_CONFIGS, 2, m.AlterConfigsRequest([resource], validate_only=False))
+    assert isinstance(answer, m.AlterConfigsResponse)
     return answer.responses[0].error_code
 
 
@@ -206,10 +207,10 @@ def test_naming_something_twice_is_refused() -> None:
     broker = node()
     twice = ("retention.ms", SET, "1")
     assert alter(broker, TOPIC, "t", twice, twice) == ErrorCode.INVALID_REQUEST
-    resource = incremental.AlterConfigsResource(TOPIC, "t", [incremental.AlterableConfig(*twice)])
-    body = incremental.IncrementalAlterConfigsRequest([resource, resource], validate_only=False)
+    resource = m.IncrementalAlterConfigsResource(TOPIC, "t", [m.IncrementalAlterableConfig(*twice)])
+    body = m.IncrementalAlterConfigsRequest([resource, resource], validate_only=False)
     answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, body)
-    assert isinstance(answer, incremental.IncrementalAlterConfigsResponse)
+    assert isinstance(answer, m.IncrementalAlterConfigsResponse)
     assert {item.error_code for item in answer.responses} == {ErrorCode.INVALID_REQUEST}
 
 

@@ -14,29 +14,32 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import describe_quorum as quorum
-from kafka_sink.protocol.messages.alter_client_quotas import (
+from kafka_sink.protocol.messages import cluster as quorum
+from kafka_sink.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
+    ComponentData,
+    DescribeClientQuotasRequest,
     EntityData,
     EntryData,
     OpData,
 )
-from kafka_sink.protocol.messages.alter_replica_log_dirs import (
+from kafka_sink.protocol.messages.cluster import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    FeatureUpdateKey,
+    TopicRequest,
+    UpdateFeaturesRequest,
+)
+from kafka_sink.protocol.messages.configs import ListConfigResourcesRequest
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_sink.protocol.messages.replicas import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    ListPartitionReassignmentsRequest,
 )
-from kafka_sink.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from kafka_sink.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from kafka_sink.protocol.messages.describe_topic_partitions import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    TopicRequest,
-)
-from kafka_sink.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from kafka_sink.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafka_sink.protocol.registry import api
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch

@@ -16,32 +16,29 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafka_sink.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafka_sink.protocol.messages.heartbeat import HeartbeatRequest
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafka_sink.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
-from kafka_sink.protocol.messages.list_groups import ListGroupsRequest
-from kafka_sink.protocol.messages.offset_commit import (
+from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka_sink.protocol.messages.group_members import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from kafka_sink.protocol.messages.offset_delete import OffsetDeleteRequest
-from kafka_sink.protocol.messages.offset_fetch import (
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
-)
-from kafka_sink.protocol.messages.sync_group import SyncGroupRequest
-from kafka_sink.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
+from kafka_sink.protocol.messages.topics import DeleteTopicsRequest
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 

@@ -8,26 +8,33 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from kafka_sink.protocol.messages.alter_partition_reassignments import (
+from kafka_sink.protocol.messages.client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from kafka_sink.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_sink.protocol.messages.replicas import (
     AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
     ReassignablePartition,
     ReassignableTopic,
+    TopicPartitions,
 )
-from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+from kafka_sink.protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from kafka_sink.protocol.messages.user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from kafka_sink.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kafka_sink.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from kafka_sink.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.cases import with_each
@@ -54,7 +61,10 @@ REQUESTS: list[tuple[ApiKey, int, Struct]] = [
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
         IncrementalAlterConfigsRequest(
-            [AlterConfigsResource(2, name, [AlterableConfig("retention.ms", 0, "5")]) for name in OLD]
+            [
+                IncrementalAlterConfigsResource(2, name, [IncrementalAlterableConfig("retention.ms", 0, "5")])
+                for name in OLD
+            ]
         ),
     ),
     (ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry(name, 5.0) for name in OLD])),

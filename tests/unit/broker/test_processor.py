@@ -27,7 +27,7 @@ from kafka_sink.network.frames.send import NetworkSend
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.protocol.messages.sasl import SaslHandshakeRequest
 from tests.fakes.clock import FakeClock
 from tests.fakes.server_selectable import FakeServerSelectable
 

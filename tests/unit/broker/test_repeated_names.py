@@ -6,14 +6,11 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafka_sink.protocol.messages.delete_groups import DeleteGroupsRequest
-from kafka_sink.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kafka_sink.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafka_sink.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from kafka_sink.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka_sink.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafka_sink.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
@@ -22,7 +19,12 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_sink.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kafka_sink.protocol.messages.replicas import ElectLeadersRequest, TopicPartitions
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    TopicRequest,
+)
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.cases import with_each

@@ -22,8 +22,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request, encode_response
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_sink.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

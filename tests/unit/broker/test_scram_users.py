@@ -14,16 +14,14 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode
 from kafka_sink.common.scram_credential import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.alter_user_scram_credentials import (
+from kafka_sink.protocol.messages.user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from kafka_sink.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 

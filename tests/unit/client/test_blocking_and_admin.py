@@ -29,12 +29,6 @@ from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.create_topics import (
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from kafka_sink.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -42,6 +36,14 @@ from kafka_sink.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kafka_sink.protocol.messages.topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock, on_another_thread

@@ -16,19 +16,20 @@ from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from kafka_sink.protocol.messages.describe_transactions import TransactionState as DescribedState
 from kafka_sink.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kafka_sink.protocol.messages.list_transactions import TransactionState as ListedState
 from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kafka_sink.protocol.messages.transaction_admin import ListedTransaction as ListedState
+from kafka_sink.protocol.messages.transaction_admin import TransactionState as DescribedState
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes import metadata_answers

@@ -16,7 +16,7 @@ from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.steps import run_steps
 from kafka_sink.preflight.topic_steps import READ, WRITE, TopicSteps
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.protocol.messages.describe_configs import (
+from kafka_sink.protocol.messages.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,

@@ -55,8 +55,16 @@ def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
     return list(pairs(kind, schema_of(kind.__name__)["fields"], versions))
 
 
-#: Kafka gives structs of a request and of its response the same names.
-RENAMED = {"TopicQuorum": "TopicData", "PartitionQuorum": "PartitionData", "AlteredEntry": "EntryData"}
+#: Kafka gives structs of a request and of its response, and of similar requests, the same names.
+RENAMED = {
+    "TopicQuorum": "TopicData",
+    "PartitionQuorum": "PartitionData",
+    "AlteredEntry": "EntryData",
+    "DescribedEntry": "EntryData",
+    "IncrementalAlterConfigsResource": "AlterConfigsResource",
+    "IncrementalAlterableConfig": "AlterableConfig",
+    "ListedTransaction": "TransactionState",
+}
 
 
 def type_name(field: Field) -> str:

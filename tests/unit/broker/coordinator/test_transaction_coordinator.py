@@ -11,13 +11,13 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kafka_sink.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from kafka_sink.protocol.messages.transaction_admin import ListTransactionsRequest, ListTransactionsResponse
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
 from tests.support.cases import with_each

@@ -1,15 +1,8 @@
-"""AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
-
-Clients use versions up to 3, one transaction a request; brokers ask each other in versions 4 and up, about several
-(KIP-890). From transaction version 2 on clients leave it out: the first Produce adds the partition.
-"""
+"""What transactional producers send (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
 from kafka_sink.protocol import schema as s
-
-_VERSIONS = "0-5"
-_FLEXIBLE = "3+"
 
 
 @s.struct
@@ -31,9 +24,15 @@ class AddPartitionsToTxnTransaction(s.Struct):
     topics: list[AddPartitionsToTxnTopic] = s.field(s.array(AddPartitionsToTxnTopic), "4+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+@s.message(versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"]):
-    """*v3_and_below_…* describe the one transaction of the versions that clients use."""
+    """AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
+
+    Clients use versions up to 3, one transaction a request; brokers ask each other in versions 4 and up, about several
+    (KIP-890). From transaction version 2 on clients leave it out: the first Produce adds the partition.
+
+    *v3_and_below_…* describe the one transaction of the versions that clients use.
+    """
 
     transactions: list[AddPartitionsToTxnTransaction] = s.field(s.array(AddPartitionsToTxnTransaction), "4+")
     v3_and_below_transactional_id: str = s.field(s.STRING, "0-3")
@@ -68,7 +67,7 @@ class AddPartitionsToTxnResult(s.Struct):
     topic_results: list[AddPartitionsToTxnTopicResult] = s.field(s.array(AddPartitionsToTxnTopicResult), "4+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
+@s.message(versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse(s.Struct):
     """The outcomes, by transaction from version 4 on. If one partition is refused, none is added."""
 
@@ -78,3 +77,51 @@ class AddPartitionsToTxnResponse(s.Struct):
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = s.field(
         s.array(AddPartitionsToTxnTopicResult), "0-3"
     )
+
+
+@s.message(versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"]):
+    """AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group.
+
+    From transaction version 2 on it is left out: TxnOffsetCommit version 5 says it by itself (KIP-890).
+
+    The partition of ``__consumer_offsets`` that *group_id* belongs to becomes part of the transaction.
+    """
+
+    transactional_id: str = s.field(s.STRING, "0+")
+    producer_id: int = s.field(s.INT64, "0+")
+    producer_epoch: int = s.field(s.INT16, "0+")
+    group_id: str = s.field(s.STRING, "0+")
+
+
+@s.message(versions="0-4", flexible="3+")
+class AddOffsetsToTxnResponse(s.Struct):
+    """Whether it did."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+
+
+@s.message(versions="0-5", flexible="3+")
+class EndTxnRequest(s.RequestBody["EndTxnResponse"]):
+    """EndTxn (key 26): commit or abort a transaction.
+
+    Version 5 belongs to transaction version 2: the answer carries the epoch of the next transaction (KIP-890).
+
+    *committed* false = abort.
+    """
+
+    transactional_id: str = s.field(s.STRING, "0+")
+    producer_id: int = s.field(s.INT64, "0+")
+    producer_epoch: int = s.field(s.INT16, "0+")
+    committed: bool = s.field(s.BOOL, "0+")
+
+
+@s.message(versions="0-5", flexible="3+")
+class EndTxnResponse(s.Struct):
+    """No error: the outcome is decided for good, though readers may still have to wait for the markers."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    producer_id: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
+    producer_epoch: int = s.field(s.INT16, "5+", default=-1, ignorable=True)

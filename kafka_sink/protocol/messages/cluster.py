@@ -1,0 +1,230 @@
+"""The cluster as operators look at it: nodes, quorum, partitions and features."""
+
+from __future__ import annotations
+
+import uuid
+
+from kafka_sink.protocol import schema as s
+from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
+
+
+@s.message(versions="0-2", flexible="0+")
+class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"]):
+    """DescribeCluster (key 60): the brokers and the id of the cluster (KIP-700). *endpoint_type* 1 asks for brokers, 2
+    for controllers.
+    """
+
+    include_cluster_authorized_operations: bool = s.field(s.BOOL, "0+")
+    endpoint_type: int = s.field(s.INT8, "1+", default=1)
+    include_fenced_brokers: bool = s.field(s.BOOL, "2+")
+
+
+@s.struct
+class DescribeClusterBroker(s.Struct):
+    """A broker and its address on the listener that was asked."""
+
+    broker_id: int = s.field(s.INT32, "0+")
+    host: str = s.field(s.STRING, "0+")
+    port: int = s.field(s.INT32, "0+")
+    rack: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
+    is_fenced: bool = s.field(s.BOOL, "2+")
+
+
+@s.message(versions="0-2", flexible="0+")
+class DescribeClusterResponse(s.Struct):
+    """The cluster as one broker sees it."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
+    endpoint_type: int = s.field(s.INT8, "1+", default=1)
+    cluster_id: str = s.field(s.STRING, "0+")
+    controller_id: int = s.field(s.INT32, "0+", default=-1)
+    brokers: list[DescribeClusterBroker] = s.field(s.array(DescribeClusterBroker), "0+")
+    cluster_authorized_operations: int = s.field(s.INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)
+
+
+@s.struct
+class PartitionData(s.Struct):
+    """One partition."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+
+
+@s.struct
+class TopicData(s.Struct):
+    """Partitions of one topic."""
+
+    topic_name: str = s.field(s.STRING, "0+")
+    partitions: list[PartitionData] = s.field(s.array(PartitionData), "0+")
+
+
+@s.message(versions="0-2", flexible="0+")
+class DescribeQuorumRequest(s.RequestBody["DescribeQuorumResponse"]):
+    """DescribeQuorum (key 55): the quorum of controllers (KIP-595, KIP-836, KIP-853). The only topic that has a quorum
+    is that of the cluster's metadata.
+    """
+
+    topics: list[TopicData] = s.field(s.array(TopicData), "0+")
+
+
+@s.struct
+class ReplicaState(s.Struct):
+    """A member; offsets and times (ms since 1970) are −1 if not known."""
+
+    replica_id: int = s.field(s.INT32, "0+")
+    replica_directory_id: uuid.UUID = s.field(s.UUID, "2+")
+    log_end_offset: int = s.field(s.INT64, "0+")
+    last_fetch_timestamp: int = s.field(s.INT64, "1+", default=-1, ignorable=True)
+    last_caught_up_timestamp: int = s.field(s.INT64, "1+", default=-1, ignorable=True)
+
+
+@s.struct
+class PartitionQuorum(s.Struct):
+    """The quorum of one partition."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "2+", nullable="2+", ignorable=True)
+    leader_id: int = s.field(s.INT32, "0+")
+    leader_epoch: int = s.field(s.INT32, "0+")
+    high_watermark: int = s.field(s.INT64, "0+")
+    current_voters: list[ReplicaState] = s.field(s.array(ReplicaState), "0+")
+    observers: list[ReplicaState] = s.field(s.array(ReplicaState), "0+")
+
+
+@s.struct
+class TopicQuorum(s.Struct):
+    """The partitions of one topic."""
+
+    topic_name: str = s.field(s.STRING, "0+")
+    partitions: list[PartitionQuorum] = s.field(s.array(PartitionQuorum), "0+")
+
+
+@s.struct
+class Listener(s.Struct):
+    """One address."""
+
+    name: str = s.field(s.STRING, "2+")
+    host: str = s.field(s.STRING, "2+")
+    port: int = s.field(s.UINT16, "2+")
+
+
+@s.struct
+class Node(s.Struct):
+    """A member's addresses."""
+
+    node_id: int = s.field(s.INT32, "2+")
+    listeners: list[Listener] = s.field(s.array(Listener), "2+")
+
+
+@s.message(versions="0-2", flexible="0+")
+class DescribeQuorumResponse(s.Struct):
+    """The quorum of each partition, and the addresses of its members."""
+
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "2+", nullable="2+", ignorable=True)
+    topics: list[TopicQuorum] = s.field(s.array(TopicQuorum), "0+")
+    nodes: list[Node] = s.field(s.array(Node), "2+")
+
+
+@s.struct
+class TopicRequest(s.Struct):
+    """DescribeTopicPartitions (key 75): topics and their partitions, some at a time (KIP-966). One topic."""
+
+    name: str = s.field(s.STRING, "0+")
+
+
+@s.struct
+class Cursor(s.Struct):
+    """The first partition of an answer."""
+
+    topic_name: str = s.field(s.STRING, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+
+
+@s.message(versions="0", flexible="0+")
+class DescribeTopicPartitionsRequest(s.RequestBody["DescribeTopicPartitionsResponse"]):
+    """No *topics* asks for all; *cursor* is where the answer before ended."""
+
+    topics: list[TopicRequest] = s.field(s.array(TopicRequest), "0+")
+    response_partition_limit: int = s.field(s.INT32, "0+", default=2000)
+    cursor: Cursor | None = s.field(Cursor, "0+", default=None, nullable="0+")
+
+
+@s.struct
+class DescribeTopicPartitionsResponsePartition(s.Struct):
+    """A partition; *eligible_leader_replicas* were in sync when its last leader was lost."""
+
+    error_code: int = s.field(s.INT16, "0+")
+    partition_index: int = s.field(s.INT32, "0+")
+    leader_id: int = s.field(s.INT32, "0+")
+    leader_epoch: int = s.field(s.INT32, "0+", default=-1, ignorable=True)
+    replica_nodes: list[int] = s.field(s.array(s.INT32), "0+")
+    isr_nodes: list[int] = s.field(s.array(s.INT32), "0+")
+    eligible_leader_replicas: list[int] | None = s.field(s.array(s.INT32), "0+", default=None, nullable="0+")
+    last_known_elr: list[int] | None = s.field(s.array(s.INT32), "0+", default=None, nullable="0+")
+    offline_replicas: list[int] = s.field(s.array(s.INT32), "0+", ignorable=True)
+
+
+@s.struct
+class DescribeTopicPartitionsResponseTopic(s.Struct):
+    """A topic, or what is wrong with it."""
+
+    error_code: int = s.field(s.INT16, "0+")
+    name: str | None = s.field(s.STRING, "0+", nullable="0+")
+    topic_id: uuid.UUID = s.field(s.UUID, "0+", ignorable=True)
+    is_internal: bool = s.field(s.BOOL, "0+", ignorable=True)
+    partitions: list[DescribeTopicPartitionsResponsePartition] = s.field(
+        s.array(DescribeTopicPartitionsResponsePartition), "0+"
+    )
+    topic_authorized_operations: int = s.field(s.INT32, "0+", default=-2147483648)
+
+
+@s.message(versions="0", flexible="0+")
+class DescribeTopicPartitionsResponse(s.Struct):
+    """*next_cursor* is where the next answer goes on, null at the end."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
+    topics: list[DescribeTopicPartitionsResponseTopic] = s.field(s.array(DescribeTopicPartitionsResponseTopic), "0+")
+    next_cursor: Cursor | None = s.field(Cursor, "0+", default=None, nullable="0+")
+
+
+@s.struct
+class FeatureUpdateKey(s.Struct):
+    """*upgrade_type* 1: only upwards, 2: also downwards, 3: also if data is lost by it."""
+
+    feature: str = s.field(s.STRING, "0+")
+    max_version_level: int = s.field(s.INT16, "0+")
+    allow_downgrade: bool = s.field(s.BOOL, "0")
+    upgrade_type: int = s.field(s.INT8, "1+", default=1)
+
+
+@s.message(versions="0-2", flexible="0+")
+class UpdateFeaturesRequest(s.RequestBody["UpdateFeaturesResponse"]):
+    """UpdateFeatures (key 57): changes the finalized levels of features (KIP-584). *timeout_ms* is how long the broker
+    may wait.
+    """
+
+    timeout_ms: int = s.field(s.INT32, "0+", default=60000)
+    feature_updates: list[FeatureUpdateKey] = s.field(s.array(FeatureUpdateKey), "0+")
+    validate_only: bool = s.field(s.BOOL, "1+")
+
+
+@s.struct
+class UpdatableFeatureResult(s.Struct):
+    """The outcome for one feature."""
+
+    feature: str = s.field(s.STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+
+
+@s.message(versions="0-2", flexible="0+")
+class UpdateFeaturesResponse(s.Struct):
+    """The outcome for each feature; from version 2 on only for the whole."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    results: list[UpdatableFeatureResult] = s.field(s.array(UpdatableFeatureResult), "0-1", ignorable=True)

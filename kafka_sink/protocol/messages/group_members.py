@@ -1,0 +1,147 @@
+"""What members of classic groups send."""
+
+from __future__ import annotations
+
+from kafka_sink.protocol import schema as s
+
+
+@s.struct
+class JoinGroupRequestProtocol(s.Struct):
+    """A way to share the partitions out, and what the member says to it, in bytes of its own."""
+
+    name: str = s.field(s.STRING, "0+")
+    metadata: bytes = s.field(s.BYTES, "0+")
+
+
+@s.message(versions="0-9", flexible="6+")
+class JoinGroupRequest(s.RequestBody["JoinGroupResponse"]):
+    """JoinGroup (key 11): become or stay a member of a group; the answer comes when all others have joined too.
+
+    From version 4 on a member without an id is given one and asks again with it (KIP-394); 5 has static members
+    (KIP-345).
+
+    Times in ms; version 0 has no *rebalance_timeout_ms*, there the session time-out stands for it.
+    """
+
+    group_id: str = s.field(s.STRING, "0+")
+    session_timeout_ms: int = s.field(s.INT32, "0+")
+    rebalance_timeout_ms: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
+    member_id: str = s.field(s.STRING, "0+")
+    group_instance_id: str | None = s.field(s.STRING, "5+", default=None, nullable="5+")
+    protocol_type: str = s.field(s.STRING, "0+")
+    protocols: list[JoinGroupRequestProtocol] = s.field(s.array(JoinGroupRequestProtocol), "0+")
+    reason: str | None = s.field(s.STRING, "8+", default=None, nullable="8+", ignorable=True)
+
+
+@s.struct
+class JoinGroupResponseMember(s.Struct):
+    """A member as the leader is told of it."""
+
+    member_id: str = s.field(s.STRING, "0+")
+    group_instance_id: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+    metadata: bytes = s.field(s.BYTES, "0+")
+
+
+@s.message(versions="0-9", flexible="6+")
+class JoinGroupResponse(s.Struct):
+    """The new generation; only the leader is told the members."""
+
+    throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    generation_id: int = s.field(s.INT32, "0+", default=-1)
+    protocol_type: str | None = s.field(s.STRING, "7+", default=None, nullable="7+", ignorable=True)
+    protocol_name: str | None = s.field(s.STRING, "0+", nullable="7+")
+    leader: str = s.field(s.STRING, "0+")
+    skip_assignment: bool = s.field(s.BOOL, "9+", default=False)
+    member_id: str = s.field(s.STRING, "0+")
+    members: list[JoinGroupResponseMember] = s.field(s.array(JoinGroupResponseMember), "0+")
+
+
+@s.struct
+class SyncGroupRequestAssignment(s.Struct):
+    """One member's part, in bytes that only clients understand."""
+
+    member_id: str = s.field(s.STRING, "0+")
+    assignment: bytes = s.field(s.BYTES, "0+")
+
+
+@s.message(versions="0-5", flexible="4+")
+class SyncGroupRequest(s.RequestBody["SyncGroupResponse"]):
+    """SyncGroup (key 14): the leader hands in who reads what, and every member is told its part. *assignments* are the
+    leader's; those of other members are empty.
+    """
+
+    group_id: str = s.field(s.STRING, "0+")
+    generation_id: int = s.field(s.INT32, "0+")
+    member_id: str = s.field(s.STRING, "0+")
+    group_instance_id: str | None = s.field(s.STRING, "3+", default=None, nullable="3+")
+    protocol_type: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+    protocol_name: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+    assignments: list[SyncGroupRequestAssignment] = s.field(s.array(SyncGroupRequestAssignment), "0+")
+
+
+@s.message(versions="0-5", flexible="4+")
+class SyncGroupResponse(s.Struct):
+    """The member's part."""
+
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    protocol_type: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+    protocol_name: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+    assignment: bytes = s.field(s.BYTES, "0+")
+
+
+@s.message(versions="0-4", flexible="4+")
+class HeartbeatRequest(s.RequestBody["HeartbeatResponse"]):
+    """Heartbeat (key 12): a member of a group is still there. The member, and the generation it believes in."""
+
+    group_id: str = s.field(s.STRING, "0+")
+    generation_id: int = s.field(s.INT32, "0+")
+    member_id: str = s.field(s.STRING, "0+")
+    group_instance_id: str | None = s.field(s.STRING, "3+", default=None, nullable="3+")
+
+
+@s.message(versions="0-4", flexible="4+")
+class HeartbeatResponse(s.Struct):
+    """REBALANCE_IN_PROGRESS is the way a member learns that it has to join again."""
+
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+
+
+@s.struct
+class MemberIdentity(s.Struct):
+    """A member by its id, or a static one by its instance id."""
+
+    member_id: str = s.field(s.STRING, "3+")
+    group_instance_id: str | None = s.field(s.STRING, "3+", default=None, nullable="3+")
+    reason: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
+
+
+@s.message(versions="0-5", flexible="4+")
+class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"]):
+    """LeaveGroup (key 13): go out of a group, from version 3 on several members at once (KIP-345). *member_id* up to
+    version 2, *members* from version 3 on.
+    """
+
+    group_id: str = s.field(s.STRING, "0+")
+    member_id: str = s.field(s.STRING, "0-2")
+    members: list[MemberIdentity] = s.field(s.array(MemberIdentity), "3+")
+
+
+@s.struct
+class MemberResponse(s.Struct):
+    """The outcome for one member."""
+
+    member_id: str = s.field(s.STRING, "3+")
+    group_instance_id: str | None = s.field(s.STRING, "3+", nullable="3+")
+    error_code: int = s.field(s.INT16, "3+")
+
+
+@s.message(versions="0-5", flexible="4+")
+class LeaveGroupResponse(s.Struct):
+    """Up to version 2 *error_code* is that of the one member."""
+
+    throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
+    error_code: int = s.field(s.INT16, "0+")
+    members: list[MemberResponse] = s.field(s.array(MemberResponse), "3+")
