@@ -64,7 +64,7 @@ df.write.format("kafkalite").mode("append").options(**brokers, **numbered).save(
         "Schema registry",
         """registry = {"schema.registry.url": "https://registry:8081",
             "basic.auth.user.info": "${env:REGISTRY_LOGIN}"}""",
-        r"(?!kafka\.).+",
+        "|".join(map(re.escape, c.keys(RegistryConfig))),
     ),
     Group(
         "TLS",
@@ -110,7 +110,10 @@ def option_tables() -> str:
     found: dict[Group, list[str]] = {each: [] for each in GROUPS}
     for row in rows:
         name = row.split("`")[1]
-        found[next(each for each in GROUPS if re.fullmatch(each.names, name))].append(row)
+        group = next((each for each in GROUPS if re.fullmatch(each.names, name)), None)
+        if group is None:
+            raise ValueError(f"no pattern in GROUPS fits the option {name}: add it to that of its group")
+        found[group].append(row)
     return "\n".join(
         f"## {group.heading}\n\n```python\n{group.example}\n```\n\n{_HEAD}" + "".join(f"{row}\n" for row in of_group)
         for group, of_group in found.items()
