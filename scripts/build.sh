@@ -4,7 +4,7 @@
 #   scripts/build.sh [--release] [DIR]      into DIR, by default dist/
 #
 # The commit of the release's tag, or --release, has the version of setup.cfg; every other commit is a version before it,
-# as 0.1.0.dev1066+g839acf39, and files that are not committed add the moment. Without git it is setup.cfg's.
+# as 1.0.0.dev1066+g839acf39, and files that are not committed add the moment. Without git it is setup.cfg's.
 # KAFKALITE_URL, or the remote origin, is the repository's page for the links of metadata and README.
 #
 # Prints the paths of the two files. Nothing else is needed to install the package elsewhere:

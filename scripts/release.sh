@@ -2,10 +2,10 @@
 # The checklist of a release. Nothing is published, and neither a tag nor a commit is made: what is left to do is printed
 # at the end.
 #
-#   scripts/release.sh VERSION [--check | --no-tests]      example: scripts/release.sh 0.1.0
+#   scripts/release.sh VERSION [--check | --no-tests]      example: scripts/release.sh 1.0.0
 #
 # Checks that the tree is clean; that VERSION is the one of setup.cfg and of CITATION.cff and has a section with a date
-# in CHANGELOG.md (a release candidate, 0.1.0rc1, may have that of its release, without a date); that all tests pass
+# in CHANGELOG.md (a release candidate, 1.0.0rc1, may have that of its release, without a date); that all tests pass
 # (unless --no-tests) and the site is built. Builds the files of the release into dist/VERSION and checks them (twine,
 # check-wheel-contents), installs the wheel with each extra into an empty environment, runs the example of README there,
 # and writes the notes of the release from CHANGELOG.md. --check stops after what needs no tests and builds nothing.

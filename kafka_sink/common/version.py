@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "1.0.0"
 
 #: A patch release of this version is the first in ``scripts/kafka.sh versions``.
 OLDEST_KAFKA: Final = "3.3"

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+VERSION = re.findall(r"^version = (.+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)[0]
+DATE = "2026-12-01"
 JARS = ROOT / "scripts" / "jars.sha256"
 INSTALL = '. "$0/scripts/lib.sh"; WORK=$1; install_first_of java-x java-y'
 SOUND = '. "$0/scripts/lib.sh"; VENV=$1; PYTHON_BIN=$1/bin/python; venv_is_sound && echo yes || echo no'
@@ -215,7 +217,8 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("CHANGELOG.md", "CITATION.cff", "setup.cfg", "scripts/release.sh"):
         (clone / name).write_bytes((ROOT / name).read_bytes())
     changelog = clone / "CHANGELOG.md"
-    changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [0.1.0] - 2026-12-01\n"))
+    others = re.sub(rf"^## \[(Unreleased|{VERSION})\].*\n", "", changelog.read_text(), flags=re.MULTILINE)
+    changelog.write_text(f"## [{VERSION}] - {DATE}\n\n{others}")
     commit(clone)
     return clone
 
@@ -237,15 +240,15 @@ def release(clone: Path, *arguments: str) -> tuple[int, list[str]]:
 
 @pytest.mark.behaviour("Package", "A release is refused while its version, changelog or tree is not ready")
 def test_release_is_refused_until_everything_is_ready(checkout: Path) -> None:
-    assert release(checkout, "0.1.0", "--check") == (0, [])
-    subprocess.run(["git", "tag", "v0.1.0"], cwd=checkout, check=True)
-    assert release(checkout, "0.1.0", "--check") == (1, ["there is no tag v0.1.0 yet"])
+    assert release(checkout, VERSION, "--check") == (0, [])
+    subprocess.run(["git", "tag", f"v{VERSION}"], cwd=checkout, check=True)
+    assert release(checkout, VERSION, "--check") == (1, [f"there is no tag v{VERSION} yet"])
     changelog = checkout / "CHANGELOG.md"
-    changelog.write_text(changelog.read_text().replace(" - 2026-12-01", ""))
-    code, failed = release(checkout, "0.1.0", "--check")
-    assert (code, failed[:2]) == (1, ["nothing is uncommitted", "CHANGELOG.md has a section for 0.1.0"])
+    changelog.write_text(changelog.read_text().replace(f" - {DATE}", ""))
+    code, failed = release(checkout, VERSION, "--check")
+    assert (code, failed[:2]) == (1, ["nothing is uncommitted", f"CHANGELOG.md has a section for {VERSION}"])
     commit(checkout)
-    assert release(checkout, "0.1.0rc1", "--check") == (1, ["setup.cfg has version 0.1.0rc1"])
+    assert release(checkout, f"{VERSION}rc1", "--check") == (1, [f"setup.cfg has version {VERSION}rc1"])
     assert release(checkout, "1.0") == (1, [])
 
 
