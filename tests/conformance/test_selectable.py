@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import ssl
 import tempfile
 import threading
@@ -262,6 +263,9 @@ def test_connection_id_cannot_be_used_twice(world: World) -> None:
     world.connect()
     with pytest.raises(RuntimeError, match="connection 0 already"):
         world.selectable.connect("0", world.address, -1, -1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(RuntimeError, match="connection 0 already"):
+        world.selectable.register("0", ours)
 
 
 def test_a_frame_reaches_the_other_side_during_a_poll(world: World) -> None:
@@ -281,14 +285,12 @@ def test_a_frame_reaches_the_other_side_during_a_poll(world: World) -> None:
 def test_a_frame_larger_than_any_buffer_arrives_whole(world: World) -> None:
     world.connect()
     payload = bytes(range(256)) * 8192
-    if not isinstance(world, FakeWorld):
-        sender = threading.Thread(target=world.server_sends, args=[payload], daemon=True)
-        sender.start()
-        world.poll_until("completed_receives")
+    sender = threading.Thread(target=world.server_sends, args=[payload], daemon=True)
+    sender.start()
+    if isinstance(world, FakeWorld):
         sender.join(60)
-    else:
-        world.server_sends(payload)
-        world.poll_until("completed_receives")
+    world.poll_until("completed_receives")
+    sender.join(60)
     assert bytes(world.selectable.completed_receives[0].payload) == payload
 
 
@@ -382,6 +384,7 @@ def test_our_own_close_is_not_reported(world: World) -> None:
     world.selectable.poll(1)
     assert world.selectable.disconnected == {}
     assert not world.selectable.is_open("0")
+    world.selectable.connect("0", world.address, -1, -1)
 
 
 @pytest.mark.behaviour("KSelector", "A wakeup lasts until the next poll")

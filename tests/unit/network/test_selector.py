@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
+from kafka_sink.network.frames.receive import FrameReader
 from kafka_sink.network.frames.send import NetworkSend
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
@@ -32,14 +33,11 @@ class Harness:
     """A selector and the other ends of its connections."""
 
     def __init__(
-        self, *, max_receive_bytes: int = UNLIMITED, max_idle_ms: int = -1, pool: MemoryPool = UNLIMITED_MEMORY_POOL
+        self, builder: PlaintextChannelBuilder | None = None, pool: MemoryPool = UNLIMITED_MEMORY_POOL, **limits: int
     ) -> None:
         self.clock = FakeClock()
-        self.selector = KSelector(
-            PlaintextChannelBuilder(),
-            self.clock,
-            SelectorLimits(max_receive_bytes=max_receive_bytes, connections_max_idle_ms=max_idle_ms, memory_pool=pool),
-        )
+        limited = SelectorLimits(memory_pool=pool, **limits)
+        self.selector = KSelector(builder or PlaintextChannelBuilder(), self.clock, limited)
         self.peers: list[socket.socket] = []
 
     def pair(self, connection_id: str = "a") -> socket.socket:
@@ -83,12 +81,9 @@ class Harness:
 
 
 @contextlib.contextmanager
-def running(**options: object) -> Iterator[Harness]:
-    harness = Harness(**options)  # type: ignore[arg-type]
-    try:
+def running(*arguments: Any, **options: Any) -> Iterator[Harness]:
+    with contextlib.closing(Harness(*arguments, **options)) as harness:
         yield harness
-    finally:
-        harness.close()
 
 
 @pytest.fixture
@@ -139,17 +134,6 @@ def test_a_failed_connect_leaves_nothing_behind(harness: Harness, listener: List
     harness.selector.connect("0", listener.address, -1, -1)
 
 
-def test_connection_id_cannot_be_used_twice(harness: Harness, listener: Listener) -> None:
-    harness.pair("a")
-    ours, theirs = socket.socketpair()
-    with pytest.raises(RuntimeError, match="connection a already"):
-        harness.selector.register("a", ours)
-    with pytest.raises(RuntimeError, match="connection a already"):
-        harness.selector.connect("a", listener.address, -1, -1)
-    ours.close()
-    theirs.close()
-
-
 # -- writing
 
 
@@ -196,25 +180,6 @@ def test_writing_to_a_connection_that_was_reset_tells_the_cause(harness: Harness
 
 
 # -- reading
-
-
-def test_connections_do_not_wait_for_each_other(harness: Harness) -> None:
-    peers = [harness.pair(name) for name in "abc"]
-    for peer in peers:
-        peer.sendall(frame(b"1") + frame(b"2"))
-    received = harness.receive(6)
-    for name in "abc":
-        assert [payload for source, payload in received if source == name] == [b"1", b"2"]
-
-
-def test_frames_of_every_size_arrive_whole(harness: Harness) -> None:
-    peer = harness.pair()
-    payloads = [bytes([n % 256]) * size for n, size in enumerate((0, 1, 16_379, 16_380, 16_381, 300_000, 5, 2_000_000))]
-    writer = threading.Thread(target=lambda: peer.sendall(b"".join(map(frame, payloads))), daemon=True)
-    writer.start()
-    received = harness.receive(len(payloads))
-    writer.join()
-    assert [payload for _, payload in received] == payloads
 
 
 def test_close_by_the_other_side_is_reported_once(harness: Harness) -> None:
@@ -367,7 +332,7 @@ def test_low_memory_polls_connections_in_random_order(monkeypatch: pytest.Monkey
     "ConnectionQuotas", "Connections beyond a limit that was lowered are closed, the longest silent first"
 )
 def test_longest_silent_connection_has_the_lowest_priority() -> None:
-    with running(max_idle_ms=1000) as harness:
+    with running(connections_max_idle_ms=1000) as harness:
         assert harness.selector.lowest_priority_connection() is None
         peers = {name: harness.pair(name) for name in "abc"}
         for name in "acb":
@@ -381,20 +346,10 @@ def test_longest_silent_connection_has_the_lowest_priority() -> None:
         assert harness.selector.lowest_priority_connection() == "c"
 
 
-def test_closing_from_our_side_is_not_reported(harness: Harness) -> None:
-    peer = harness.pair()
-    harness.selector.close_connection("a")
-    harness.selector.close_connection("a")
-    assert peer.recv(10) == b""
-    harness.selector.poll(0)
-    assert harness.selector.disconnected == {}
-    harness.pair("a")
-
-
 @pytest.mark.behaviour("Processor", "A closed connection keeps its place until its frames were handed out")
 @pytest.mark.behaviour("KSelector", "A closing connection hands out what came before")
 def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
-    with running(max_idle_ms=100) as harness:
+    with running(connections_max_idle_ms=100) as harness:
         peer = harness.pair()
         peer.sendall(frame(b"1") + frame(b"2") + frame(b"3"))
         assert harness.receive(1) == [("a", b"1")]
@@ -416,7 +371,7 @@ def test_closed_muted_connection_lasts_until_its_frames_are_read() -> None:
 @pytest.mark.behaviour("Processor", "A response for a connection that is closing fails at once")
 @pytest.mark.behaviour("KSelector", "A send on a closing connection fails at once")
 def test_send_on_a_closing_connection_fails_at_once() -> None:
-    with running(max_idle_ms=100) as harness:
+    with running(connections_max_idle_ms=100) as harness:
         harness.pair()
         harness.selector.mute("a")
         harness.clock.advance(101)
@@ -425,6 +380,21 @@ def test_send_on_a_closing_connection_fails_at_once() -> None:
         harness.selector.poll(10_000)
         assert harness.selector.disconnected["a"].cause == "idle for more than 100 ms"
         assert not harness.selector.is_open("a")
+
+
+class Built(PlaintextChannelBuilder):
+    """Builds channels of what *parts* makes of a connection's id and socket, where it makes anything of them."""
+
+    def __init__(self, parts: Callable[[str, Socket], tuple[TransportLayer, PlaintextAuthenticator] | None]) -> None:
+        self._parts = parts
+
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
+        parts = self._parts(connection_id, sock)
+        if parts is None:
+            return super().build_channel(connection_id, sock, connected=connected, reader=reader, peer_host=peer_host)
+        return KafkaChannel(connection_id, *parts, reader)
 
 
 class AnswersFirst(PlaintextTransport):
@@ -459,26 +429,16 @@ class AnswersFirst(PlaintextTransport):
 @pytest.mark.behaviour("Slow transports", "A transport that has to write before it reads on is served")
 @pytest.mark.parametrize("sends", [False, True])
 def test_transport_that_must_write_before_reading_is_served(sends: bool) -> None:
-    class Builder(PlaintextChannelBuilder):
-        def build_channel(
-            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
-        ) -> KafkaChannel:
-            transport = AnswersFirst(sock)
-            return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+    def parts(connection_id: str, sock: Socket) -> tuple[TransportLayer, PlaintextAuthenticator]:
+        transport = AnswersFirst(sock)
+        return transport, PlaintextAuthenticator(transport)
 
-    with contextlib.closing(KSelector(Builder(), FakeClock())) as selector:
-        ours, theirs = socket.socketpair()
-        selector.register("a", ours)
-        theirs.sendall(frame(b"x"))
-        selector.poll(10_000)
+    with running(Built(parts)) as harness:
+        harness.pair().sendall(frame(b"x"))
+        harness.selector.poll(10_000)
         if sends:
-            selector.send(NetworkSend("a", [b"y"]))
-        for _ in range(3):
-            selector.poll(0)
-            if selector.completed_receives:
-                break
-        assert [bytes(receive.payload) for receive in selector.completed_receives] == [b"x"]
-        theirs.close()
+            harness.selector.send(NetworkSend("a", [b"y"]))
+        assert harness.receive(1) == [("a", b"x")]
 
 
 # -- idle connections
@@ -487,7 +447,7 @@ def test_transport_that_must_write_before_reading_is_served(sends: bool) -> None
 @pytest.mark.behaviour("KSelector", "An idle connection is closed after connections.max.idle.ms")
 @pytest.mark.behaviour("KSelector", "The broker closes an idle connection after connections.max.idle.ms")
 def test_an_idle_connection_expires() -> None:
-    with running(max_idle_ms=100) as harness:
+    with running(connections_max_idle_ms=100) as harness:
         harness.pair("a")
         busy = harness.pair("b")
         assert harness.selector.lowest_priority_connection() == "a"
@@ -501,7 +461,7 @@ def test_an_idle_connection_expires() -> None:
 
 
 def test_an_answer_that_is_written_is_an_activity() -> None:
-    with running(max_idle_ms=100) as harness:
+    with running(connections_max_idle_ms=100) as harness:
         harness.pair("a")
         answered = harness.pair("b")
         harness.clock.advance(60)
@@ -535,80 +495,63 @@ class Doorkeeper(PlaintextAuthenticator):
     complete = False
     wanted_events = READ
 
-    def __init__(self, transport: TransportLayer, clock: FakeClock, told_ms: list[int]) -> None:
+    def __init__(self, transport: TransportLayer, harness: Harness, told_ms: list[int]) -> None:
         super().__init__(transport)
-        self._clock = clock
-        self._told_ms = told_ms
+        self._harness, self._told_ms = harness, told_ms
 
     def authenticate(self) -> None:
         raise AuthenticationError("wrong password")
 
     def send_failure(self) -> None:
-        self._told_ms.append(self._clock.now_ms)
+        self._told_ms.append(self._harness.clock.now_ms)
+
+
+@contextlib.contextmanager
+def behind_a_door(told_ms: list[int], **limits: int) -> Iterator[Harness]:
+    """Everybody but "known" stands before a :class:`Doorkeeper`."""
+
+    def parts(connection_id: str, sock: Socket) -> tuple[TransportLayer, PlaintextAuthenticator] | None:
+        transport = PlaintextTransport(sock, connected=True)
+        return None if connection_id == "known" else (transport, Doorkeeper(transport, guarded, told_ms))
+
+    with running(Built(parts), **limits) as guarded:
+        yield guarded
 
 
 @pytest.mark.behaviour(
     "KSelector", "A refused client is told so, and closed after connection.failed.authentication.delay.ms"
 )
 def test_refused_client_is_told_and_closed_after_the_delay() -> None:
-    clock = FakeClock(1000)
     told_ms: list[int] = []
-
-    class Builder(PlaintextChannelBuilder):
-        def build_channel(
-            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
-        ) -> KafkaChannel:
-            transport = PlaintextTransport(sock, connected=connected)
-            return KafkaChannel(connection_id, transport, Doorkeeper(transport, clock, told_ms), reader)
-
-    with contextlib.closing(
-        KSelector(Builder(), clock, SelectorLimits(failed_authentication_delay_ms=100))
-    ) as selector:
-        ours, theirs = socket.socketpair()
-        selector.register("a", ours)
-        theirs.sendall(b"password")
-        selector.poll(10_000)
-        theirs.sendall(b"and another")
-        clock.advance(99)
-        selector.poll(0)
-        assert (told_ms, selector.disconnected) == ([], {})
-        clock.advance(1)
-        selector.poll(3_600_000)
-        [(connection_id, disconnect)] = selector.disconnected.items()
+    with behind_a_door(told_ms, failed_authentication_delay_ms=100) as harness:
+        began_ms = harness.clock.now_ms
+        peer = harness.pair()
+        peer.sendall(b"password")
+        harness.selector.poll(10_000)
+        peer.sendall(b"and another")
+        harness.clock.advance(99)
+        harness.selector.poll(0)
+        assert (told_ms, harness.selector.disconnected) == ([], {})
+        harness.clock.advance(1)
+        harness.selector.poll(3_600_000)
+        [(connection_id, disconnect)] = harness.selector.disconnected.items()
         assert (connection_id, disconnect.state) == ("a", ChannelState.AUTHENTICATION_FAILED)
-        assert told_ms == [1100]
-        theirs.close()
+        assert told_ms == [began_ms + 100]
 
 
 def test_a_login_that_is_not_complete_in_time_is_closed() -> None:
-    clock = FakeClock(1000)
-
-    class Builder(PlaintextChannelBuilder):
-        def build_channel(
-            self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
-        ) -> KafkaChannel:
-            if connection_id == "known":
-                return super().build_channel(
-                    connection_id, sock, connected=connected, reader=reader, peer_host=peer_host
-                )
-            transport = PlaintextTransport(sock, connected=connected)
-            return KafkaChannel(connection_id, transport, Doorkeeper(transport, clock, []), reader)
-
-    with contextlib.closing(KSelector(Builder(), clock, SelectorLimits(setup_timeout_ms=100))) as selector:
-        pairs = [socket.socketpair() for _ in range(2)]
-        for connection_id, (ours, _) in zip(("known", "silent"), pairs, strict=True):
-            selector.register(connection_id, ours)
-        clock.advance(99)
-        selector.poll(0)
-        assert selector.disconnected == {}
-        clock.advance(1)
-        selector.poll(0)
-        assert {name: each.cause for name, each in selector.disconnected.items()} == {
-            "silent": "no login within 100 ms"
-        }
-        assert selector.is_open("known")
-        for _, theirs in pairs:
-            theirs.close()
+    with behind_a_door([], setup_timeout_ms=100) as harness:
+        for connection_id in ("known", "silent"):
+            harness.pair(connection_id)
+        harness.clock.advance(99)
+        harness.selector.poll(0)
+        assert harness.selector.disconnected == {}
+        harness.clock.advance(1)
+        harness.selector.poll(0)
+        assert [(name, each.cause) for name, each in harness.selector.disconnected.items()] == [
+            ("silent", "no login within 100 ms")
+        ]
+        assert harness.selector.is_open("known")
 
 
 # -- waking
