@@ -24,7 +24,7 @@ from kafka_sink.common.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafka_sink.common.model import Header
+from kafka_sink.common.model import NO_OFFSET, Header, RecordMetadata
 from kafka_sink.common.threads import Loop
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery, FailedFuture
@@ -42,6 +42,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.driven_producer import DrivenProducer
 from tests.fakes.producing import TOPIC
 from tests.fakes.sender_world import StandingThread, named, network_of
+from tests.support.cases import with_each
 
 
 class Stored:
@@ -62,6 +63,13 @@ class Stored:
         return produce_answer(request, 100, {})
 
 
+def in_use(leaders: tuple[int, ...] = (1,), **properties: Any) -> DrivenProducer:
+    """A producer that has sent a record, so that it knows its topic and is connected."""
+    driven = DrivenProducer(leaders, **properties)
+    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    return driven
+
+
 def int32s(*values: int) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
 
@@ -75,16 +83,12 @@ def test_send_returns_at_once_and_future_gives_the_metadata() -> None:
     headers = [("trace", b"1")]
     future = driven.producer.send(ProducerRecord(TOPIC, b"v", key=b"abc", partition=1, timestamp=7000, headers=headers))
     assert not future.done(), "sending does not wait for the brokers"
-    metadata = future.get()
-    assert (metadata.topic, metadata.partition, metadata.offset, metadata.timestamp) == (TOPIC, 1, 100, 7000)
-    assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 1)
-    assert stored.values == {1: [b"v"]}
-    assert stored.headers == [(("trace", b"1"),)]
+    assert future.get() == RecordMetadata(TOPIC, 1, 100, 7000, 3, 1)
+    assert (stored.values, stored.headers) == ({1: [b"v"]}, [(("trace", b"1"),)])
 
 
 def test_record_without_timestamp_gets_the_time_of_send() -> None:
-    driven = DrivenProducer()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use()
     before = driven.clock.wall_ms()
     assert driven.producer.send(ProducerRecord(TOPIC, b"v")).get().timestamp == before
 
@@ -96,8 +100,7 @@ def test_keys_choose_the_partition() -> None:
 
 
 def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
-    driven = DrivenProducer(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use(linger_ms=1000, batch_size=HEADER_BYTES + 3 * record_size(0, 0, None, b"v"))
     network = driven.brokers.network
     woken = []
     for _ in range(3):
@@ -108,8 +111,7 @@ def test_the_sender_is_woken_by_a_new_or_full_batch_only() -> None:
 
 
 def test_rows_wake_the_sender() -> None:
-    driven = DrivenProducer(linger_ms=49)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use(linger_ms=49)
     for expected in (True, False):
         driven.brokers.network.woken = False
         driven.producer.send_columns(TOPIC, make_chunk([Row()]))
@@ -118,8 +120,7 @@ def test_rows_wake_the_sender() -> None:
 
 @pytest.mark.behaviour("Sender", "With a long linger.ms the sender looks for new batches itself, and none waits longer")
 def test_sender_looks_for_new_batches_itself() -> None:
-    driven = DrivenProducer(linger_ms=1000)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use(linger_ms=1000)
     network, clock = driven.brokers.network, driven.brokers.clock
     driven.pipeline.sender.run_once()
     assert network.poll_timeouts[-1] == 1000
@@ -149,16 +150,19 @@ def test_leaving_full_batch_for_another_open_one_wakes_sender() -> None:
     ("name", "properties"),
     [("max.request.size", {"max_request_size": 500}), ("buffer.memory", {"buffer_memory": 500, "batch_size": 100})],
 )
-def test_too_large_record_fails_in_its_future_and_callback(name: str, properties: dict[str, Any]) -> None:
-    driven = DrivenProducer(**properties)
+def test_too_large_record_fails_even_if_open_batch_has_room(name: str, properties: dict[str, Any]) -> None:
+    driven = DrivenProducer(linger_ms=10_000, **properties)
+    driven.producer.send(ProducerRecord(TOPIC, b"small"))
     told: list[Delivery] = []
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 500), told.append)
     assert future.done()
     with pytest.raises(RecordTooLargeError, match=rf"more than {name} \(500 bytes\)"):
         future.get()
-    assert [(delivery.topic_partition, type(delivery.error)) for delivery in told] == [
-        ((TOPIC, 0), RecordTooLargeError)
+    assert [(each.topic_partition, each.base_offset, type(each.error)) for each in told] == [
+        ((TOPIC, 0), NO_OFFSET, RecordTooLargeError)
     ]
+    assert driven.producer.metrics()["record-error-total"] == 1
+    driven.producer.flush()
     assert driven.memory_in_use == 0
 
 
@@ -175,8 +179,7 @@ def test_callback_error_for_unstaged_record_spares_the_caller(caplog: pytest.Log
 
 
 def test_metadata_that_is_known_is_not_waited_for() -> None:
-    driven = DrivenProducer()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use()
     waits = len(driven.clock.waits)
     driven.producer.send(ProducerRecord(TOPIC, b"v"))
     assert len(driven.clock.waits) == waits
@@ -185,11 +188,14 @@ def test_metadata_that_is_known_is_not_waited_for() -> None:
 def test_a_topic_that_does_not_exist_fails_after_max_block() -> None:
     driven = DrivenProducer(max_block_ms=3000)
     started = driven.clock.now_ms
+    text = r"topic nowhere is not present in metadata after 3000 ms"
     future = driven.producer.send(ProducerRecord("nowhere", b"v"))
     assert isinstance(future, FailedFuture)
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic nowhere is not present in metadata after 3000 ms"):
-        future.get()
-    assert 3000 <= driven.clock.now_ms - started < 4000
+    for call in (future.get, lambda: driven.producer.partitions_for("nowhere")):
+        with pytest.raises(UnknownTopicOrPartitionError, match=text):
+            call()
+    assert 6000 <= driven.clock.now_ms - started < 7000
+    assert driven.producer.metrics()["metadata-wait-time-ns-total"] >= 6000e6
 
 
 def test_brokers_that_cannot_be_reached_are_named_with_the_cause() -> None:
@@ -207,39 +213,44 @@ def test_a_partition_out_of_range_is_waited_for_and_named() -> None:
         driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get()
 
 
-def test_a_partition_that_was_added_meanwhile_is_found() -> None:
-    driven = DrivenProducer((1, 1), max_block_ms=2000)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+@with_each("as_rows", [False, True])
+def test_a_partition_that_was_added_meanwhile_is_found(as_rows: bool) -> None:
+    driven = in_use((1, 1), max_block_ms=2000)
+    stored = Stored(driven)
     driven.brokers.move(1, 1, 2)
-    assert driven.producer.send(ProducerRecord(TOPIC, b"v", partition=2)).get().partition == 2
+    if as_rows:
+        driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
+    else:
+        driven.producer.send(ProducerRecord(TOPIC, b"new", partition=2))
+    driven.producer.flush()
+    assert stored.values == {2: [b"new"]}
 
 
-def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
-    driven = DrivenProducer(max_block_ms=1000)
+def times_given_to_metadata(driven: DrivenProducer, answers_after_ms: int = 0) -> list[int]:
+    """The milliseconds that each wait for metadata is given from now on; it takes *answers_after_ms* more."""
     given: list[int] = []
     await_update = driven.network.metadata.await_update
 
     def note(last_version: int, timeout_ms: int) -> None:
         given.append(timeout_ms)
         await_update(last_version, timeout_ms)
+        driven.clock.advance(answers_after_ms)
 
     driven.network.metadata.await_update = note  # type: ignore[method-assign]
+    return given
+
+
+def test_the_time_to_block_is_that_of_all_attempts_together() -> None:
+    driven = DrivenProducer(max_block_ms=1000)
+    given = times_given_to_metadata(driven)
     assert isinstance(driven.producer.send(ProducerRecord("nowhere", b"v")), FailedFuture)
-    assert given[0] == 1000
-    assert len(given) > 2
-    assert given == sorted(given, reverse=True)
-    assert given[-1] < 200
+    assert given == sorted(given, reverse=True) and len(given) > 2
+    assert (given[0], given[-1] < 200) == (1000, True)
 
 
 def test_metadata_that_comes_at_the_very_end_is_too_late() -> None:
     driven = DrivenProducer(max_block_ms=1000)
-    await_update = driven.network.metadata.await_update
-
-    def until_the_end(last_version: int, timeout_ms: int) -> None:
-        await_update(last_version, timeout_ms)
-        driven.clock.advance(1000)
-
-    driven.network.metadata.await_update = until_the_end  # type: ignore[method-assign]
+    times_given_to_metadata(driven, answers_after_ms=1000)
     with pytest.raises(UnknownTopicOrPartitionError, match="after 1000 ms"):
         driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
 
@@ -253,6 +264,16 @@ def test_a_topic_that_is_forbidden_is_not_waited_for() -> None:
     assert driven.clock.now_ms < started + 1000
 
 
+def takes_400_ms_for_metadata(driven: DrivenProducer) -> None:
+    wait_for = driven.pipeline.topics.wait_for
+
+    def slow(*args: Any) -> Any:
+        driven.clock.advance(400)
+        return wait_for(*args)
+
+    driven.pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
+
+
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
 def test_metadata_and_memory_share_the_time_to_block() -> None:
     driven = DrivenProducer(max_block_ms=1000, buffer_memory=1000, batch_size=1000)
@@ -263,41 +284,22 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
     driven.pipeline.pool.allocate = (  # type: ignore[method-assign]
         lambda memory, size, max_block_ms: (waited.append(max_block_ms), allocate(memory, size, max_block_ms))[1]
     )
-    wait_on_metadata = driven.pipeline.topics.wait_for
-
-    def slow(*args: Any) -> Any:
-        driven.clock.advance(400)
-        return wait_on_metadata(*args)
-
-    driven.pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
+    takes_400_ms_for_metadata(driven)
     driven.pipeline.topics.known.clear()
     future = driven.producer.send(ProducerRecord(TOPIC, b"x" * 600))
-    assert waited[0] == 600
-    assert all(later <= 600 for later in waited[1:])
+    assert waited[0] == max(waited) == 600
     with pytest.raises(BufferExhaustedError):
         future.get()
 
 
 @pytest.mark.behaviour("KafkaProducer", "Waiting for metadata and waiting for memory share max.block.ms")
 def test_rows_await_unknown_partition_with_rest_of_max_block() -> None:
-    driven = DrivenProducer((1, 1), max_block_ms=1000)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    waited: list[int] = []
-    await_update = driven.network.metadata.await_update
-    driven.network.metadata.await_update = (  # type: ignore[method-assign]
-        lambda last_version, timeout_ms: (waited.append(timeout_ms), await_update(last_version, timeout_ms))[1]
-    )
-    wait_for = driven.pipeline.topics.wait_for
-
-    def slow(*args: Any) -> Any:
-        driven.clock.advance(400)
-        return wait_for(*args)
-
-    driven.pipeline.topics.wait_for = slow  # type: ignore[assignment,method-assign]
+    driven = in_use((1, 1), max_block_ms=1000)
+    waited = times_given_to_metadata(driven)
+    takes_400_ms_for_metadata(driven)
     with pytest.raises(RowPartitionError, match="names partition 7"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x")]), int32s(7))
-    assert waited[0] == 600
-    assert all(later <= 600 for later in waited[1:])
+    assert waited[0] == max(waited) == 600
 
 
 def test_the_partitions_of_a_topic_can_be_asked_for() -> None:
@@ -322,8 +324,7 @@ def test_rows_go_to_their_partition_or_where_partitioner_says() -> None:
 
 
 def test_rows_without_a_timestamp_get_the_time_of_their_sending() -> None:
-    driven = DrivenProducer()
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use()
     stored = Stored(driven)
     now = driven.clock.wall_ms()
     driven.producer.send_columns(TOPIC, make_chunk([Row(b"a"), Row(b"b")]))
@@ -359,11 +360,7 @@ def test_arrow_rows_are_stored_and_future_gives_their_deliveries() -> None:
     deliveries = future.get()
     assert future.done()
     assert stored.values == {2: [b"a", b"c"], 0: [b"b"]}
-    assert sorted((delivery.topic_partition.partition, delivery.count) for delivery in deliveries) == [
-        (0, 1),
-        (2, 1),
-        (2, 1),
-    ]
+    assert sorted((each.topic_partition.partition, each.count) for each in deliveries) == [(0, 1), (2, 1), (2, 1)]
     assert list(deliveries) == told
 
 
@@ -415,8 +412,7 @@ def test_waits_for_memory_while_rows_flow_do_not_add_up(monkeypatch: pytest.Monk
 
 
 def test_rows_staged_before_memory_ran_out_are_sent() -> None:
-    driven = DrivenProducer(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use(buffer_memory=1000, batch_size=1000, linger_ms=60_000, max_block_ms=200)
     driven.brokers.on_produce = lambda node, request: None
     with pytest.raises(PartlyStagedError, match="1 of 2 rows for topic orders were staged"):
         driven.producer.send_columns(TOPIC, make_chunk([Row(b"x" * 600)] * 2))
@@ -478,19 +474,8 @@ def test_late_partitioner_failure_says_which_rows_are_left(monkeypatch: pytest.M
     assert sum(delivery.count for delivery in caught.value.staged.get()) == staged
 
 
-def test_a_row_for_a_partition_that_was_added_meanwhile_is_sent() -> None:
-    driven = DrivenProducer((1, 1))
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
-    driven.brokers.move(1, 1, 2)
-    stored = Stored(driven)
-    driven.producer.send_columns(TOPIC, make_chunk([Row(b"new")]), int32s(2))
-    driven.producer.flush()
-    assert stored.values == {2: [b"new"]}
-
-
 def test_row_for_partition_not_all_brokers_know_yet_is_sent() -> None:
-    driven = DrivenProducer((1, 1))
-    driven.producer.send(ProducerRecord(TOPIC, b"v")).get()
+    driven = in_use((1, 1))
     stored = Stored(driven)
     asked: list[int] = []
     answer = driven.brokers.network.broker
@@ -540,23 +525,18 @@ def test_flush_gives_up_after_its_time() -> None:
         driven.producer.flush(500)
 
 
-def test_close_without_time_fails_what_is_not_acknowledged() -> None:
+@with_each(("timeout_ms", "is_stuck", "joined_ms"), [(0, False, [3000]), (700, True, [700, 3000])])
+def test_close_without_time_left_fails_what_is_not_acknowledged(
+    timeout_ms: int, is_stuck: bool, joined_ms: list[int]
+) -> None:
     driven = DrivenProducer()
     future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.producer.close(0)
+    driven.thread.is_stuck = is_stuck
+    driven.producer.close(timeout_ms)
     with pytest.raises(KafkaError, match="closed before this record was sent"):
         future.get()
+    assert driven.thread.joined_ms == joined_ms
     assert not driven.thread.is_alive()
-
-
-def test_close_fails_the_rest_when_its_time_is_up() -> None:
-    driven = DrivenProducer()
-    future = driven.producer.send(ProducerRecord(TOPIC, b"v"))
-    driven.thread.is_stuck = True
-    driven.producer.close(700)
-    assert driven.thread.joined_ms == [700, 3000]
-    with pytest.raises(KafkaError, match="closed before"):
-        future.get()
 
 
 def test_with_block_closes_and_does_not_wait_after_an_error() -> None:

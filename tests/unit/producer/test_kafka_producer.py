@@ -36,7 +36,7 @@ from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.task_producer import TaskProducer
-from tests.fakes.plugins import Failing, LengthPartitioner, Recorder, UpperSerializer
+from tests.fakes.plugins import Failing, Recorder, UpperSerializer
 from tests.support.cases import with_each
 from tests.support.waiting import until
 
@@ -86,38 +86,15 @@ def test_many_records_arrive_once_and_in_order(cluster: EmbeddedCluster) -> None
 @pytest.mark.behaviour("KafkaProducer", "A full batch moves records without a key on to another partition")
 def test_records_without_key_fill_batches_before_they_move_on(cluster: EmbeddedCluster) -> None:
     with make(cluster, {"batch.size": 1000, "linger.ms": 10_000}) as producer:
-        partitions = [producer.send(ProducerRecord(TOPIC, b"x" * 90)) for _ in range(200)]
+        futures = [producer.send(ProducerRecord(TOPIC, b"x" * 90)) for _ in range(200)]
         producer.flush()
-        found = [future.get().partition for future in partitions]
-    turns = [1 + sum(1 for _ in group) for group in _groups(found)]
+        turns = [
+            (partition, len(list(turn))) for partition, turn in itertools.groupby(f.get().partition for f in futures)
+        ]
     # Nine records fill a batch. A turn may be longer: an open batch is sent with a full one to the same node, and two
     # turns after each other may go to the same partition.
-    assert all(turn >= 9 for turn in turns[:-1])
-    assert len(set(found)) > 1
-
-
-def _groups(values: list[int]) -> list[list[int]]:
-    groups: list[list[int]] = [[]]
-    for left, right in itertools.pairwise(values):
-        if left != right:
-            groups.append([])
-        else:
-            groups[-1].append(right)
-    return groups
-
-
-def test_oversized_record_fails_even_if_open_batch_has_room(
-    cluster: EmbeddedCluster,
-) -> None:
-    told: list[Delivery] = []
-    with make(cluster, {"batch.size": 16384, "max.request.size": 500, "linger.ms": 10_000}) as producer:
-        producer.send(ProducerRecord(TOPIC, b"small", partition=0))
-        future = producer.send(ProducerRecord(TOPIC, b"x" * 600, partition=0), told.append)
-        assert future.done()
-        with pytest.raises(RecordTooLargeError, match=r"max\.request\.size \(500 bytes\)"):
-            future.get()
-        assert [(delivery.topic_partition, delivery.base_offset) for delivery in told] == [((TOPIC, 0), NO_OFFSET)]
-        assert producer.metrics()["record-error-total"] == 1
+    assert all(length >= 9 for _, length in turns[:-1])
+    assert len(dict(turns)) > 1
 
 
 @pytest.mark.behaviour("KafkaProducer", "Wrong arguments are raised at once")
@@ -138,24 +115,15 @@ def test_send_raises_for_wrong_arguments_at_once(
         producer.send(record)
 
 
+WRONG_FIELDS: list[dict[str, Any]] = [
+    *({"topic": wrong} for wrong in (5, None, "", [TOPIC], "\ud800", "x" * 40_000)),
+    *({"partition": 1.5}, {"partition": True}, {"timestamp": 1.5}, {"timestamp": 2**63}),
+    *({"headers": {"h": b"x"}}, {"headers": [("h", b"x"), None]}),
+]
+
+
 @pytest.mark.behaviour("KafkaProducer", "An error of one record goes to the future of that record alone")
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"topic": 5},
-        {"topic": None},
-        {"topic": ""},
-        {"topic": [TOPIC]},
-        {"topic": "\ud800"},
-        {"topic": "x" * 40_000},
-        {"partition": 1.5},
-        {"partition": True},
-        {"timestamp": 1.5},
-        {"timestamp": 2**63},
-        {"headers": {"h": b"x"}},
-        {"headers": [("h", b"x"), None]},
-    ],
-)
+@pytest.mark.parametrize("wrong", WRONG_FIELDS)
 def test_a_wrong_record_fails_alone(cluster: EmbeddedCluster, wrong: dict[str, Any]) -> None:
     with make(cluster, {"linger.ms": 50, "max.block.ms": 5000}) as producer:
         before = producer.send(ProducerRecord(TOPIC, b"before", partition=1))
@@ -177,17 +145,6 @@ def test_a_wrong_topic_is_refused_wherever_one_is_named(cluster: EmbeddedCluster
             with pytest.raises(ValueError, match="topic must be"):
                 producer.send_columns(wrong, chunk)
         assert len(producer.partitions_for(TOPIC)) == 4
-
-
-def test_what_metadata_does_not_know_in_time_ends_the_wait(cluster: EmbeddedCluster) -> None:
-    with make(cluster, {"max.block.ms": 150}) as producer:
-        for record in (ProducerRecord("nowhere", b""), ProducerRecord(TOPIC, b"", partition=9)):
-            with pytest.raises((UnknownTopicOrPartitionError, KafkaTimeoutError), match=r"after 150 ms"):
-                producer.send(record).get()
-        with pytest.raises(UnknownTopicOrPartitionError):
-            producer.partitions_for("nowhere")
-        assert [info.partition for info in producer.partitions_for(TOPIC)] == [0, 1, 2, 3]
-        assert producer.metrics()["metadata-wait-time-ns-total"] >= 300e6
 
 
 # --- serializers -----------------------------------------------------------------------------------------------------
@@ -300,8 +257,9 @@ def test_a_partitioner_needs_one_method_for_records_and_columns(cluster: Embedde
         rows = pa.table({"value": [b"", b"a", b"ab", b"a"]})
         places = {(d.topic_partition.partition, d.count) for d in producer.send_columns(TOPIC, rows).get(60_000)}
         assert places == {(0, 1), (1, 2), (2, 1)}
-        with pytest.raises(ValueError, match=r"ByRoute \(partitioner.class\) chose partition 9"):
-            producer.send_columns(TOPIC, pa.table({"value": [b"x" * 9]}))
+        with pytest.raises(ValueError, match=r"ByRoute \(partitioner.class\) chose partition 9 of topic orders, which"):
+            producer.send_columns(TOPIC, pa.table({"value": [b"a", b"x" * 9]}))
+    assert len(stored(cluster)) == 5
 
 
 def test_unknown_properties_reach_a_named_plugin(
@@ -566,14 +524,9 @@ def test_an_error_of_columns_carries_the_row(cluster: EmbeddedCluster) -> None:
         stamps = None if timestamps is None else np.array(timestamps, dtype=np.int64)
         return ColumnChunk(BinaryColumn.from_arrow(pa.array(values)), timestamps=stamps)
 
-    small = [b"v"] * 4
+    small, large = [b"v"] * 4, [b"", b"", b"x" * 900, b"x" * 950]
     wrong: list[tuple[ColumnChunk, list[int] | None, type[RowError], str]] = [
-        (
-            chunk([b"", b"", b"x" * 900, b"x" * 950]),
-            None,
-            RowTooLargeError,
-            r"row 2 for topic orders needs up to 9\d\d bytes",
-        ),
+        (chunk(large), None, RowTooLargeError, r"row 2 for topic orders needs up to 9\d\d bytes"),
         (chunk(small, [0, 5, -3, -9]), None, RowSerializationError, r"row 2 has the timestamp -3"),
         (chunk(small), [0, 1, 9, 8], RowPartitionError, r"row 2 names partition 9 of topic orders, which has only 4"),
         (chunk(small), [0, 1, -2, -7], RowSerializationError, r"row 2 names partition -2"),
@@ -602,15 +555,6 @@ def test_refused_rows_leave_the_transaction_as_it_is(cluster: EmbeddedCluster) -
         producer.send_columns(TOPIC, rows.take(np.delete(np.arange(4), large.value.rows)))
         producer.commit_transaction()
     assert [record.value for record in stored(cluster)] == [b"good"] * 2
-
-
-def test_rows_that_a_partitioner_sends_nowhere_are_refused(cluster: EmbeddedCluster) -> None:
-    rows = ColumnChunk(BinaryColumn.from_arrow(pa.array([b"a", b"long"])))
-    with make(cluster, partitioner=LengthPartitioner()) as producer:
-        with pytest.raises(ValueError, match="chose partition 4 of topic orders, which has 4"):
-            producer.send_columns(TOPIC, rows)
-        producer.flush()
-    assert stored(cluster) == []
 
 
 def test_keyword_arguments_are_told_how_options_are_passed() -> None:
