@@ -14,14 +14,15 @@ from kafka_sink.cli.main import run
 
 
 def run_command(
-    arguments: Sequence[str], stdin: str = "", environment: Mapping[str, str] = MappingProxyType({})
+    arguments: Sequence[str], stdin: str | bytes = "", environment: Mapping[str, str] = MappingProxyType({})
 ) -> CompletedProcess[str]:
     """Run it with *arguments*, which begin after its name, with *stdin* and further variables of the *environment*."""
     out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode()), "utf-8"))
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        patch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given), "utf-8"))
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         code = run(arguments)

@@ -53,10 +53,6 @@ def test_a_small_frame_takes_one_read() -> None:
     assert (received.source, bytes(received.payload), stream.reads) == ("7", b"hello", 1)
 
 
-def test_an_empty_frame_is_a_frame() -> None:
-    assert payload_of(reader().read_from(Stream(frame(b"")))) == b""
-
-
 def test_a_big_frame_that_is_there_takes_few_reads() -> None:
     payload = bytes(range(256)) * 5000
     stream = Stream(frame(payload))
@@ -86,13 +82,6 @@ def test_frames_are_the_same_however_they_are_cut(payloads: list[bytes], cuts: l
         if one is not None:
             received.append(bytes(one.payload))
     assert received == payloads
-
-
-def test_bytes_one_at_a_time() -> None:
-    subject = reader()
-    stream = Stream(*(bytes([byte]) for byte in frame(b"abc")))
-    results = [payload_of(subject.read_from(stream)) for _ in range(7)]
-    assert results == [None] * 6 + [b"abc"]
 
 
 def test_of_several_frames_in_one_read_each_call_gives_one() -> None:
@@ -137,11 +126,6 @@ def test_frame_costs_only_the_memory_of_what_has_arrived(size: int) -> None:
     for subject in half_read:
         subject.discard()
     assert pool.available_bytes == 1 << 30
-
-
-def test_a_large_frame_is_whole() -> None:
-    payload = bytes(range(256)) * 20_000
-    assert payload_of(reader().read_from(Stream(frame(payload)))) == payload
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0", frame(b"abc")[:6]])
