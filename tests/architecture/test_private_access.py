@@ -23,7 +23,6 @@ ALLOWED: dict[str, set[str]] = {
     "fakes/sender_world.py": {"_settings"},
     "golden/make_avro_golden.py": {"_jdf", "_jvm"},
     "property/test_client_hostile_answers.py": {"_nodes", "_states"},
-    "property/test_delivery.py": {"_batches"},
     "sim/mutations.py": {"_pool"},
     "spark/test_progress_line.py": {"_jsc"},
     "spark/test_stop.py": {"_jsc"},

@@ -36,10 +36,10 @@ class Mutation:
     owner: type
     method: str
     broken: Callable[..., Any]
-    #: Narrows the plans to those in which the rule matters; the table counts among all plans where it is not set.
-    focus: Callable[[Plan], None] = lambda plan: None
     #: One that noticed it when this was written: where to look first.
     likely_seed: int = 0
+    #: Narrows the plans to those in which the rule matters; the table counts among all plans where it is not set.
+    focus: Callable[[Plan], None] = lambda plan: None
     #: Broken with it, where each alone would do no harm.
     also: tuple[Mutation, ...] = ()
 
@@ -184,60 +184,33 @@ def _slow_and_patient(plan: Plan) -> None:
 
 
 MUTATIONS = (
-    Mutation(
-        "a retry gets a new sequence", IdempotenceManager, "assign_sequence", _new_sequence_for_a_retry, likely_seed=4
-    ),
-    Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice, likely_seed=2),
-    Mutation(
-        "a buffer is freed while its request is unanswered",
-        IncompleteBatches,
-        "deallocate",
-        _free_early,
-        likely_seed=319,
-    ),
-    Mutation(
-        "a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, likely_seed=1
-    ),
-    Mutation(
-        "retries go to the front, whatever their order", PartitionQueue, "put_back", _to_the_front, likely_seed=69
-    ),
-    Mutation("retries go behind what is new", PartitionQueue, "put_back", _to_the_back, likely_seed=1),
-    Mutation(
-        "no mute with one request in flight",
-        BatchDrain,
-        "mute",
-        _nothing,
-        _one_in_flight_and_moving_leaders,
-        likely_seed=12,
-    ),
+    Mutation("a retry gets a new sequence", IdempotenceManager, "assign_sequence", _new_sequence_for_a_retry, 4),
+    Mutation("a sequence is given twice", IdempotenceManager, "assign_sequence", _sequence_given_twice, 2),
+    Mutation("a buffer is freed while its request is unanswered", IncompleteBatches, "deallocate", _free_early, 319),
+    Mutation("a buffer is freed as soon as it is handed over", InFlightBatches, "track", _free_when_sent, 1),
+    Mutation("retries go to the front, whatever their order", PartitionQueue, "put_back", _to_the_front, 69),
+    Mutation("retries go behind what is new", PartitionQueue, "put_back", _to_the_back, 1),
+    Mutation("no mute with one request in flight", BatchDrain, "mute", _nothing, 12, _one_in_flight_and_moving_leaders),
     Mutation("a batch is completed twice", ProducerBatch, "_finish", _finish_again),
-    Mutation("a lost connection counts as stored", InFlightBatches, "complete", _lost_means_stored, likely_seed=1),
-    Mutation(
-        "unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved, likely_seed=127
-    ),
-    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, likely_seed=29),
-    Mutation(
-        "a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, likely_seed=236
-    ),
-    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, likely_seed=65),
+    Mutation("a lost connection counts as stored", InFlightBatches, "complete", _lost_means_stored, 1),
+    Mutation("unresolved sequences are ignored", IdempotenceManager, "resolve_sequences", _forget_unresolved, 127),
+    Mutation("no new epoch after a gap", IdempotenceManager, "request_epoch_bump", _nothing, 29),
+    Mutation("a new epoch while batches may be stored", IdempotenceManager, "failed", _new_epoch_at_once, 236),
+    Mutation("the first batch may be overtaken", IdempotenceManager, "must_wait", _first_is_like_any, 65),
     Mutation(
         "any number of batches behind one in doubt",
         IdempotenceManager,
         "must_wait",
         _any_number_behind,
+        237,
         _many_in_flight_and_errors,
-        likely_seed=237,
     ),
-    Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first, likely_seed=10),
-    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit, likely_seed=4),
-    Mutation(
-        "a frame that the transport has taken counts as sent", SimNetwork, "can_send", _free_when_taken, likely_seed=8
-    ),
-    Mutation(
-        "requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, likely_seed=17
-    ),
-    Mutation("nothing expires", InFlightBatches, "expire", _nothing, likely_seed=1),
-    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _not_asked_for, likely_seed=989),
+    Mutation("answers belong to the newest request", InFlightRequests, "complete_next", _newest_first, 10),
+    Mutation("no limit on requests in flight", InFlightRequests, "can_send_more", _no_limit, 4),
+    Mutation("a frame that the transport has taken counts as sent", SimNetwork, "can_send", _free_when_taken, 8),
+    Mutation("requests never time out", InFlightRequests, "nodes_with_timed_out_requests", _keep_waiting, 17),
+    Mutation("nothing expires", InFlightBatches, "expire", _nothing, 1),
+    Mutation("metadata is not refreshed on errors", Metadata, "request_update", _not_asked_for, 989),
 )
 
 

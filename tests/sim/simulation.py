@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 import random
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
@@ -31,8 +33,6 @@ from tests.sim.plan import Plan, make_plan
 from tests.sim.workload import Workload
 from tests.sim.world import ViolationError, World
 
-#: Steps of the sender after which a run is stuck, whatever its clock says.
-_MOST_STEPS = 30_000
 #: Simulated time that everything may take to settle once the faults are over, beyond the time-outs, ms.
 _GRACE_MS = 20_000
 #: Records of which one has to get through once the faults are over.
@@ -144,27 +144,121 @@ class ErrorLog(logging.Handler):
             self.first = text
 
 
-class Simulation:
-    """See the module."""
+class Run(ABC):
+    """What runs with and without transactions have in common: a world, its judge, the brokers and their faults."""
 
-    def __init__(self, seed: int, *, plan: Plan | None = None, tracing: bool = False) -> None:
-        self.plan: Plan = plan or make_plan(seed)
-        self.world = World(seed, tracing=tracing)
-        self.ledger = Ledger(self.world, self.plan)
-        self.cluster = SimCluster(self.world, self.plan, self.ledger)
-        self.network = SimNetwork(
-            self.world,
-            self.plan.faults,
-            self.cluster.handle,
-            max_in_flight=self.plan.max_in_flight,
-            acks=self.plan.acks != "0",
-        )
-        self.calendar = FaultCalendar(self.world, self.plan.faults, self.cluster)
-        self.calendar.add_network(self.network)
+    #: Steps after which a run is stuck, whatever its clock says.
+    most_steps: int
+    ledger: Ledger
+
+    def __init__(self, world: World, plan: Plan, ledger: Ledger) -> None:
+        self.world, self._base, self.ledger = world, plan, ledger
+        self.cluster = SimCluster(world, plan, ledger)
+        self.calendar = FaultCalendar(world, plan.faults, self.cluster)
         self.calendar.on_end = self._faults_ended
         self._errors = ErrorLog()
         self._steps = 0
         self._stepping = False
+
+    def run(self) -> Outcome:
+        """:raises ViolationError: a promise was broken."""
+        with settled_surroundings(self.world, self._errors):
+            try:
+                self._live()
+            except Exception as error:
+                raise ViolationError(f"an exception came out of the producer: {error!r}") from error
+        return self._outcome()
+
+    @abstractmethod
+    def _live(self) -> None: ...
+
+    @abstractmethod
+    def _outcome(self) -> Outcome: ...
+
+    def _outcome_with(self, stored: object) -> Outcome:
+        """*stored* is what the brokers have in the end."""
+        ledger = self.ledger
+        told = (len(ledger.records), ledger.succeeded, ledger.failed, ledger.stored_batches)
+        return Outcome(
+            self.world.seed, *told, self._steps, self.world.now_ms - 1_000_000, zlib.crc32(repr(stored).encode())
+        )
+
+    def _faults_ended(self) -> None:
+        self.ledger.calm_since_ms = self.world.now_ms
+
+    def _new_network(self) -> SimNetwork:
+        plan = self._base
+        network = SimNetwork(
+            self.world, plan.faults, self.cluster.handle, max_in_flight=plan.max_in_flight, acks=plan.acks != "0"
+        )
+        self.calendar.add_network(network)
+        return network
+
+    def _new_producer(self, properties: dict[str, Any], network: SimNetwork) -> tuple[KafkaProducer, SimThread]:
+        threads: list[SimThread] = []
+
+        def start_thread(name: str, loop: Loop) -> SimThread:
+            threads.append(SimThread(loop))
+            return threads[0]
+
+        producer = KafkaProducer(properties, network=network_of(properties, network, self.world, start_thread))
+        PoisonedPool(threads[0].pipeline.pool)
+        seed_all_dice(producer, self.world.rng)
+        return producer, threads[0]
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps > self.most_steps:
+            raise ViolationError(f"not at an end after {self.most_steps} steps")
+
+    @contextmanager
+    def _step_of_the_sender(self, network: SimNetwork, horizon_ms: int) -> Iterator[None]:
+        """Its poll returns at *horizon_ms* at the latest."""
+        self._stepping = True
+        network.horizon_ms = horizon_ms
+        try:
+            yield
+        finally:
+            self._stepping = False
+            network.horizon_ms = FOREVER_MS
+        self._check_errors()
+
+    def _check_errors(self) -> None:
+        if self._errors.first:
+            raise ViolationError(f"logged as an error: {self._errors.first}")
+
+    def _maybe_pause(self) -> None:
+        """The process gets no time for a while."""
+        faults = self._base.faults
+        if not self.calendar.is_over and self.world.chance(faults.pause_share):
+            pause_ms = self.world.rng.randint(1, faults.pause_ms)
+            self.world.note("the process sleeps for {} ms", pause_ms)
+            self.world.now_ms += pause_ms
+            self.ledger.paused_ms += pause_ms
+
+    @staticmethod
+    def _check_closed(network: SimNetwork, pipeline: Pipeline) -> None:
+        if not network.is_closed:
+            raise ViolationError("the network client was not closed")
+        if pipeline.accumulator.has_incomplete:
+            raise ViolationError("batches are incomplete after the close")
+
+
+def check_pool(pool: BufferPool) -> None:
+    if pool.available_memory != pool.total_memory:
+        raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
+
+
+class Simulation(Run):
+    """See the module."""
+
+    most_steps = 30_000
+
+    def __init__(self, seed: int, *, plan: Plan | None = None, tracing: bool = False) -> None:
+        self.plan: Plan = plan or make_plan(seed)
+        world = World(seed, tracing=tracing)
+        super().__init__(world, self.plan, Ledger(world, self.plan))
+        self.network = self._new_network()
         self._actions_left = self.plan.actions
         self._unsent: list[Staged] = []
         self._tries_left = 30
@@ -175,19 +269,8 @@ class Simulation:
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """:raises ViolationError: a promise was broken."""
-        with settled_surroundings(self.world, self._errors):
-            try:
-                self._live()
-            except Exception as error:
-                raise ViolationError(f"an exception came out of the producer: {error!r}") from error
-        self.ledger.check_end()
-        self.cluster.check_logs()
-        return self._outcome()
-
     def _live(self) -> None:
-        self._producer = self._make_producer()
+        self._producer, self._thread = self._new_producer(self.plan.properties, self.network)
         self._workload = Workload(self.world, self.plan, self.ledger, self._producer, self._told)
         self.calendar.start()
         self.world.on_wait = self._wait
@@ -200,32 +283,9 @@ class Simulation:
         self._check_errors()
 
     def _outcome(self) -> Outcome:
-        ledger = self.ledger
-        return Outcome(
-            self.world.seed,
-            len(ledger.records),
-            ledger.succeeded,
-            ledger.failed,
-            ledger.stored_batches,
-            self._steps,
-            self.world.now_ms - 1_000_000,
-            zlib.crc32(repr(sorted(ledger.logs.items())).encode()),
-        )
-
-    def _make_producer(self) -> KafkaProducer:
-        def start_thread(name: str, loop: Loop) -> SimThread:
-            self._thread = SimThread(loop)
-            return self._thread
-
-        network = network_of(self.plan.properties, self.network, self.world, start_thread)
-        producer = KafkaProducer(self.plan.properties, network=network)
-        PoisonedPool(self._thread.pipeline.pool)
-        seed_all_dice(producer, self.world.rng)
-        return producer
-
-    def _check_errors(self) -> None:
-        if self._errors.first:
-            raise ViolationError(f"logged as an error: {self._errors.first}")
+        self.ledger.check_end()
+        self.cluster.check_logs()
+        return self._outcome_with(sorted(self.ledger.logs.items()))
 
     # --- the sender --------------------------------------------------------------------------------------------------
 
@@ -233,27 +293,10 @@ class Simulation:
         """One step of the sender's thread; its poll returns at *horizon_ms* at the latest."""
         if self._stepping:
             raise ViolationError("the sender's own thread waits for the sender")
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise ViolationError(f"not at an end after {_MOST_STEPS} steps of the sender")
+        self._count_step()
         self._maybe_pause()
-        self._stepping = True
-        self.network.horizon_ms = horizon_ms
-        try:
+        with self._step_of_the_sender(self.network, horizon_ms):
             self._thread.pipeline.sender.run_once()
-        finally:
-            self._stepping = False
-            self.network.horizon_ms = FOREVER_MS
-        self._check_errors()
-
-    def _maybe_pause(self) -> None:
-        """The process gets no time for a while."""
-        faults = self.plan.faults
-        if self.network.faults_active and self.world.chance(faults.pause_share):
-            pause_ms = self.world.rng.randint(1, faults.pause_ms)
-            self.world.note("the process sleeps for {} ms", pause_ms)
-            self.world.now_ms += pause_ms
-            self.ledger.paused_ms += pause_ms
 
     def _wait(self, deadline_ms: int) -> None:
         if deadline_ms > self.world.now_ms:
@@ -354,19 +397,13 @@ class Simulation:
         self._thread.before_run = self._before_run
         timeout_ms = {"hasty": self.world.rng.randrange(1, 200), "forced": 0}.get(ending, FOREVER_MS)
         self._producer.close(timeout_ms)
-        if not self.network.is_closed:
-            raise ViolationError("the network client was not closed")
         try:
             self._producer.send(ProducerRecord(self.plan.topics[0].name, b"late"))
         except KafkaError:
             pass
         else:
             raise ViolationError("a closed producer took a record")
-        if self._thread.pipeline.accumulator.has_incomplete:
-            raise ViolationError("batches are incomplete after the close")
-
-    def _faults_ended(self) -> None:
-        self.ledger.calm_since_ms = self.world.now_ms
+        self._check_closed(self.network, self._thread.pipeline)
 
     def _settle(self) -> None:
         """Nothing is left to do within bounded time, and nothing is left behind."""
@@ -376,9 +413,7 @@ class Simulation:
             if self.world.now_ms > limit_ms:
                 raise ViolationError(f"not settled {_GRACE_MS} ms after everything should have expired")
             self._step(limit_ms + 1)
-        pool = self._thread.pipeline.pool
-        if pool.available_memory != pool.total_memory:
-            raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
+        check_pool(self._thread.pipeline.pool)
 
     def _probe(self) -> None:
         """Whatever happened before, every partition takes records again."""
@@ -404,8 +439,8 @@ class Simulation:
         step = sender.run_once
 
         def checked_step() -> None:
-            self._steps += 1
-            if self._steps > _MOST_STEPS or self.world.now_ms > limit_ms:
+            self._count_step()
+            if self.world.now_ms > limit_ms:
                 raise ViolationError("close does not come to an end")
             step()
 

@@ -126,43 +126,33 @@ TRANSACTION_MUTATIONS: tuple[Mutation, ...] = (
         IdempotenceManager,
         "_start_sequences_at_beginning",
         _sequences_go_on,
-        likely_seed=2,
+        2,
     ),
     TransactionMutation(
         "an older epoch may write",
         ProducerStateManager,
         "_check_epoch",
         _every_epoch,
+        7,
         _zombies_that_go_on,
-        likely_seed=7,
         also=(Mutation("", TransactionCoordinator, "admit_produce", _admit_older),),
     ),
     TransactionMutation(
         "nobody asks the coordinator who may write", TransactionCoordinator, "admit_produce", _admit_all
     ),
     TransactionMutation("markers say the opposite", SlowMarkers, "write", _opposite),
-    TransactionMutation(
-        "readers are not told what was aborted", PartitionLog, "_aborted_in", _none_aborted, likely_seed=2
-    ),
-    TransactionMutation(
-        "readers see open transactions", PartitionLog, "_last_stable_offset", _to_the_end, likely_seed=2
-    ),
-    TransactionMutation(
-        "a coordinator that starts knows nothing", TransactionStore, "load", _knows_nothing, likely_seed=16
-    ),
+    TransactionMutation("readers are not told what was aborted", PartitionLog, "_aborted_in", _none_aborted, 2),
+    TransactionMutation("readers see open transactions", PartitionLog, "_last_stable_offset", _to_the_end, 2),
+    TransactionMutation("a coordinator that starts knows nothing", TransactionStore, "load", _knows_nothing, 16),
     TransactionMutation(
         "an abort that comes before the last markers is fenced",
         TransactionCoordinator,
         "end_transaction",
         _fence_the_early,
-        likely_seed=83,
+        83,
     ),
     TransactionMutation("markers are tried only once", TransactionCoordinator, "_retry_markers", _never_again),
     TransactionMutation(
-        "offsets of aborted transactions count",
-        GroupCoordinator,
-        "complete_transaction",
-        _offsets_always_count,
-        likely_seed=1,
+        "offsets of aborted transactions count", GroupCoordinator, "complete_transaction", _offsets_always_count, 1
     ),
 )

@@ -7,7 +7,6 @@ Applications are generators; what they yield is how long they do something else.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Generator
 from functools import partial
 
@@ -15,22 +14,16 @@ from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetada
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.common.threads import Loop
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from tests.fakes.sender_world import network_of
-from tests.sim.cluster import SimCluster
-from tests.sim.fault_calendar import FaultCalendar
 from tests.sim.ledger import Sending
 from tests.sim.network import SimNetwork
-from tests.sim.simulation import ErrorLog, Outcome, PoisonedPool, SimThread, seed_all_dice, settled_surroundings
+from tests.sim.simulation import Outcome, Run, SimThread, check_pool
 from tests.sim.transaction_ledger import Told, Transaction, TransactionLedger
 from tests.sim.transaction_plan import TransactionPlan, make_transaction_plan
 from tests.sim.workload import Workload
 from tests.sim.world import ViolationError, World
 
-#: Rounds after which a run is stuck, whatever its clock says.
-_MOST_ROUNDS = 60_000
 #: Simulated time that a call may take once the faults are over, beyond the producer's time-outs, ms.
 _GRACE_MS = 20_000
 #: Attempts of the last producer of an id, of which one has to commit.
@@ -51,38 +44,25 @@ class Life:
         self.sleeps_until_ms = 0
 
 
-class TransactionSimulation:
+class TransactionSimulation(Run):
     """See the module."""
+
+    most_steps = 60_000
+    ledger: TransactionLedger
 
     def __init__(self, seed: int, *, plan: TransactionPlan | None = None, tracing: bool = False) -> None:
         self.plan = plan or make_transaction_plan(seed)
-        base = self.plan.base
-        self.world = World(seed, tracing=tracing)
-        self.ledger = TransactionLedger(self.world, base)
+        base, world = self.plan.base, World(seed, tracing=tracing)
+        super().__init__(world, base, TransactionLedger(world, base))
         self.ledger.may_be_late = self.plan.zombie_sleeps_ms > 0
-        self.cluster = SimCluster(self.world, base, self.ledger)
-        self.calendar = FaultCalendar(self.world, base.faults, self.cluster)
-        self.calendar.on_end = self._faults_ended
-        self._errors = ErrorLog()
         self._lives: list[Life] = []
         self._scripts: list[tuple[int, Script]] = []
-        self._rounds = 0
-        self._stepping = False
         self._had_zombies = False
         self._partitions = [
             TopicPartition(topic.name, index) for topic in base.topics for index in range(len(topic.assignment))
         ]
 
     # --- the run -----------------------------------------------------------------------------------------------------
-
-    def run(self) -> Outcome:
-        """:raises ViolationError: a promise was broken."""
-        with settled_surroundings(self.world, self._errors):
-            try:
-                self._live()
-            except Exception as error:
-                raise ViolationError(f"an exception came out of the producer: {error!r}") from error
-        return self._outcome()
 
     def _live(self) -> None:
         writers = [f"writer{number}" for number in range(self.plan.writers)]
@@ -125,42 +105,14 @@ class TransactionSimulation:
 
     def _outcome(self) -> Outcome:
         ledger = self.ledger
-        return Outcome(
-            self.world.seed,
-            len(ledger.records),
-            ledger.succeeded,
-            ledger.failed,
-            ledger.stored_batches,
-            self._rounds,
-            self.world.now_ms - 1_000_000,
-            zlib.crc32(repr((sorted(ledger.logs.items()), [str(each) for each in ledger.transactions])).encode()),
-        )
-
-    def _faults_ended(self) -> None:
-        self.ledger.calm_since_ms = self.world.now_ms
+        return self._outcome_with((sorted(ledger.logs.items()), [str(each) for each in ledger.transactions]))
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
     def _new_life(self, writer: str, number: int) -> Life:
-        network = SimNetwork(
-            self.world,
-            self.plan.base.faults,
-            self.cluster.handle,
-            max_in_flight=self.plan.base.max_in_flight,
-            acks=True,
-        )
-        self.calendar.add_network(network)
-        threads: list[SimThread] = []
-
-        def start_thread(name: str, loop: Loop) -> SimThread:
-            threads.append(SimThread(loop))
-            return threads[0]
-
-        properties = {**self.plan.base.properties, "transactional.id": writer}
-        producer = KafkaProducer(properties, network=network_of(properties, network, self.world, start_thread))
-        PoisonedPool(threads[0].pipeline.pool)
-        seed_all_dice(producer, self.world.rng)
-        life = Life(producer, network, threads[0], number)
+        network = self._new_network()
+        producer, thread = self._new_producer({**self.plan.base.properties, "transactional.id": writer}, network)
+        life = Life(producer, network, thread, number)
         self._lives.append(life)
         self.world.note("life {} of {} begins", number, writer)
         return life
@@ -177,17 +129,14 @@ class TransactionSimulation:
         step = sender.run_once
 
         def checked_step() -> None:
-            self._count_round()
+            self._count_step()
             if self.world.now_ms > limit_ms and not self._is_excused:
                 raise ViolationError("close does not come to an end")
             step()
 
         sender.run_once = checked_step  # type: ignore[method-assign]
         life.producer.close(timeout_ms)
-        if not life.network.is_closed:
-            raise ViolationError("the network client was not closed")
-        if life.thread.pipeline.accumulator.has_incomplete:
-            raise ViolationError("batches are incomplete after the close")
+        self._check_closed(life.network, life.thread.pipeline)
 
     @property
     def _patience_ms(self) -> int:
@@ -201,16 +150,11 @@ class TransactionSimulation:
 
     # --- time --------------------------------------------------------------------------------------------------------
 
-    def _count_round(self) -> None:
-        self._rounds += 1
-        if self._rounds > _MOST_ROUNDS:
-            raise ViolationError(f"not at an end after {_MOST_ROUNDS} rounds")
-
     def _round(self, until_ms: int) -> None:
         """Every producer makes a step, and then the clock goes on until somebody has something to do."""
         if self._stepping:
             raise ViolationError("the sender's own thread waits for the sender")
-        self._count_round()
+        self._count_step()
         self._maybe_pause()
         now_ms = self.world.now_ms
         wake_ms = until_ms
@@ -229,29 +173,14 @@ class TransactionSimulation:
         self.world.run_due()
 
     def _step(self, life: Life) -> None:
-        self._stepping = True
-        life.network.horizon_ms = self.world.now_ms
-        try:
+        with self._step_of_the_sender(life.network, self.world.now_ms):
             life.thread.pipeline.sender.run_once()
-        finally:
-            self._stepping = False
-            life.network.horizon_ms = FOREVER_MS
-        self._check_errors()
 
     def _check_errors(self) -> None:
         """Producers that were fenced say so."""
         if "the producer cannot continue" in self._errors.first:
             self._errors.first = ""
-        if self._errors.first:
-            raise ViolationError(f"logged as an error: {self._errors.first}")
-
-    def _maybe_pause(self) -> None:
-        faults = self.plan.base.faults
-        if not self.calendar.is_over and self.world.chance(faults.pause_share):
-            pause_ms = self.world.rng.randint(1, faults.pause_ms)
-            self.world.note("everybody sleeps for {} ms", pause_ms)
-            self.world.now_ms += pause_ms
-            self.ledger.paused_ms += pause_ms
+        super()._check_errors()
 
     def _wait(self, deadline_ms: int) -> None:
         if deadline_ms > self.world.now_ms:
@@ -442,6 +371,4 @@ class TransactionSimulation:
             if self.world.now_ms > limit_ms:
                 raise ViolationError("requests stay in flight")
             yield 10
-        pool = life.thread.pipeline.pool
-        if pool.available_memory != pool.total_memory:
-            raise ViolationError(f"{pool.total_memory - pool.available_memory} bytes never came back to the pool")
+        check_pool(life.thread.pipeline.pool)

@@ -61,8 +61,8 @@ def test_group_without_command_prints_help_and_exits_with_2(
 
 
 NOWHERE = (
-    "option bootstrap.servers: 'nowhere' is not allowed, expected host:port, for example 127.0.0.1:9092; initial broker "
-    "addresses, host:port separated by commas; a few brokers of the cluster are enough"
+    "option bootstrap.servers: 'nowhere' is not allowed, expected host:port, for example 127.0.0.1:9092; initial "
+    "broker addresses, host:port separated by commas; a few brokers of the cluster are enough"
 )
 
 

@@ -108,6 +108,19 @@ def test_named_leader_that_is_not_newer_is_ignored(leader: int, epoch: int) -> N
     assert world.now - began >= 100, "it is the same leader, so it is given time"
 
 
+@with_each("code", ["UNKNOWN_PRODUCER_ID", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
+def test_a_broker_that_forgot_the_producer_loses_no_record(code: str) -> None:
+    world = world_of()
+    world.sent(b"a")
+    forgot = PartitionProduceResponse(error_code=ErrorCode[code], base_offset=-1, log_start_offset=1)
+    world.brokers.verdicts[0].append(forgot)
+    (future,) = world.sent(b"b")
+    assert future.get(0).offset == 1
+    assert world.brokers.values() == [b"a", b"b"]
+    header = world.brokers.batches[0][-1].header
+    assert (header.producer_epoch, header.base_sequence) == (1, 0)
+
+
 @pytest.mark.behaviour(
     "Throttling and quotas",
     "A throttled producer keeps quiet for exactly the time it was told, and goes on with other brokers",
