@@ -162,13 +162,7 @@ def test_columns_and_fields_without_a_match_are_refused(fields: list[Any], kind:
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 ROWS: list[tuple[Any, pa.DataType, Any, Any, str]] = [
     ("int", pa.int32(), 1, None, "is null in column 'value.a', which the schema does not allow"),
-    (
-        ENUM,
-        pa.string(),
-        "RED",
-        "GREEN",
-        "has 'GREEN' in column 'value.a', which is not one of the enum's symbols (RED,",
-    ),
+    (ENUM, pa.string(), "RED", "GREEN", "has 'GREEN' in column 'value.a', which is not one of the enum's symbols"),
     (FIXED, pa.binary(), b"abc", b"ab", "has b'ab' in column 'value.a', but the schema has fixed of 3 bytes"),
     (DECIMAL, pa.decimal128(9, 2), decimal.Decimal("99.99"), decimal.Decimal("-100.00"), "has Decimal('-100.00')"),
     (

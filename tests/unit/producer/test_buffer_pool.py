@@ -80,23 +80,6 @@ def test_memory_is_given_back_once() -> None:
     assert allocate(pool, 100, 0).buffer is not allocate(pool, 100, 0).buffer
 
 
-def test_buffers_of_other_sizes_are_made_anew() -> None:
-    pool = make_pool(1000, 100)
-    odd = allocate(pool, 150, 0)
-    assert len(odd) == 150
-    pool.deallocate(odd)
-    assert allocate(pool, 150, 0) is not odd
-    assert pool.available_memory == 850
-
-
-def test_kept_buffers_are_given_up_for_other_sizes() -> None:
-    pool = make_pool(300, 100)
-    for buffer in [allocate(pool, 100, 0) for _ in range(3)]:
-        pool.deallocate(buffer)
-    assert len(allocate(pool, 250, 0)) == 250
-    assert pool.available_memory == 50
-
-
 @pytest.mark.behaviour("BufferPool", "Kept buffers are released before a rest")
 def test_kept_buffers_are_released() -> None:
     pool = make_pool(100, 10)
@@ -106,16 +89,6 @@ def test_kept_buffers_are_released() -> None:
     pool.release_kept()
     assert pool.available_memory == 100
     assert allocate(pool, 10, 0).buffer is not buffer
-
-
-def test_available_memory_excludes_allocated_buffers() -> None:
-    pool = make_pool(1000, 100)
-    first, second = allocate(pool, 100, 0), allocate(pool, 300, 0)
-    assert pool.available_memory == 600
-    pool.deallocate(second)
-    assert pool.available_memory == 900
-    pool.deallocate(first)
-    assert pool.available_memory == 1000
 
 
 def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
@@ -155,16 +128,6 @@ def test_a_waiter_takes_the_pooled_buffer_that_comes_back() -> None:
     clock.actions.append(lambda: pool.deallocate(first))
     assert allocate(pool, 100, 1000).buffer is buffer
     assert pool.available_memory == 0
-
-
-def test_a_waiter_gathers_what_comes_back_bit_by_bit() -> None:
-    clock = FakeClock()
-    pool = make_pool(100, 10, clock)
-    parts = [allocate(pool, 30, 0), allocate(pool, 30, 0), allocate(pool, 40, 0)]
-    clock.actions.extend([lambda: pool.deallocate(parts[0]), lambda: pool.deallocate(parts[1])])
-    assert len(allocate(pool, 55, 1000)) == 55
-    assert pool.available_memory == 5
-    assert clock.waits == [1000, 1000]
 
 
 def test_waiting_again_only_gets_the_time_that_is_left() -> None:

@@ -286,24 +286,21 @@ def test_a_partitioner_by_path_serves_records_and_columns(cluster: EmbeddedClust
     assert by_partition == [[b"", b""], [b"x", b"long", b"c"], [b"ab"], [b"xxx"]]
 
 
-def test_round_robin_and_sticky_by_name(cluster: EmbeddedCluster) -> None:
-    with make(cluster, {"partitioner.class": "round-robin"}) as producer:
-        found = [producer.send(ProducerRecord(TOPIC, b"", b"same key")).get().partition for _ in range(8)]
-    assert found == [0, 1, 2, 3] * 2
-    with make(cluster, {"partitioner.class": "sticky", "batch.size": 500, "linger.ms": 10_000}) as producer:
-        futures = [producer.send(ProducerRecord(TOPIC, b"x" * 100)) for _ in range(60)]
-        producer.flush()
-        partitions = [future.get().partition for future in futures]
+def test_partitioners_of_kafka_by_name(cluster: EmbeddedCluster) -> None:
+    def chosen(*keys: bytes | None, **options: str) -> list[int]:
+        given = {"linger.ms": 10_000, **{name.replace("_", "."): value for name, value in options.items()}}
+        with make(cluster, given) as producer:
+            futures = [producer.send(ProducerRecord(TOPIC, b"x" * 100, key)) for key in keys]
+            producer.flush()
+            return [future.get().partition for future in futures]
+
+    assert chosen(*[b"same key"] * 8, partitioner_class="round-robin") == [0, 1, 2, 3] * 2
+    assert len(set(chosen(*(b"%d" % key for key in range(50)), partitioner_ignore_keys="true"))) == 1
+    partitions = chosen(*[None] * 60, partitioner_class="sticky", batch_size="500")
     # Four fit into a batch, and the next partition is never the one before.
-    assert [partitions[n : n + 4] for n in range(0, 60, 4)] == [[partitions[n]] * 4 for n in range(0, 60, 4)]
-    assert all(partitions[n] != partitions[n + 4] for n in range(0, 56, 4))
-
-
-def test_keys_can_be_ignored(cluster: EmbeddedCluster) -> None:
-    with make(cluster, {"partitioner.ignore.keys": "true", "linger.ms": 10_000}) as producer:
-        futures = [producer.send(ProducerRecord(TOPIC, b"v", b"%d" % key)) for key in range(50)]
-        producer.flush()
-        assert len({future.get().partition for future in futures}) == 1
+    turns = [partitions[n : n + 4] for n in range(0, 60, 4)]
+    assert turns == [[turn[0]] * 4 for turn in turns]
+    assert all(turn[0] != following[0] for turn, following in itertools.pairwise(turns))
 
 
 # --- construction ----------------------------------------------------------------------------------------------------

@@ -95,21 +95,6 @@ def test_a_closed_batch_takes_nothing_more() -> None:
     assert batch.record_count == 1
 
 
-def test_encoded_records_stand_where_single_ones_would() -> None:
-    single, bulk = make_batch(), make_batch()
-    for index in range(3):
-        append(single, b"v%d" % index, timestamp=5000 + index)
-    append(bulk, b"v0", timestamp=5000)
-    encoded = bytearray()
-    for index in (1, 2):
-        write_record(encoded, index, index, None, b"v%d" % index)
-    bulk.append_encoded(memoryview(encoded), 2, 5001, 5002, None)
-    for batch in (single, bulk):
-        batch.close()
-    assert on_the_wire(single.wire) == on_the_wire(bulk.wire)
-    assert single.record_count == bulk.record_count == 3
-
-
 @pytest.mark.behaviour("Compression", "Batches of all five codecs can be read, also by foreign readers")
 @with_each("codec", list(CompressionType))
 def test_every_codec_can_be_read_back(codec: CompressionType) -> None:

@@ -9,7 +9,7 @@ from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType, compress
-from kafka_sink.records.reader import Record, read_batches
+from kafka_sink.records.reader import read_batches
 from kafka_sink.records.reference import write_record
 from tests.support.cases import with_each
 
@@ -38,18 +38,6 @@ def wrap(body: bytes, count: int, kind: CompressionType = CompressionType.NONE, 
 
 
 GOOD = wrap(body_of(ROWS), len(ROWS))
-
-
-@with_each("kind", CompressionType)
-def test_records_come_back(kind: CompressionType) -> None:
-    (view,) = read_batches(wrap(body_of(ROWS), 3, kind, base_offset=100))
-    assert view.verify_crc()
-    assert (view.base_offset, view.last_offset, view.is_control, view.is_transactional) == (100, 102, False, False)
-    assert list(view.records()) == [
-        Record(100, 1000, b"key", b"value", ()),
-        Record(101, 990, None, b"", (("h", b"x"), ("ß", None))),
-        Record(102, 1010, b"", None, ()),
-    ]
 
 
 def test_the_brokers_time_goes_over_the_records_own() -> None:
