@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
@@ -36,9 +37,9 @@ from kafka_sink.common.config import parse
 from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
-from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.fakes.memory_filesystem import MemoryFileSystem
+from tests.support.messages import request_body
 
 DIRECTORY = Path("/data")
 #: SQLite needs a real directory; where there is one in memory no test waits for a disk.
@@ -105,11 +106,12 @@ class BrokerNode:
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
         self._dispatch(Request(0, context, NetworkReceive("connection", memoryview(frame)), offset))
 
-    def send(self, key: ApiKey, version: int, body: Struct) -> None:
-        """Send a request; its answer may come later."""
+    def send(self, key: ApiKey, version: int, *values: Any, **named: Any) -> None:
+        """Send a request, or one with these fields (:mod:`tests.support.messages`); its answer may come later."""
+        body = request_body(key, *values, **named)
         self.handle_frame(b"".join(map(bytes, encode_request(key, version, 7, "client", body))))
 
-    def answer(self, key: ApiKey, version: int) -> Struct:
+    def answer(self, key: ApiKey, version: int) -> Any:
         """The oldest response that was not looked at; it has to be an answer."""
         response = self.responses.pop(0)
         assert isinstance(response, SendResponse), response
@@ -117,9 +119,9 @@ class BrokerNode:
         assert correlation_id == 7
         return body
 
-    def call(self, key: ApiKey, version: int, body: Struct) -> Struct:
+    def call(self, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
         """Send a request and decode the one answer it gets at once."""
-        self.send(key, version, body)
+        self.send(key, version, *values, **named)
         answer = self.answer(key, version)
         assert self.responses == []
         return answer

@@ -14,30 +14,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka_sink.protocol.messages.group_members import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct
 from tests.support.wire import Wire
@@ -82,11 +58,9 @@ class Script:
         group_id = f"{self._run}-{name}"
         wire = self.wire()
         for _ in range(300):
-            found = wire.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key=group_id))
-            if found.error_code == 0:
-                fetch = OffsetFetchRequest(group_id=group_id, topics=[])
-                if wire.ask(ApiKey.OFFSET_FETCH, 5, fetch).error_code not in _NOT_YET:
-                    return group_id
+            found = wire.ask(ApiKey.FIND_COORDINATOR, 3, group_id).error_code == 0
+            if found and wire.ask(ApiKey.OFFSET_FETCH, 5, group_id, []).error_code not in _NOT_YET:
+                return group_id
             time.sleep(0.1)
         raise AssertionError(f"group {group_id} found no coordinator")
 
@@ -95,8 +69,7 @@ class Script:
         return self._wires[-1]
 
     def topic_id(self) -> UUID:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)])
-        found: UUID = self.wire().ask(ApiKey.METADATA, 12, asked).topics[0].topic_id
+        found: UUID = self.wire().ask(ApiKey.METADATA, 12, [{"name": self.topic}]).topics[0].topic_id
         return found
 
     def note(self, label: str, answer: Any) -> Any:
@@ -139,8 +112,8 @@ class Client:
         self.protocols = ["range"]
         self.protocol_type = "consumer"
 
-    def ask(self, label: str, key: ApiKey, version: int, body: Struct) -> Any:
-        return self._script.note(label, self._wire.ask(key, version, body))
+    def ask(self, label: str, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
+        return self._script.note(label, self._wire.ask(key, version, *values, **named))
 
     # --- join and sync, in two halves --------------------------------------------------------------------------------
 
@@ -152,9 +125,9 @@ class Client:
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,
             "protocol_type": self.protocol_type,
-            "protocols": [JoinGroupRequestProtocol(name, self.metadata) for name in self.protocols],
+            "protocols": [(name, self.metadata) for name in self.protocols],
         }
-        self._wire.send(ApiKey.JOIN_GROUP, self.join_version, JoinGroupRequest(**{**values, **changes}))
+        self._wire.send(ApiKey.JOIN_GROUP, self.join_version, **values | changes)
 
     def end_join(self, label: str) -> Any:
         answer = self._script.note(label, self._wire.receive(ApiKey.JOIN_GROUP, self.join_version))
@@ -181,12 +154,9 @@ class Client:
             "group_instance_id": self.instance_id,
             "protocol_type": self.protocol_type if version >= 5 else None,
             "protocol_name": self.protocols[0] if version >= 5 else None,
-            "assignments": [
-                SyncGroupRequestAssignment(member.member_id, b"part-%d" % number)
-                for number, member in enumerate(members)
-            ],
+            "assignments": [(member.member_id, b"part-%d" % number) for number, member in enumerate(members)],
         }
-        self._wire.send(ApiKey.SYNC_GROUP, version, SyncGroupRequest(**{**values, **changes}))
+        self._wire.send(ApiKey.SYNC_GROUP, version, **values | changes)
 
     def end_sync(self, label: str, version: int = 5) -> Any:
         return self._script.note(label, self._wire.receive(ApiKey.SYNC_GROUP, version))
@@ -204,21 +174,19 @@ class Client:
             "member_id": self.member_id,
             "group_instance_id": self.instance_id,
         }
-        return self.ask(label, ApiKey.HEARTBEAT, version, HeartbeatRequest(**{**values, **changes}))
+        return self.ask(label, ApiKey.HEARTBEAT, version, **values | changes)
 
     def heartbeat_code(self) -> int:
         """As :meth:`heartbeat`, not written down: how often it has to be asked differs."""
-        body = HeartbeatRequest(self.group_id, self.generation, self.member_id, self.instance_id)
-        code: int = self._wire.ask(ApiKey.HEARTBEAT, 4, body).error_code
-        return code
+        values = (self.group_id, self.generation, self.member_id, self.instance_id)
+        return int(self._wire.ask(ApiKey.HEARTBEAT, 4, *values).error_code)
 
-    def leave(self, label: str, *members: MemberIdentity, version: int = 5, group_id: str | None = None) -> Any:
-        body = LeaveGroupRequest(group_id=self.group_id if group_id is None else group_id)
-        if version >= 3:
-            body.members = list(members) or [MemberIdentity(member_id=self.member_id)]
-        else:
-            body.member_id = self.member_id
-        return self.ask(label, ApiKey.LEAVE_GROUP, version, body)
+    def leave(self, label: str, *members: Any, version: int = 5, group_id: str | None = None) -> Any:
+        who: dict[str, Any] = (
+            {"members": list(members) or [self.member_id]} if version >= 3 else {"member_id": self.member_id}
+        )
+        group_id = self.group_id if group_id is None else group_id
+        return self.ask(label, ApiKey.LEAVE_GROUP, version, group_id, **who)
 
     def commit(
         self,
@@ -232,15 +200,12 @@ class Client:
         topic_id: UUID | None = None,
         **changes: Any,
     ) -> Any:
-        asked = OffsetCommitRequestTopic(
-            partitions=[
-                OffsetCommitRequestPartition(each, offset, 3 if version >= 6 else -1, metadata) for each in partitions
-            ]
+        asked: dict[str, Any] = (
+            {"topic_id": topic_id or self._script.topic_id()}
+            if version >= 10
+            else {"name": topic or self._script.topic}
         )
-        if version >= 10:
-            asked.topic_id = topic_id or self._script.topic_id()
-        else:
-            asked.name = topic or self._script.topic
+        asked["partitions"] = [(each, offset, 3 if version >= 6 else -1, metadata) for each in partitions]
         values: dict[str, Any] = {
             "group_id": self.group_id,
             "generation_id_or_member_epoch": self.generation,
@@ -248,38 +213,31 @@ class Client:
             "group_instance_id": self.instance_id if version >= 7 else None,
             "topics": [asked],
         }
-        return self.ask(label, ApiKey.OFFSET_COMMIT, version, OffsetCommitRequest(**{**values, **changes}))
+        return self.ask(label, ApiKey.OFFSET_COMMIT, version, **values | changes)
 
     def fetch(self, label: str, *partitions: int, version: int = 9, group_id: str | None = None) -> Any:
         """No partitions ask for all."""
         group_id = self.group_id if group_id is None else group_id
         if version < 8:
-            topics = [OffsetFetchRequestTopic(self._script.topic, list(partitions))] if partitions else None
-            body = OffsetFetchRequest(group_id=group_id, topics=topics)
-        else:
-            asked = OffsetFetchRequestTopics(partition_indexes=list(partitions))
-            if version >= 10:
-                asked.topic_id = self._script.topic_id()
-            else:
-                asked.name = self._script.topic
-            group = OffsetFetchRequestGroup(group_id=group_id, topics=[asked] if partitions else None)
-            body = OffsetFetchRequest(groups=[group])
-        return self.ask(label, ApiKey.OFFSET_FETCH, version, body)
+            topics = [(self._script.topic, list(partitions))] if partitions else None
+            return self.ask(label, ApiKey.OFFSET_FETCH, version, group_id, topics)
+        topic: dict[str, Any] = {"topic_id": self._script.topic_id()} if version >= 10 else {"name": self._script.topic}
+        group = {
+            "group_id": group_id,
+            "topics": [{**topic, "partition_indexes": [*partitions]}] if partitions else None,
+        }
+        return self.ask(label, ApiKey.OFFSET_FETCH, version, groups=[group])
 
     def describe(self, label: str, *groups: str, version: int = 6, operations: bool = False) -> Any:
-        body = DescribeGroupsRequest(list(groups) or [self.group_id], operations)
-        return self.ask(label, ApiKey.DESCRIBE_GROUPS, version, body)
+        return self.ask(label, ApiKey.DESCRIBE_GROUPS, version, list(groups) or [self.group_id], operations)
 
     def delete(self, label: str, *groups: str, version: int = 2) -> Any:
-        body = DeleteGroupsRequest(list(groups) or [self.group_id])
-        return self.ask(label, ApiKey.DELETE_GROUPS, version, body)
+        return self.ask(label, ApiKey.DELETE_GROUPS, version, list(groups) or [self.group_id])
 
     def forget(self, label: str, *partitions: int, topic: str | None = None, group_id: str | None = None) -> Any:
-        asked = OffsetDeleteRequestTopic(
-            topic or self._script.topic, [OffsetDeleteRequestPartition(each) for each in partitions]
-        )
+        asked = (topic or self._script.topic, list(partitions))
         group_id = self.group_id if group_id is None else group_id
-        return self.ask(label, ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id, [asked]))
+        return self.ask(label, ApiKey.OFFSET_DELETE, 0, group_id, [asked])
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
@@ -315,11 +273,11 @@ def refusals(script: Script) -> None:
     one.join("unknown id", member_id="nobody")
     one.heartbeat("heartbeat to no member")
     one.sync("sync to no member")
-    one.leave("leave no member", MemberIdentity(member_id="nobody"))
+    one.leave("leave no member", "nobody")
     one.enter("join")
     one.sync("sync")
     other = Client(script, group)
-    other.join("another protocol", protocols=[JoinGroupRequestProtocol("other", b"")])
+    other.join("another protocol", protocols=[("other", b"")])
     other.join("another type", protocol_type="connect")
     other.join("another id", member_id="nobody")
     other.join("an instance with an id", member_id="nobody", group_instance_id="i")
@@ -336,12 +294,7 @@ def refusals(script: Script) -> None:
     one.sync("sync: no group", group_id="")
     one.leave("leave: no group", group_id="")
     one.leave("leave: unknown group", group_id=script.group("unknown-2"))
-    one.leave(
-        "leave: several",
-        MemberIdentity(member_id="nobody"),
-        MemberIdentity(member_id="", group_instance_id="i"),
-        MemberIdentity(member_id=""),
-    )
+    one.leave("leave: several", "nobody", ("", "i"), "")
     one.delete("delete: has members")
     one.heartbeat("still there")
 
@@ -428,12 +381,7 @@ def static_members(script: Script) -> None:
         second.end_join(f"{version}: the second")
         again.sync(f"{version}: parts for two", again, second, version=min(version, 5))
         second.sync(f"{version}: the second's part", version=min(version, 5))
-        again.leave(
-            f"{version}: leave by instance",
-            MemberIdentity(member_id="", group_instance_id="i1"),
-            MemberIdentity(member_id="wrong", group_instance_id="i2"),
-            MemberIdentity(member_id="", group_instance_id="i3"),
-        )
+        again.leave(f"{version}: leave by instance", ("", "i1"), ("wrong", "i2"), ("", "i3"))
         second.heartbeat(f"{version}: the second is told")
 
 
@@ -464,12 +412,10 @@ def offsets(script: Script) -> None:
     one.commit("no group id", group_id="")
     one.fetch("fetch: no group id", 0, group_id="")
     groups = [
-        OffsetFetchRequestGroup(
-            group_id=group_id, topics=[OffsetFetchRequestTopics(name=script.topic, partition_indexes=[0])]
-        )
+        {"group_id": group_id, "topics": [{"name": script.topic, "partition_indexes": [0]}]}
         for group_id in (group, script.group("offsets-2"))
     ]
-    one.ask("two groups", ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=groups, require_stable=True))
+    one.ask("two groups", ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=True)
     one.describe("a simple group")
     one.forget("forget", 0, 1, 7)
     one.forget("forget in no group", 0, group_id="")
@@ -518,7 +464,7 @@ def lists(script: Script) -> None:
         for label, (states, types) in asked.items():
             if (states and version < 4) or (types and version < 5):
                 continue
-            answer = wire.ask(ApiKey.LIST_GROUPS, version, ListGroupsRequest(states, types))
+            answer = wire.ask(ApiKey.LIST_GROUPS, version, states, types)
             answer.groups = [each for each in answer.groups if each.group_id in (group, simple.group_id)]
             script.note(f"{label} {version}", answer)
 

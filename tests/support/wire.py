@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.schema import Struct
+from tests.support.messages import request_body
 
 #: Longer than any answer takes; a test that gets here fails.
 PATIENCE_S = 40.0
@@ -21,11 +21,13 @@ class Wire:
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=patience_s)
 
-    def ask(self, key: ApiKey, version: int, body: Struct) -> Any:
-        self.send(key, version, body)
+    def ask(self, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
+        """The answer to a request, or to one with these fields (:mod:`tests.support.messages`)."""
+        self.send(key, version, *values, **named)
         return self.receive(key, version)
 
-    def send(self, key: ApiKey, version: int, body: Struct) -> None:
+    def send(self, key: ApiKey, version: int, *values: Any, **named: Any) -> None:
+        body = request_body(key, *values, **named)
         self.send_frame(b"".join(map(bytes, encode_request(key, version, 1, "script", body))))
 
     def receive(self, key: ApiKey, version: int) -> Any:

@@ -23,34 +23,11 @@ from kafka_sink.common.acl import ResourceType as Resource
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import (
-    acls,
-    client_quotas,
-    configs,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_records,
-    fetch,
-    find_coordinator,
-    group_admin,
-    group_members,
-    group_offsets,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    offset_for_leader_epoch,
-    produce,
-    replicas,
-    topics,
-    transaction_admin,
-    transactions,
-    user_scram_credentials,
-)
-from kafka_sink.protocol.messages import cluster as nodes
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
 from tests.support.cases import with_each
+from tests.support.messages import request_body
 
 #: These need no permission: they come before it is known who asks.
 FREE: Final = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
@@ -64,22 +41,14 @@ SECRET: Final = b"SECRET"
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
 
 Need = tuple[AclOperation, Resource, str]
-
-
-def topic(operation: AclOperation, name: str = "t") -> Need:
-    return (operation, Resource.TOPIC, name)
-
-
-def group(operation: AclOperation) -> Need:
-    return (operation, Resource.GROUP, "g")
-
-
-def transaction(operation: AclOperation) -> Need:
-    return (operation, Resource.TRANSACTIONAL_ID, "x")
-
-
-def cluster(operation: AclOperation) -> Need:
-    return (operation, Resource.CLUSTER, CLUSTER_NAME)
+#: The resources that the rows name.
+RESOURCES: Final = {
+    "t": Resource.TOPIC,
+    "new": Resource.TOPIC,
+    "g": Resource.GROUP,
+    "x": Resource.TRANSACTIONAL_ID,
+    CLUSTER_NAME: Resource.CLUSTER,
+}
 
 
 @dataclass(frozen=True)
@@ -92,442 +61,139 @@ class Row:
 
     key: ApiKey
     version: int
-    body: Struct
+    body: Any
     needs: tuple[Need, ...]
-    shows: bytes = b""
-    hides: bool = False
+    shows: bytes
+    hides: bool
 
 
-def produced(transactional_id: str | None = None, **sequence: Any) -> Struct:
-    data = [produce.PartitionProduceData(0, make_batch([b"new"], **sequence))]
-    return produce.ProduceRequest(transactional_id, -1, 1000, [produce.TopicProduceData("t", partition_data=data)])
+def row(
+    key: ApiKey, version: int, needs: str, *values: Any, shows: bytes = b"", hides: bool = False, **named: Any
+) -> Row:
+    """A row from a request's fields and from what it needs, as ``name OPERATION, …``."""
+    pairs = [need.split() for need in needs.replace("cluster ", f"{CLUSTER_NAME} ").split(", ")]
+    asked = tuple((AclOperation[operation], RESOURCES[name], name) for name, operation in pairs)
+    return Row(key, version, request_body(key, *values, **named), asked, shows, hides)
 
 
-def altered(kind: int, name: str, key: str, value: str) -> list[Row]:
-    need = topic(AclOperation.ALTER_CONFIGS) if kind == TOPIC_CONFIG else cluster(AclOperation.ALTER_CONFIGS)
-    increments = [configs.IncrementalAlterableConfig(key, 0, value)]
-    increment = configs.IncrementalAlterConfigsResource(kind, name, increments)
-    whole = configs.AlterConfigsResource(kind, name, [configs.AlterableConfig(key, value)])
-    return [
-        Row(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            configs.IncrementalAlterConfigsRequest([increment]),
-            (need,),
-        ),
-        Row(ApiKey.ALTER_CONFIGS, 2, configs.AlterConfigsRequest([whole]), (need,)),
-    ]
+def records(value: bytes, **sequence: Any) -> list[Any]:
+    """The topics of a produce request."""
+    return [{"name": "t", "partition_data": [(0, make_batch([value], **sequence))]}]
 
 
 ROWS: Final = [
-    Row(ApiKey.PRODUCE, 9, produced(), (topic(AclOperation.WRITE),)),
-    Row(
+    row(ApiKey.PRODUCE, 9, "t WRITE", None, -1, 1000, records(b"new")),
+    row(
         ApiKey.PRODUCE,
         9,
-        produced("x", is_transactional=True, producer_id=0, producer_epoch=0, base_sequence=0),
-        (transaction(AclOperation.WRITE), topic(AclOperation.WRITE)),
+        "x WRITE, t WRITE",
+        "x",
+        -1,
+        1000,
+        records(b"new", is_transactional=True, producer_id=0, producer_epoch=0, base_sequence=0),
     ),
-    Row(
-        ApiKey.FETCH,
-        12,
-        fetch.FetchRequest(topics=[fetch.FetchTopic("t", partitions=[fetch.FetchPartition(0)])]),
-        (topic(AclOperation.READ),),
-        SECRET,
-    ),
-    Row(
-        ApiKey.LIST_OFFSETS,
-        7,
-        list_offsets.ListOffsetsRequest(
-            topics=[list_offsets.ListOffsetsTopic("t", [list_offsets.ListOffsetsPartition(0, timestamp=-1)])]
-        ),
-        (topic(AclOperation.DESCRIBE),),
-    ),
-    Row(
-        ApiKey.DELETE_RECORDS,
-        2,
-        delete_records.DeleteRecordsRequest(
-            [delete_records.DeleteRecordsTopic("t", [delete_records.DeleteRecordsPartition(0, 1)])]
-        ),
-        (topic(AclOperation.DELETE),),
-    ),
-    Row(
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        4,
-        offset_for_leader_epoch.OffsetForLeaderEpochRequest(
-            topics=[
-                offset_for_leader_epoch.OffsetForLeaderTopic(
-                    "t", [offset_for_leader_epoch.OffsetForLeaderPartition(0, -1, 0)]
-                )
-            ]
-        ),
-        (topic(AclOperation.DESCRIBE),),
-    ),
-    Row(
-        ApiKey.METADATA,
-        9,
-        metadata.MetadataRequest([metadata.MetadataRequestTopic(name="t")]),
-        (topic(AclOperation.DESCRIBE),),
-    ),
-    Row(ApiKey.METADATA, 9, metadata.MetadataRequest(None), (topic(AclOperation.DESCRIBE),), b"\2t", hides=True),
-    Row(
-        ApiKey.METADATA,
-        9,
-        metadata.MetadataRequest([metadata.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True),
-        (topic(AclOperation.DESCRIBE, "new"), topic(AclOperation.CREATE, "new")),
-    ),
-    Row(
-        ApiKey.FIND_COORDINATOR,
-        3,
-        find_coordinator.FindCoordinatorRequest("g", 0),
-        (group(AclOperation.DESCRIBE),),
-        b"127.0.0.1",
-    ),
-    Row(
-        ApiKey.FIND_COORDINATOR,
-        6,
-        find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
-        (transaction(AclOperation.DESCRIBE),),
-        b"127.0.0.1",
-    ),
-    Row(
-        ApiKey.JOIN_GROUP,
-        3,
-        group_members.JoinGroupRequest(
-            "g", 10_000, 10_000, protocol_type="consumer", protocols=[group_members.JoinGroupRequestProtocol("range")]
-        ),
-        (group(AclOperation.READ),),
-    ),
-    Row(ApiKey.SYNC_GROUP, 3, group_members.SyncGroupRequest("g", 1, "m"), (group(AclOperation.READ),)),
-    Row(ApiKey.HEARTBEAT, 3, group_members.HeartbeatRequest("g", 1, "m"), (group(AclOperation.READ),)),
-    Row(
-        ApiKey.LEAVE_GROUP,
-        4,
-        group_members.LeaveGroupRequest("g", members=[group_members.MemberIdentity("m")]),
-        (group(AclOperation.READ),),
-    ),
-    Row(
-        ApiKey.OFFSET_COMMIT,
-        8,
-        group_offsets.OffsetCommitRequest(
-            "g",
-            topics=[
-                group_offsets.OffsetCommitRequestTopic(
-                    "t", partitions=[group_offsets.OffsetCommitRequestPartition(0, 1)]
-                )
-            ],
-        ),
-        (group(AclOperation.READ), topic(AclOperation.READ)),
-    ),
-    Row(
-        ApiKey.OFFSET_FETCH,
-        7,
-        group_offsets.OffsetFetchRequest("g", [group_offsets.OffsetFetchRequestTopic("t", [0])]),
-        (group(AclOperation.DESCRIBE), topic(AclOperation.DESCRIBE)),
-        SECRET,
-    ),
-    Row(
-        ApiKey.OFFSET_FETCH,
-        7,
-        group_offsets.OffsetFetchRequest("g", None),
-        (topic(AclOperation.DESCRIBE),),
-        SECRET,
-        hides=True,
-    ),
-    Row(
-        ApiKey.OFFSET_DELETE,
-        0,
-        group_offsets.OffsetDeleteRequest(
-            "g", [group_offsets.OffsetDeleteRequestTopic("t", [group_offsets.OffsetDeleteRequestPartition(0)])]
-        ),
-        (group(AclOperation.DELETE), topic(AclOperation.READ)),
-    ),
-    Row(
-        ApiKey.TXN_OFFSET_COMMIT,
-        3,
-        group_offsets.TxnOffsetCommitRequest(
-            "x",
-            "g",
-            topics=[
-                group_offsets.TxnOffsetCommitRequestTopic("t", [group_offsets.TxnOffsetCommitRequestPartition(0, 1)])
-            ],
-        ),
-        (transaction(AclOperation.WRITE), group(AclOperation.READ), topic(AclOperation.READ)),
-    ),
-    Row(
-        ApiKey.DESCRIBE_GROUPS,
-        5,
-        group_admin.DescribeGroupsRequest(["g"]),
-        (group(AclOperation.DESCRIBE),),
-        b"Empty",
-    ),
-    Row(
+    row(ApiKey.FETCH, 12, "t READ", topics=[{"topic": "t", "partitions": [0]}], shows=SECRET),
+    row(ApiKey.LIST_OFFSETS, 7, "t DESCRIBE", topics=[("t", [{"partition_index": 0, "timestamp": -1}])]),
+    row(ApiKey.DELETE_RECORDS, 2, "t DELETE", [("t", [(0, 1)])]),
+    row(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, "t DESCRIBE", topics=[("t", [(0, -1, 0)])]),
+    row(ApiKey.METADATA, 9, "t DESCRIBE", [{"name": "t"}]),
+    row(ApiKey.METADATA, 9, "t DESCRIBE", None, shows=b"\x02t", hides=True),
+    row(ApiKey.METADATA, 9, "new DESCRIBE, new CREATE", [{"name": "new"}], allow_auto_topic_creation=True),
+    row(ApiKey.FIND_COORDINATOR, 3, "g DESCRIBE", "g", 0, shows=b"127.0.0.1"),
+    row(ApiKey.FIND_COORDINATOR, 6, "x DESCRIBE", key_type=1, coordinator_keys=["x"], shows=b"127.0.0.1"),
+    row(ApiKey.JOIN_GROUP, 3, "g READ", "g", 10000, 10000, protocol_type="consumer", protocols=["range"]),
+    row(ApiKey.SYNC_GROUP, 3, "g READ", "g", 1, "m"),
+    row(ApiKey.HEARTBEAT, 3, "g READ", "g", 1, "m"),
+    row(ApiKey.LEAVE_GROUP, 4, "g READ", "g", members=["m"]),
+    row(ApiKey.OFFSET_COMMIT, 8, "g READ, t READ", "g", topics=[{"name": "t", "partitions": [(0, 1)]}]),
+    row(ApiKey.OFFSET_FETCH, 7, "g DESCRIBE, t DESCRIBE", "g", [("t", [0])], shows=SECRET),
+    row(ApiKey.OFFSET_FETCH, 7, "t DESCRIBE", "g", None, shows=SECRET, hides=True),
+    row(ApiKey.OFFSET_DELETE, 0, "g DELETE, t READ", "g", [("t", [0])]),
+    row(ApiKey.TXN_OFFSET_COMMIT, 3, "x WRITE, g READ, t READ", "x", "g", topics=[("t", [(0, 1)])]),
+    row(ApiKey.DESCRIBE_GROUPS, 5, "g DESCRIBE", ["g"], shows=b"Empty"),
+    row(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         1,
-        consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
-            "g", "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
-        ),
-        (group(AclOperation.READ), topic(AclOperation.DESCRIBE)),
-        b"\2m",
+        "g READ, t DESCRIBE",
+        "g",
+        "m",
+        0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+        shows=b"\x02m",
     ),
-    Row(
+    row(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         1,
-        consumer_group_describe.ConsumerGroupDescribeRequest(["g"], include_authorized_operations=False),
-        (group(AclOperation.DESCRIBE),),
-        b"is not a consumer group",
+        "g DESCRIBE",
+        ["g"],
+        include_authorized_operations=False,
+        shows=b"is not a consumer group",
     ),
-    Row(ApiKey.LIST_GROUPS, 4, group_admin.ListGroupsRequest(), (group(AclOperation.DESCRIBE),), b"\2g", hides=True),
-    Row(ApiKey.DELETE_GROUPS, 2, group_admin.DeleteGroupsRequest(["g"]), (group(AclOperation.DELETE),)),
-    Row(
-        ApiKey.CREATE_TOPICS,
-        4,
-        # Version 4 does not describe the new topic's settings.
-        topics.CreateTopicsRequest([topics.CreatableTopic("new", 1, 1)]),
-        (topic(AclOperation.CREATE, "new"),),
-    ),
-    Row(
-        ApiKey.CREATE_TOPICS,
-        7,
-        topics.CreateTopicsRequest([topics.CreatableTopic("new", 1, 1)], validate_only=True),
-        (topic(AclOperation.CREATE, "new"), topic(AclOperation.DESCRIBE_CONFIGS, "new")),
-    ),
-    Row(
-        ApiKey.DELETE_TOPICS,
-        6,
-        topics.DeleteTopicsRequest([topics.DeleteTopicState("t")]),
-        (topic(AclOperation.DELETE),),
-    ),
-    Row(
-        ApiKey.INIT_PRODUCER_ID,
-        4,
-        init_producer_id.InitProducerIdRequest(None, 60_000),
-        (cluster(AclOperation.IDEMPOTENT_WRITE),),
-    ),
-    Row(
-        ApiKey.INIT_PRODUCER_ID,
-        6,
-        init_producer_id.InitProducerIdRequest("x", 60_000, enable2_pc=True),
-        (transaction(AclOperation.WRITE), transaction(AclOperation.TWO_PHASE_COMMIT)),
-    ),
-    Row(
+    row(ApiKey.LIST_GROUPS, 4, "g DESCRIBE", shows=b"\x02g", hides=True),
+    row(ApiKey.DELETE_GROUPS, 2, "g DELETE", ["g"]),
+    # Version 4 does not describe the new topic's settings.
+    row(ApiKey.CREATE_TOPICS, 4, "new CREATE", [("new", 1, 1)]),
+    row(ApiKey.CREATE_TOPICS, 7, "new CREATE, new DESCRIBE_CONFIGS", [("new", 1, 1)], validate_only=True),
+    row(ApiKey.DELETE_TOPICS, 6, "t DELETE", ["t"]),
+    row(ApiKey.INIT_PRODUCER_ID, 4, "cluster IDEMPOTENT_WRITE", None, 60000),
+    row(ApiKey.INIT_PRODUCER_ID, 6, "x WRITE, x TWO_PHASE_COMMIT", "x", 60000, enable2_pc=True),
+    row(
         ApiKey.ADD_PARTITIONS_TO_TXN,
         3,
-        transactions.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="x",
-            v3_and_below_topics=[transactions.AddPartitionsToTxnTopic("t", [0])],
-        ),
-        (transaction(AclOperation.WRITE), topic(AclOperation.WRITE)),
+        "x WRITE, t WRITE",
+        v3_and_below_transactional_id="x",
+        v3_and_below_topics=[("t", [0])],
     ),
-    Row(
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        5,
-        transactions.AddPartitionsToTxnRequest(
-            [transactions.AddPartitionsToTxnTransaction("x", topics=[transactions.AddPartitionsToTxnTopic("t", [0])])]
-        ),
-        (cluster(AclOperation.CLUSTER_ACTION),),
+    row(ApiKey.ADD_PARTITIONS_TO_TXN, 5, "cluster CLUSTER_ACTION", [{"transactional_id": "x", "topics": [("t", [0])]}]),
+    row(ApiKey.ADD_OFFSETS_TO_TXN, 3, "x WRITE, g READ", "x", group_id="g"),
+    row(ApiKey.END_TXN, 3, "x WRITE", "x", committed=True),
+    row(ApiKey.WRITE_TXN_MARKERS, 1, "cluster CLUSTER_ACTION", [(0, 0, True, [("t", [0])], 0)]),
+    row(ApiKey.WRITE_TXN_MARKERS, 1, "cluster ALTER", [(0, 0, True, [("t", [0])], 0)]),
+    row(ApiKey.DESCRIBE_PRODUCERS, 0, "t READ", [("t", [0])]),
+    row(ApiKey.DESCRIBE_TRANSACTIONS, 0, "x DESCRIBE", ["x"], shows=b"Ongoing"),
+    row(ApiKey.DESCRIBE_TRANSACTIONS, 0, "t DESCRIBE", ["x"], shows=b"\x02t", hides=True),
+    row(ApiKey.LIST_TRANSACTIONS, 0, "x DESCRIBE", shows=b"\x02x", hides=True),
+    row(ApiKey.DESCRIBE_CONFIGS, 4, "t DESCRIBE_CONFIGS", [(TOPIC_CONFIG, "t", None)], shows=b"retention.ms"),
+    row(
+        ApiKey.DESCRIBE_CONFIGS, 4, "cluster DESCRIBE_CONFIGS", [(BROKER_CONFIG, "1", None)], shows=b"log.retention.ms"
     ),
-    Row(
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        3,
-        transactions.AddOffsetsToTxnRequest("x", group_id="g"),
-        (transaction(AclOperation.WRITE), group(AclOperation.READ)),
+    row(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, "t ALTER_CONFIGS", [(TOPIC_CONFIG, "t", [("retention.ms", 0, "77")])]),
+    row(ApiKey.ALTER_CONFIGS, 2, "t ALTER_CONFIGS", [(TOPIC_CONFIG, "t", [("retention.ms", "77")])]),
+    row(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        "cluster ALTER_CONFIGS",
+        [(BROKER_CONFIG, "1", [("log.retention.ms", 0, "77")])],
     ),
-    Row(ApiKey.END_TXN, 3, transactions.EndTxnRequest("x", committed=True), (transaction(AclOperation.WRITE),)),
-    *(
-        Row(
-            ApiKey.WRITE_TXN_MARKERS,
-            1,
-            transaction_admin.WriteTxnMarkersRequest(
-                [
-                    transaction_admin.WritableTxnMarker(
-                        0, 0, True, [transaction_admin.WritableTxnMarkerTopic("t", [0])], 0
-                    )
-                ]
-            ),
-            (cluster(operation),),
-        )
-        for operation in (AclOperation.CLUSTER_ACTION, AclOperation.ALTER)
-    ),
-    Row(
-        ApiKey.DESCRIBE_PRODUCERS,
-        0,
-        transaction_admin.DescribeProducersRequest([transaction_admin.TopicRequest("t", [0])]),
-        (topic(AclOperation.READ),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        0,
-        transaction_admin.DescribeTransactionsRequest(["x"]),
-        (transaction(AclOperation.DESCRIBE),),
-        b"Ongoing",
-    ),
-    Row(
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        0,
-        transaction_admin.DescribeTransactionsRequest(["x"]),
-        (topic(AclOperation.DESCRIBE),),
-        b"\2t",
-        hides=True,
-    ),
-    Row(
-        ApiKey.LIST_TRANSACTIONS,
-        0,
-        transaction_admin.ListTransactionsRequest(),
-        (transaction(AclOperation.DESCRIBE),),
-        b"\2x",
-        hides=True,
-    ),
-    Row(
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        configs.DescribeConfigsRequest([configs.DescribeConfigsResource(TOPIC_CONFIG, "t", None)]),
-        (topic(AclOperation.DESCRIBE_CONFIGS),),
-        b"retention.ms",
-    ),
-    Row(
-        ApiKey.DESCRIBE_CONFIGS,
-        4,
-        configs.DescribeConfigsRequest([configs.DescribeConfigsResource(BROKER_CONFIG, "1", None)]),
-        (cluster(AclOperation.DESCRIBE_CONFIGS),),
-        b"log.retention.ms",
-    ),
-    *altered(TOPIC_CONFIG, "t", "retention.ms", "77"),
-    *altered(BROKER_CONFIG, "1", "log.retention.ms", "77"),
-    Row(
-        ApiKey.CREATE_PARTITIONS,
-        3,
-        topics.CreatePartitionsRequest([topics.CreatePartitionsTopic("t", 3, None)]),
-        (topic(AclOperation.ALTER),),
-    ),
-    Row(
+    row(ApiKey.ALTER_CONFIGS, 2, "cluster ALTER_CONFIGS", [(BROKER_CONFIG, "1", [("log.retention.ms", "77")])]),
+    row(ApiKey.CREATE_PARTITIONS, 3, "t ALTER", [("t", 3, None)]),
+    row(
         ApiKey.DESCRIBE_CLUSTER,
         1,
-        nodes.DescribeClusterRequest(include_cluster_authorized_operations=True),
-        (cluster(AclOperation.DESCRIBE),),
-        (1 << AclOperation.DESCRIBE).to_bytes(4, "big"),
+        "cluster DESCRIBE",
+        include_cluster_authorized_operations=True,
+        shows=(1 << AclOperation.DESCRIBE).to_bytes(4, "big"),
         hides=True,
     ),
-    Row(
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        2,
-        replicas.AlterReplicaLogDirsRequest(
-            [replicas.AlterReplicaLogDir("/data/logs", [replicas.AlterReplicaLogDirTopic("t", [0])])]
-        ),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_LOG_DIRS,
-        4,
-        replicas.DescribeLogDirsRequest(topics=None),
-        (cluster(AclOperation.DESCRIBE),),
-        b"/data/logs",
-    ),
-    Row(
-        ApiKey.DESCRIBE_QUORUM,
-        2,
-        nodes.DescribeQuorumRequest([nodes.TopicData("__cluster_metadata", [nodes.PartitionData(0)])]),
-        (cluster(AclOperation.DESCRIBE),),
-        b"127.0.0.1",
-    ),
-    Row(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        0,
-        replicas.ListPartitionReassignmentsRequest(),
-        (cluster(AclOperation.DESCRIBE),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        0,
-        nodes.DescribeTopicPartitionsRequest([nodes.TopicRequest("t")]),
-        (topic(AclOperation.DESCRIBE),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        0,
-        nodes.DescribeTopicPartitionsRequest([]),
-        (topic(AclOperation.DESCRIBE),),
-        b"\x02t",
-        hides=True,
-    ),
-    Row(
-        ApiKey.LIST_CONFIG_RESOURCES,
-        1,
-        configs.ListConfigResourcesRequest([2]),
-        (cluster(AclOperation.DESCRIBE_CONFIGS),),
-        b"\x02t",
-    ),
-    Row(
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        1,
-        client_quotas.DescribeClientQuotasRequest([], strict=False),
-        (cluster(AclOperation.DESCRIBE_CONFIGS),),
-    ),
-    Row(
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        1,
-        client_quotas.AlterClientQuotasRequest(
-            [
-                client_quotas.EntryData(
-                    [client_quotas.EntityData("user", None)],
-                    [client_quotas.OpData("producer_byte_rate", 1000.0)],
-                )
-            ]
-        ),
-        (cluster(AclOperation.ALTER_CONFIGS),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        0,
-        user_scram_credentials.DescribeUserScramCredentialsRequest(None),
-        (cluster(AclOperation.DESCRIBE),),
-    ),
-    Row(
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        0,
-        user_scram_credentials.AlterUserScramCredentialsRequest(
-            upsertions=[user_scram_credentials.ScramCredentialUpsertion("new", 1, 4096, b"salt", b"salted")]
-        ),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.UPDATE_FEATURES,
-        2,
-        nodes.UpdateFeaturesRequest(feature_updates=[]),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.ELECT_LEADERS,
-        2,
-        replicas.ElectLeadersRequest(0, [replicas.TopicPartitions("t", [0])]),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        0,
-        replicas.AlterPartitionReassignmentsRequest(
-            topics=[replicas.ReassignableTopic("t", [replicas.ReassignablePartition(0, [1])])]
-        ),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.DESCRIBE_ACLS,
-        3,
-        acls.DescribeAclsRequest(1, None, 1, None, None, 1, 1),
-        (cluster(AclOperation.DESCRIBE),),
-        b"User:ANONYMOUS",
-    ),
-    Row(
-        ApiKey.CREATE_ACLS,
-        3,
-        acls.CreateAclsRequest([acls.AclCreation(2, "t", 3, "User:eve", "*", 3, 3)]),
-        (cluster(AclOperation.ALTER),),
-    ),
-    Row(
-        ApiKey.DELETE_ACLS,
-        3,
-        acls.DeleteAclsRequest([acls.DeleteAclsFilter(1, None, 1, None, None, 1, 1)]),
-        (cluster(AclOperation.ALTER),),
-    ),
+    row(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, "cluster ALTER", [("/data/logs", [("t", [0])])]),
+    row(ApiKey.DESCRIBE_LOG_DIRS, 4, "cluster DESCRIBE", topics=None, shows=b"/data/logs"),
+    row(ApiKey.DESCRIBE_QUORUM, 2, "cluster DESCRIBE", [("__cluster_metadata", [0])], shows=b"127.0.0.1"),
+    row(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, "cluster DESCRIBE"),
+    row(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, "t DESCRIBE", ["t"]),
+    row(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, "t DESCRIBE", [], shows=b"\x02t", hides=True),
+    row(ApiKey.LIST_CONFIG_RESOURCES, 1, "cluster DESCRIBE_CONFIGS", [2], shows=b"\x02t"),
+    row(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, "cluster DESCRIBE_CONFIGS", [], strict=False),
+    row(ApiKey.ALTER_CLIENT_QUOTAS, 1, "cluster ALTER_CONFIGS", [([("user", None)], [("producer_byte_rate", 1000.0)])]),
+    row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, "cluster DESCRIBE", None),
+    row(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, "cluster ALTER", upsertions=[("new", 1, 4096, b"salt", b"salted")]),
+    row(ApiKey.UPDATE_FEATURES, 2, "cluster ALTER", feature_updates=[]),
+    row(ApiKey.ELECT_LEADERS, 2, "cluster ALTER", 0, [("t", [0])]),
+    row(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, "cluster ALTER", topics=[("t", [(0, [1])])]),
+    row(ApiKey.DESCRIBE_ACLS, 3, "cluster DESCRIBE", 1, None, 1, None, None, 1, 1, shows=b"User:ANONYMOUS"),
+    row(ApiKey.CREATE_ACLS, 3, "cluster ALTER", [(2, "t", 3, "User:eve", "*", 3, 3)]),
+    row(ApiKey.DELETE_ACLS, 3, "cluster ALTER", [(1, None, 1, None, None, 1, 1)]),
 ]
 
 
@@ -541,22 +207,12 @@ def node_with(*acls: AclBinding) -> BrokerNode:
     node = BrokerNode(authorizer_class_name=AUTHORIZER, transaction_two_phase_commit_enable="true")
     node.cluster.create_topic("t", 1)
     node.cluster.create_acls([binding((AclOperation.ALL, kind, "*")) for kind in CODES if kind is not Resource.CLUSTER])
-    data = [produce.PartitionProduceData(0, make_batch([SECRET]))]
-    node.call(
-        ApiKey.PRODUCE, 9, produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=data)])
-    )
-    offset = group_offsets.OffsetCommitRequestPartition(0, 1, committed_metadata=SECRET.decode())
-    topics = [group_offsets.OffsetCommitRequestTopic("t", partitions=[offset])]
-    node.call(ApiKey.OFFSET_COMMIT, 8, group_offsets.OffsetCommitRequest("g", topics=topics))
-    answer = node.call(ApiKey.INIT_PRODUCER_ID, 4, init_producer_id.InitProducerIdRequest("x", 60_000))
-    assert isinstance(answer, init_producer_id.InitProducerIdResponse)
-    added = transactions.AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="x",
-        v3_and_below_producer_id=answer.producer_id,
-        v3_and_below_producer_epoch=answer.producer_epoch,
-        v3_and_below_topics=[transactions.AddPartitionsToTxnTopic("t", [0])],
-    )
-    assert set(codes(node.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, added))) == {0}
+    node.call(ApiKey.PRODUCE, 9, None, -1, 1000, records(SECRET))
+    offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": SECRET.decode()}
+    node.call(ApiKey.OFFSET_COMMIT, 8, "g", topics=[{"name": "t", "partitions": [offset]}])
+    answer = node.call(ApiKey.INIT_PRODUCER_ID, 4, "x", 60000)
+    added = node.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, [], "x", answer.producer_id, answer.producer_epoch, [("t", [0])])
+    assert set(codes(added)) == {0}
     node.cluster.delete_acls(AclBindingFilter())
     node.cluster.create_acls(list(acls))
     return node
@@ -595,8 +251,8 @@ def asked(node: BrokerNode, row: Row) -> tuple[set[int], bytes]:
     """The error codes and the bytes of the answer to a row's request; none if its answer comes later."""
     body = row.body
     # The producer id is that of the open transaction.
-    if any(field.name == "producer_id" for field in fields(body)) and row.key is not ApiKey.INIT_PRODUCER_ID:  # type: ignore[arg-type]
-        body = replace(body, producer_id=0, producer_epoch=0)  # type: ignore[type-var]
+    if any(field.name == "producer_id" for field in fields(body)) and row.key is not ApiKey.INIT_PRODUCER_ID:
+        body = replace(body, producer_id=0, producer_epoch=0)
     node.send(row.key, row.version, body)
     if not node.responses:
         return set(), b""
@@ -629,8 +285,8 @@ def test_every_api_needs_each_of_its_permissions(row: Row) -> None:
             binding((operation, resource_type, name)), permission_type=AclPermissionType.DENY, host="127.0.0.1"
         )
         rest = allowed[:index] + allowed[index + 1 :] + others
-        for held in (rest, [*rest, allowed[index], denied]):
-            node = node_with(*held)
+        for acls in (rest, [*rest, allowed[index], denied]):
+            node = node_with(*acls)
             before = kept(node)
             found, raw = asked(node, row)
             if row.hides:

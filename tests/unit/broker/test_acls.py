@@ -25,7 +25,6 @@ from kafka_sink.common.acl import (
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.support.cases import with_each
@@ -134,9 +133,7 @@ def test_the_log_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     node = BrokerNode(authorizer_class_name=AUTHORIZER)
     node.cluster.create_topic("orders")
     for name in ("orders", "nothing\n"):
-        request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        answer = node.call(ApiKey.METADATA, 12, request)
-        assert isinstance(answer, MetadataResponse)
+        answer = node.call(ApiKey.METADATA, 12, [{"name": name}], allow_auto_topic_creation=True)
         (topic,) = answer.topics
         assert (topic.error_code, topic.partitions) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
     assert [record.getMessage() for record in caplog.records] == [

@@ -11,30 +11,10 @@ from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import configs as m
-from kafka_sink.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
-from kafka_sink.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from kafka_sink.protocol.messages.replicas import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-    TopicPartitions,
-)
-from kafka_sink.protocol.messages.topics import (
-    CreatePartitionsAssignment,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
+from kafka_sink.protocol.messages import incremental_alter_configs as incremental
+from kafka_sink.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
+from kafka_sink.protocol.messages.describe_cluster import DescribeClusterResponse
+from kafka_sink.protocol.messages.elect_leaders import ElectLeadersResponse
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each
@@ -51,37 +31,29 @@ def node(nodes: int = 1, **properties: Any) -> BrokerNode:
 
 def describe(
     broker: BrokerNode, kind: int, name: str, keys: list[str] | None = None, *, all_there_is: bool = False
-) -> DescribeConfigsResult:
-    body = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)], all_there_is, all_there_is)
-    answer = broker.call(ApiKey.DESCRIBE_CONFIGS, 4, body)
-    assert isinstance(answer, DescribeConfigsResponse)
+) -> Any:
+    answer = broker.call(ApiKey.DESCRIBE_CONFIGS, 4, [(kind, name, keys)], all_there_is, all_there_is)
     return answer.results[0]
 
 
-def described(broker: BrokerNode, kind: int, name: str, key: str) -> DescribeConfigsResourceResult:
+def described(broker: BrokerNode, kind: int, name: str, key: str) -> Any:
     return describe(broker, kind, name, [key], all_there_is=True).configs[0]
 
 
-def alter(broker: BrokerNode, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> int:
-    configs = [m.IncrementalAlterableConfig(*change) for change in changes]
-    body = m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsResource(kind, name, configs)], dry)
-    answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
-    assert isinstance(answer, m.IncrementalAlterConfigsResponse)
+def alter(broker: BrokerNode, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False) -> Any:
+    answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, [(kind, name, list(changes))], dry)
     return answer.responses[0].error_code
 
 
-def replace(broker: BrokerNode, name: str, *configs: tuple[str, str | None]) -> int:
-    resource = m.AlterConfigsResource(TOPIC, name, [m.AlterableConfig(*config) for config in configs])
-    answer = broker.call(ApiKey.ALTER_CONFIGS, 2, m.AlterConfigsRequest([resource], validate_only=False))
-    assert isinstance(answer, m.AlterConfigsResponse)
+def replace(broker: BrokerNode, name: str, *configs: tuple[str, str | None]) -> Any:
+    resource = (TOPIC, name, list(configs))
+    answer = broker.call(ApiKey.ALTER_CONFIGS, 2, [resource], validate_only=False)
     return answer.responses[0].error_code
 
 
 @with_each("version", range(1, 5))
 def test_every_setting_of_a_topic_is_described(version: int) -> None:
-    body = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, "t", None)])
-    answer = node().call(ApiKey.DESCRIBE_CONFIGS, version, body)
-    assert isinstance(answer, DescribeConfigsResponse)
+    answer = node().call(ApiKey.DESCRIBE_CONFIGS, version, [(TOPIC, "t", None)])
     shown = {config.name: config for config in answer.results[0].configs}
     assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("5000", 1)
     assert (shown["max.message.bytes"].value, shown["max.message.bytes"].config_source) == ("1048588", 5)
@@ -116,7 +88,7 @@ def test_a_brokers_options_are_described_by_itself_alone() -> None:
 def test_entries_of_lists_are_appended_and_subtracted() -> None:
     broker = node()
 
-    def policy(kind: int, name: str, setting: str, *changes: tuple[str, int, str]) -> str | None:
+    def policy(kind: int, name: str, setting: str, *changes: tuple[str, int, str]) -> Any:
         assert alter(broker, kind, name, *changes) == 0
         shown = described(broker, kind, name or "1", setting)
         assert shown.config_type == 7
@@ -207,10 +179,8 @@ def test_naming_something_twice_is_refused() -> None:
     broker = node()
     twice = ("retention.ms", SET, "1")
     assert alter(broker, TOPIC, "t", twice, twice) == ErrorCode.INVALID_REQUEST
-    resource = m.IncrementalAlterConfigsResource(TOPIC, "t", [m.IncrementalAlterableConfig(*twice)])
-    body = m.IncrementalAlterConfigsRequest([resource, resource], validate_only=False)
-    answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, body)
-    assert isinstance(answer, m.IncrementalAlterConfigsResponse)
+    resource = (TOPIC, "t", [incremental.AlterableConfig(*twice)])
+    answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, [resource, resource], validate_only=False)
     assert {item.error_code for item in answer.responses} == {ErrorCode.INVALID_REQUEST}
 
 
@@ -229,11 +199,8 @@ def test_only_dynamic_broker_configs_can_be_changed() -> None:
 
 def add(
     broker: BrokerNode, name: str, count: int, assignment: list[list[int]] | None = None, *, dry: bool = False
-) -> int:
-    replicas = None if assignment is None else [CreatePartitionsAssignment(each) for each in assignment]
-    body = CreatePartitionsRequest([CreatePartitionsTopic(name, count, replicas)], 1000, dry)
-    answer = broker.call(ApiKey.CREATE_PARTITIONS, 3, body)
-    assert isinstance(answer, CreatePartitionsResponse)
+) -> Any:
+    answer = broker.call(ApiKey.CREATE_PARTITIONS, 3, [(name, count, assignment)], 1000, dry)
     return answer.results[0].error_code
 
 
@@ -274,21 +241,20 @@ def test_partitions_are_added_where_they_are_wanted() -> None:
 
 
 def test_the_cluster_is_described_as_its_listener_shows_it() -> None:
-    answer = node(nodes=2).call(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
-    assert isinstance(answer, DescribeClusterResponse)
+    answer = node(nodes=2).call(ApiKey.DESCRIBE_CLUSTER, 2)
     assert [(item.broker_id, item.host, item.port) for item in answer.brokers] == [
         (1, "127.0.0.1", 9001),
         (2, "127.0.0.1", 9002),
     ]
     assert answer.controller_id == 1 and answer.cluster_id
     for kind, code in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (7, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
-        answer = node().call(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=kind))
+        answer = node().call(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=kind)
         assert isinstance(answer, DescribeClusterResponse) and answer.error_code == code
 
 
 def elect(broker: BrokerNode, partitions: list[int] | None, kind: int = 0) -> dict[int, int]:
-    asked = None if partitions is None else [TopicPartitions("t", partitions)]
-    answer = broker.call(ApiKey.ELECT_LEADERS, 2, ElectLeadersRequest(kind, asked))
+    asked = None if partitions is None else [("t", partitions)]
+    answer = broker.call(ApiKey.ELECT_LEADERS, 2, kind, asked)
     assert isinstance(answer, ElectLeadersResponse) and answer.error_code == 0
     return {
         item.partition_id: item.error_code
@@ -298,8 +264,7 @@ def elect(broker: BrokerNode, partitions: list[int] | None, kind: int = 0) -> di
 
 
 def reassign(broker: BrokerNode, index: int, replicas: list[int] | None, *, version: int = 1) -> int:
-    body = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(index, replicas)])])
-    answer = broker.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, body)
+    answer = broker.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, topics=[("t", [(index, replicas)])])
     assert isinstance(answer, AlterPartitionReassignmentsResponse) and answer.error_code == 0
     return answer.responses[0].partitions[0].error_code
 
@@ -317,11 +282,7 @@ def test_leaders_go_back_to_the_preferred_replica_in_new_epochs() -> None:
     cluster.move_leader(TopicPartition("t", 0), other)
     moved = cluster.topic("t")
     assert moved is not None and moved.partitions[0].leader == other
-    assert elect(broker, [0, 1, 9]) == {
-        0: 0,
-        1: ErrorCode.ELECTION_NOT_NEEDED,
-        9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
+    assert elect(broker, [0, 1, 9]) == {0: 0, 1: ErrorCode.ELECTION_NOT_NEEDED, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     back = cluster.topic("t")
     assert back is not None and back.partitions[0].leader == first
     assert back.partitions[0].leader_epoch == moved.partitions[0].leader_epoch + 1

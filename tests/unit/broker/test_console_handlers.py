@@ -14,32 +14,8 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import cluster as quorum
-from kafka_sink.protocol.messages.client_quotas import (
-    AlterClientQuotasRequest,
-    ComponentData,
-    DescribeClientQuotasRequest,
-    EntityData,
-    EntryData,
-    OpData,
-)
-from kafka_sink.protocol.messages.cluster import (
-    Cursor,
-    DescribeTopicPartitionsRequest,
-    FeatureUpdateKey,
-    TopicRequest,
-    UpdateFeaturesRequest,
-)
-from kafka_sink.protocol.messages.configs import ListConfigResourcesRequest
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.replicas import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    ListPartitionReassignmentsRequest,
-)
+from kafka_sink.protocol.messages.alter_client_quotas import EntityData, OpData
+from kafka_sink.protocol.messages.describe_client_quotas import ComponentData
 from kafka_sink.protocol.registry import api
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
@@ -63,9 +39,8 @@ def versions(key: ApiKey) -> range:
 def test_directories_have_the_sizes_of_their_partitions(version: int) -> None:
     broker = node()
     records = make_batch([b"x" * 100])
-    body = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, records)])])
-    broker.call(ApiKey.PRODUCE, 9, body)
-    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=None))
+    broker.call(ApiKey.PRODUCE, 9, None, -1, 1000, [{"name": "t", "partition_data": [(0, records)]}])
+    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, topics=None)
     (directory,) = answer.results
     assert directory.log_dir == "/data/logs"
     sizes = {
@@ -74,23 +49,22 @@ def test_directories_have_the_sizes_of_their_partitions(version: int) -> None:
         for part in topic.partitions
     }
     assert sizes == {("t", 0): len(records), ("t", 1): 0, ("t", 2): 0, ("u", 0): 0, ("u", 1): 0}
-    wanted = DescribeLogDirsRequest([DescribableLogDirTopic("u", [1, 9]), DescribableLogDirTopic("none", [0])])
-    answer = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, wanted)
+    answer = broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, [("u", [1, 9]), ("none", [0])])
     assert [(topic.name, len(topic.partitions)) for topic in answer.results[0].topics] == [("u", 1)]
 
 
 def test_a_node_shows_only_the_partitions_of_its_replicas() -> None:
     broker = BrokerNode(2)
     broker.cluster.create_topic("t", assignment=[[1], [2], [1]])
-    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+    answer: Any = broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
     assert [part.partition_index for part in answer.results[0].topics[0].partitions] == [0, 2]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ALTER_REPLICA_LOG_DIRS))
 def test_replicas_stay_in_the_one_directory(version: int) -> None:
-    topics = [AlterReplicaLogDirTopic("t", [0]), AlterReplicaLogDirTopic("none", [0])]
-    dirs = [AlterReplicaLogDir("/data/logs", topics), AlterReplicaLogDir("/other", topics[:1])]
-    answer: Any = node().call(ApiKey.ALTER_REPLICA_LOG_DIRS, version, AlterReplicaLogDirsRequest(dirs))
+    topics = [("t", [0]), ("none", [0])]
+    dirs = [("/data/logs", topics), ("/other", topics[:1])]
+    answer: Any = node().call(ApiKey.ALTER_REPLICA_LOG_DIRS, version, dirs)
     assert [each.partitions[0].error_code for each in answer.results] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -101,27 +75,26 @@ def test_replicas_stay_in_the_one_directory(version: int) -> None:
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_QUORUM))
 def test_the_quorum_is_the_controller(version: int) -> None:
     broker = node(nodes=3)
-    asked = [quorum.TopicData("__cluster_metadata", [quorum.PartitionData(0)])]
-    answer: Any = broker.call(ApiKey.DESCRIBE_QUORUM, version, quorum.DescribeQuorumRequest(asked))
+    asked = [("__cluster_metadata", [0])]
+    answer: Any = broker.call(ApiKey.DESCRIBE_QUORUM, version, asked)
     (partition,) = answer.topics[0].partitions
     assert (partition.leader_id, [each.replica_id for each in partition.current_voters]) == (1, [1])
     assert [each.replica_id for each in partition.observers] == [2, 3]
     if version >= 2:
         assert [(each.host, each.port) for each in answer.nodes[0].listeners] == [("127.0.0.1", 9001)]
-    asked = [quorum.TopicData("t", [quorum.PartitionData(0)])]
-    answer = broker.call(ApiKey.DESCRIBE_QUORUM, version, quorum.DescribeQuorumRequest(asked))
+    asked = [("t", [0])]
+    answer = broker.call(ApiKey.DESCRIBE_QUORUM, version, asked)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @with_each("limit", [1, 2, 3, 4, 5, 6, 2_000])
 def test_pages_of_topics_have_every_partition_once(limit: int) -> None:
     broker = node()
-    cursor: Cursor | None = None
+    cursor: Any | None = None
     found: list[tuple[str, int]] = []
     for number in itertools.count():
         assert number < 10
-        body = DescribeTopicPartitionsRequest([], limit, cursor)
-        answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, body)
+        answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, [], limit, cursor)
         page = [(topic.name, part.partition_index) for topic in answer.topics for part in topic.partitions]
         assert len(page) <= limit
         found += page
@@ -135,8 +108,8 @@ def test_pages_tell_of_missing_topics_and_lost_leaders() -> None:
     broker = node(nodes=2)
     broker.cluster.create_topic("placed", assignment=[[2], [1]])
     broker.cluster.node_down(2)
-    asked = [TopicRequest(name) for name in ("placed", "none", "a/b")]
-    answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, DescribeTopicPartitionsRequest(asked))
+    asked = ["placed", "none", "a/b"]
+    answer: Any = broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, asked)
     assert {topic.name: topic.error_code for topic in answer.topics} == {
         "placed": 0,
         "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -151,34 +124,33 @@ def test_pages_tell_of_missing_topics_and_lost_leaders() -> None:
 
 def test_resources_quotas_and_reassignments_are_listed() -> None:
     broker = node(nodes=2)
-    answer: Any = broker.call(ApiKey.LIST_CONFIG_RESOURCES, 1, ListConfigResourcesRequest([2, 4]))
+    answer: Any = broker.call(ApiKey.LIST_CONFIG_RESOURCES, 1, [2, 4])
     assert [(item.resource_type, item.resource_name) for item in answer.config_resources] == [
         (2, "t"),
         (2, "u"),
         (4, "1"),
         (4, "2"),
     ]
-    answer = broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, ListPartitionReassignmentsRequest())
+    answer = broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0)
     assert (answer.error_code, answer.topics) == (0, [])
     for components, code in (
-        ([ComponentData("user", 2, None)], ErrorCode.NONE),
-        ([ComponentData("user", 2, None), ComponentData("ip", 2, None)], ErrorCode.INVALID_REQUEST),
-        ([ComponentData("planet", 2, None)], ErrorCode.UNSUPPORTED_VERSION),
+        ([("user", 2, None)], ErrorCode.NONE),
+        ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([("planet", 2, None)], ErrorCode.UNSUPPORTED_VERSION),
     ):
-        answer = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, DescribeClientQuotasRequest(components))
+        answer = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, components)
         assert (answer.error_code, answer.entries) == (code, [] if code == 0 else None)
 
 
 def altered(broker: BrokerNode, entity: list[tuple[str, str | None]], *ops: tuple[str, float, bool]) -> int:
-    entry = EntryData([EntityData(*part) for part in entity], [OpData(*op) for op in ops])
-    answer: Any = broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry]))
+    entry = ([EntityData(*part) for part in entity], [OpData(*op) for op in ops])
+    answer: Any = broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, [entry])
     code: int = answer.entries[0].error_code
     return code
 
 
 def described(broker: BrokerNode, *components: tuple[str, int, str | None], strict: bool = False) -> list[Any]:
-    asked = DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
-    answer: Any = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, asked)
+    answer: Any = broker.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, [ComponentData(*each) for each in components], strict)
     return [
         ([(part.entity_type, part.entity_name) for part in entry.entity], [(it.key, it.value) for it in entry.values])
         for entry in answer.entries
@@ -234,8 +206,7 @@ def test_the_level_of_a_feature_is_the_brokers_option(version: int) -> None:
         ("group.version", 0, "group.version is always 1 here"),
         ("metadata.version", 20, "this broker has transaction.version and group.version only"),
     ):
-        body = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(name, level)])
-        answer: Any = broker.call(ApiKey.UPDATE_FEATURES, version, body)
+        answer: Any = broker.call(ApiKey.UPDATE_FEATURES, version, feature_updates=[(name, level)])
         assert answer.error_code == (ErrorCode.NONE if said is None else ErrorCode.INVALID_UPDATE_VERSION)
         assert said is None or said in answer.error_message
 
@@ -243,11 +214,7 @@ def test_the_level_of_a_feature_is_the_brokers_option(version: int) -> None:
 @pytest.mark.behaviour("Admin APIs", "Topic settings that change nothing here are accepted, and others are refused")
 def test_settings_without_effect_are_accepted_and_others_refused() -> None:
     cluster = node().cluster
-    accepted = {
-        "file.delete.delay.ms": "5",
-        "preallocate": "true",
-        "unclean.leader.election.enable": "true",
-    }
+    accepted = {"file.delete.delay.ms": "5", "preallocate": "true", "unclean.leader.election.enable": "true"}
     assert cluster.create_topic("v", configs={**accepted, "retention.ms": "7"}).configs == {
         **accepted,
         "retention.ms": "7",

@@ -14,33 +14,10 @@ from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, Re
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafka_sink.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka_sink.protocol.messages.group_members import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafka_sink.protocol.messages.topics import DeleteTopicsRequest
+from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
+from tests.support.messages import request_body
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
@@ -58,19 +35,15 @@ def node() -> BrokerNode:
     return made
 
 
-def commit_request(group: str, *partitions: int, topic: str = "t", offset: int = 5) -> OffsetCommitRequest:
-    asked = [OffsetCommitRequestPartition(each, offset, -1, "") for each in partitions]
-    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=asked)])
+def commit_request(group: str, *partitions: int, topic: str = "t", offset: int = 5) -> Any:
+    asked = [(each, offset, -1, "") for each in partitions]
+    return request_body(ApiKey.OFFSET_COMMIT, group_id=group, topics=[{"name": topic, "partitions": asked}])
 
 
-def joining(group: str, member_id: str, **says: Any) -> ConsumerGroupHeartbeatRequest:
+def joining(group: str, member_id: str, **says: Any) -> Any:
     """The first heartbeat of a member with group.protocol=consumer."""
-    first: dict[str, Any] = {
-        "rebalance_timeout_ms": 60_000,
-        "subscribed_topic_names": ["t"],
-        "topic_partitions": [],
-    }
-    return ConsumerGroupHeartbeatRequest(group, member_id, 0, **{**first, **says})
+    first: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    return request_body(ApiKey.CONSUMER_GROUP_HEARTBEAT, group, member_id, 0, **{**first, **says})
 
 
 def codes(answer: Any) -> list[int]:
@@ -88,41 +61,35 @@ def codes(answer: Any) -> list[int]:
         (
             ApiKey.JOIN_GROUP,
             9,
-            lambda group: JoinGroupRequest(
-                group, 30_000, 30_000, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"")]
+            lambda group: request_body(
+                ApiKey.JOIN_GROUP, group, 30000, 30000, protocol_type="consumer", protocols=[("range", b"")]
             ),
         ),
-        (ApiKey.SYNC_GROUP, 5, lambda group: SyncGroupRequest(group, 1, "m", None, "consumer", "range")),
-        (ApiKey.HEARTBEAT, 4, lambda group: HeartbeatRequest(group, 1, "m")),
+        (ApiKey.SYNC_GROUP, 5, lambda group: request_body(ApiKey.SYNC_GROUP, group, 1, "m", None, "consumer", "range")),
+        (ApiKey.HEARTBEAT, 4, lambda group: request_body(ApiKey.HEARTBEAT, group, 1, "m")),
         (ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest),
         (ApiKey.OFFSET_COMMIT, 9, lambda group: commit_request(group, 0)),
-        (
-            ApiKey.OFFSET_FETCH,
-            1,
-            lambda group: OffsetFetchRequest(group_id=group, topics=[OffsetFetchRequestTopic("t", [0])]),
-        ),
-        (ApiKey.OFFSET_FETCH, 7, lambda group: OffsetFetchRequest(group_id=group, topics=None)),
+        (ApiKey.OFFSET_FETCH, 1, lambda group: request_body(ApiKey.OFFSET_FETCH, group_id=group, topics=[("t", [0])])),
+        (ApiKey.OFFSET_FETCH, 7, lambda group: request_body(ApiKey.OFFSET_FETCH, group_id=group, topics=None)),
         (
             ApiKey.OFFSET_FETCH,
             9,
-            lambda group: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]),
+            lambda group: request_body(ApiKey.OFFSET_FETCH, groups=[{"group_id": group, "topics": None}]),
         ),
         (
             ApiKey.TXN_OFFSET_COMMIT,
             5,
-            lambda group: TxnOffsetCommitRequest(
-                "id", group, 1, 0, topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 1)])]
-            ),
+            lambda group: request_body(ApiKey.TXN_OFFSET_COMMIT, "id", group, 1, 0, topics=[("t", [(0, 1)])]),
         ),
-        (ApiKey.DESCRIBE_GROUPS, 6, lambda group: DescribeGroupsRequest([group])),
+        (ApiKey.DESCRIBE_GROUPS, 6, lambda group: request_body(ApiKey.DESCRIBE_GROUPS, [group])),
         (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, lambda group: joining(group, "m")),
         (
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             1,
-            lambda group: ConsumerGroupDescribeRequest([group], include_authorized_operations=False),
+            lambda group: request_body(ApiKey.CONSUMER_GROUP_DESCRIBE, [group], include_authorized_operations=False),
         ),
-        (ApiKey.DELETE_GROUPS, 2, lambda group: DeleteGroupsRequest([group])),
-        (ApiKey.OFFSET_DELETE, 0, lambda group: OffsetDeleteRequest(group, [])),
+        (ApiKey.DELETE_GROUPS, 2, lambda group: request_body(ApiKey.DELETE_GROUPS, [group])),
+        (ApiKey.OFFSET_DELETE, 0, lambda group: request_body(ApiKey.OFFSET_DELETE, group, [])),
     ],
 )
 def test_only_its_coordinator_answers_for_a_group(node: BrokerNode, key: ApiKey, version: int, make: Any) -> None:
@@ -134,7 +101,7 @@ def test_groups_are_listed_by_their_coordinator(node: BrokerNode) -> None:
     here, there = group_of(node, 1), group_of(node, 2)
     node.call(ApiKey.OFFSET_COMMIT, 9, commit_request(here, 0))
     node.context.groups.commit(there, *_simple_commit())
-    listed: Any = node.call(ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
+    listed: Any = node.call(ApiKey.LIST_GROUPS, 5)
     assert [each.group_id for each in listed.groups] == [here]
 
 
@@ -143,9 +110,10 @@ def _simple_commit() -> tuple[Any, Any]:
 
 
 def fetch_all(node: BrokerNode, group: str, *, stable: bool = False, partitions: list[int] | None = None) -> Any:
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=partitions)] if partitions else None
-    body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=stable)
-    answer: Any = node.call(ApiKey.OFFSET_FETCH, 9, body)
+    topics = [{"name": "t", "partition_indexes": partitions}] if partitions else None
+    answer: Any = node.call(
+        ApiKey.OFFSET_FETCH, 9, groups=[{"group_id": group, "topics": topics}], require_stable=stable
+    )
     return {
         partition.partition_index: (partition.committed_offset, partition.error_code)
         for topic in answer.groups[0].topics
@@ -157,7 +125,7 @@ def test_a_deleted_topic_is_forgotten_by_groups(node: BrokerNode) -> None:
     group = group_of(node, 1)
     node.call(ApiKey.OFFSET_COMMIT, 9, commit_request(group, 0, 1))
     assert fetch_all(node, group) == {0: (5, 0), 1: (5, 0)}
-    node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+    node.call(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
     node.cluster.create_topic("t", assignment=[[1], [1]])
     assert fetch_all(node, group) == {}
 
@@ -168,23 +136,17 @@ def test_offsets_in_a_transaction_are_unstable_until_it_ends(
 ) -> None:
     group = group_of(node, 1)
     transactional_id = group_of(node, 1)
-    made: Any = node.call(
-        ApiKey.INIT_PRODUCER_ID,
-        4,
-        InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000),
-    )
+    made: Any = node.call(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=transactional_id, transaction_timeout_ms=1000)
     node.call(ApiKey.OFFSET_COMMIT, 9, commit_request(group, 0))
-    asked = [TxnOffsetCommitRequestPartition(each, 9) for each in (0, 1, 2)]
+    asked = [(each, 9) for each in (0, 1, 2)]
     answer: Any = node.call(
         ApiKey.TXN_OFFSET_COMMIT,
         version,
-        TxnOffsetCommitRequest(
-            transactional_id,
-            group,
-            made.producer_id,
-            made.producer_epoch,
-            topics=[TxnOffsetCommitRequestTopic("t", asked)],
-        ),
+        transactional_id,
+        group,
+        made.producer_id,
+        made.producer_epoch,
+        topics=[("t", asked)],
     )
     got = [partition.error_code for partition in answer.topics[0].partitions]
     if committed is None:
@@ -226,12 +188,11 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m", 2, 5000)
     assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, [0, 1])]
     # Twice the same topic, and one that does not exist: a client may say what it likes.
-    owned = [TopicPartitions(topic_id, [0, 1]), TopicPartitions(topic_id, [0])]
-    again = ConsumerGroupHeartbeatRequest(group, "m", 2, topic_partitions=owned)
-    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, again)
+    owned = [(topic_id, [0, 1]), (topic_id, [0])]
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group, "m", 2, topic_partitions=owned)
     assert (told.error_code, told.assignment) == (0, None)
 
-    request = ConsumerGroupDescribeRequest([group, "none"], include_authorized_operations=True)
+    request = request_body(ApiKey.CONSUMER_GROUP_DESCRIBE, [group, "none"], include_authorized_operations=True)
     described: Any = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
     found = described.groups[0]
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 2, 2)
@@ -241,21 +202,21 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     assert (member.member_epoch, member.client_host, member.subscribed_topic_names) == (2, "/127.0.0.1", ["t"])
     for assignment in (member.assignment, member.target_assignment):
         assert [(each.topic_name, each.partitions) for each in assignment.topic_partitions] == [("t", [0, 1])]
-    listed: Any = node.call(ApiKey.LIST_GROUPS, 5, ListGroupsRequest([], ["Consumer"]))
+    listed: Any = node.call(ApiKey.LIST_GROUPS, 5, [], ["Consumer"])
     assert [(each.group_id, each.group_type, each.group_state) for each in listed.groups] == [
         (group, "consumer", "Stable")
     ]
 
     # What it is to give up is its own until it says that it has done so.
     node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "n"))
-    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group, "m", 2))
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group, "m", 2)
     assert [each.partitions for each in told.assignment.topic_partitions] == [[0]]
     described = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
     member = described.groups[0].members[0]
     assert [each.partitions for each in member.assignment.topic_partitions] == [[0, 1]]
     assert [each.partitions for each in member.target_assignment.topic_partitions] == [[0]]
 
-    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group, "m", -2, "i"))
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group, "m", -2, "i")
     assert (told.error_code, told.member_epoch, told.heartbeat_interval_ms) == (0, -2, 0)
 
 
@@ -271,8 +232,8 @@ def test_consumer_members_name_their_epoch_with_offsets(node: BrokerNode) -> Non
     assert committed(2) == [0] and committed(3) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert committed(2, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     for epoch, code in ((2, 0), (1, ErrorCode.STALE_MEMBER_EPOCH)):
-        asked = OffsetFetchRequestGroup(group, "m", epoch, [OffsetFetchRequestTopics("t", partition_indexes=[0])])
-        answer: Any = node.call(ApiKey.OFFSET_FETCH, 9, OffsetFetchRequest(groups=[asked]))
+        asked = (group, "m", epoch, [{"name": "t", "partition_indexes": [0]}])
+        answer: Any = node.call(ApiKey.OFFSET_FETCH, 9, groups=[asked])
         assert answer.groups[0].error_code == code
 
 
@@ -285,14 +246,11 @@ def test_what_a_client_may_not_describe_hides_the_group() -> None:
         guarded.cluster.create_acls([binding])
     guarded.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "m"))
     guarded.cluster.delete_acls(AclBindingFilter(resource_type=ResourceType.TOPIC))
-    request = ConsumerGroupDescribeRequest(["g"], include_authorized_operations=False)
-    described: Any = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+    described: Any = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ["g"], include_authorized_operations=False)
     (found,) = described.groups
     assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
     # And a pattern finds nothing that the client may not know of.
     told: Any = guarded.call(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        1,
-        joining("g", "n", subscribed_topic_names=[], subscribed_topic_regex=".*"),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "n", subscribed_topic_names=[], subscribed_topic_regex=".*")
     )
     assert (told.error_code, told.assignment.topic_partitions) == (0, [])

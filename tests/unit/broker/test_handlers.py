@@ -20,41 +20,14 @@ from kafka_sink.broker.network.request_channel import (
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from kafka_sink.protocol.messages.topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from kafka_sink.protocol.messages.delete_topics import DeleteTopicState
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import ZERO_UUID, Struct
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import read_batches
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch
+from tests.support.messages import request_body
 
 S = TypeVar("S", bound=Struct)
 
@@ -72,11 +45,6 @@ def node() -> BrokerNode:
     return made
 
 
-def of(kind: type[S], answer: Struct) -> S:
-    assert isinstance(answer, kind)
-    return answer
-
-
 def topic_id(node: BrokerNode, name: str = "t") -> UUID:
     topic = node.cluster.topic(name)
     return topic.topic_id if topic is not None else UUID(int=99)
@@ -84,28 +52,30 @@ def topic_id(node: BrokerNode, name: str = "t") -> UUID:
 
 def produce(
     node: BrokerNode, partition: int = 0, *, topic: str = "t", acks: int = -1, values: tuple[bytes, ...] = (b"v",)
-) -> ProduceRequest:
-    parts = [PartitionProduceData(partition, make_batch(values))]
-    return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, topic_id(node, topic), parts)])
+) -> Any:
+    parts = [(partition, make_batch(values))]
+    return request_body(ApiKey.PRODUCE, None, acks, 1000, [(topic, topic_id(node, topic), parts)])
 
 
-def produced(node: BrokerNode, version: int, request: ProduceRequest) -> PartitionProduceResponse:
-    return of(ProduceResponse, node.call(ApiKey.PRODUCE, version, request)).responses[0].partition_responses[0]
+def produced(node: BrokerNode, version: int, request: Any) -> Any:
+    return node.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
 
 
 def fetch(
     node: BrokerNode, offset: int = 0, partition: int = 0, *, topic: str = "t", epoch: int = -1, **options: Any
-) -> FetchRequest:
-    parts = [FetchPartition(partition, epoch, offset, partition_max_bytes=1 << 20)]
+) -> Any:
+    parts = [
+        {"partition": partition, "current_leader_epoch": epoch, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    ]
     options = {"max_wait_ms": 0, "min_bytes": 1, **options}
-    return FetchRequest(topics=[FetchTopic(topic, topic_id(node, topic), parts)], **options)
+    return request_body(ApiKey.FETCH, topics=[(topic, topic_id(node, topic), parts)], **options)
 
 
-def fetched(answer: Struct) -> PartitionData:
-    return of(FetchResponse, answer).responses[0].partitions[0]
+def fetched(answer: Any) -> Any:
+    return answer.responses[0].partitions[0]
 
 
-def values(part: PartitionData) -> list[bytes | None]:
+def values(part: Any) -> list[bytes | None]:
     assert isinstance(part.records, memoryview)
     return [record.value for batch in read_batches(part.records) for record in batch.records()]
 
@@ -123,7 +93,7 @@ def test_every_served_version_is_one_the_protocol_has() -> None:
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
 def test_api_versions(node: BrokerNode, version: int) -> None:
     software = ("librdkafka", "2.16.1") if version >= 3 else ("", "")
-    answer = of(ApiVersionsResponse, node.call(ApiKey.API_VERSIONS, version, ApiVersionsRequest(*software)))
+    answer = node.call(ApiKey.API_VERSIONS, version, *software)
     served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
     assert answer.error_code == 0
     ranges = {key: (handler.versions.min, handler.versions.max) for key, handler in HANDLERS.items()}
@@ -133,7 +103,7 @@ def test_api_versions(node: BrokerNode, version: int) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\n", "ä", "a-"])
 def test_invalid_client_software_name_is_refused(node: BrokerNode, name: str) -> None:
-    answer = of(ApiVersionsResponse, node.call(ApiKey.API_VERSIONS, 3, ApiVersionsRequest(name, "1.0")))
+    answer = node.call(ApiKey.API_VERSIONS, 3, name, "1.0")
     assert answer.error_code == 42
 
 
@@ -142,8 +112,7 @@ def test_invalid_client_software_name_is_refused(node: BrokerNode, name: str) ->
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_of_everything(node: BrokerNode, version: int) -> None:
-    request = MetadataRequest([] if version == 0 else None)
-    answer = of(MetadataResponse, node.call(ApiKey.METADATA, version, request))
+    answer = node.call(ApiKey.METADATA, version, [] if version == 0 else None)
     assert [(broker.node_id, broker.port) for broker in answer.brokers] == [(1, 9001), (2, 9002)]
     (topic,) = answer.topics
     assert (topic.name, topic.error_code, topic.topic_id) == ("t", 0, topic_id(node) if version >= 10 else ZERO_UUID)
@@ -154,8 +123,7 @@ def test_metadata_of_everything(node: BrokerNode, version: int) -> None:
 def test_authorized_operations_are_returned_only_if_requested(node: BrokerNode) -> None:
     untold = -(2**31)
     for asked, of_topic, of_cluster in ((False, untold, untold), (True, 0b1101_1111_1000, 0b1_1111_1010_0000)):
-        request = MetadataRequest(None, True, asked, asked)
-        answer = of(MetadataResponse, node.call(ApiKey.METADATA, 10, request))
+        answer = node.call(ApiKey.METADATA, 10, None, True, asked, asked)
         assert answer.topics[0].topic_authorized_operations == of_topic
         assert answer.cluster_authorized_operations == of_cluster
 
@@ -163,47 +131,43 @@ def test_authorized_operations_are_returned_only_if_requested(node: BrokerNode) 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_of_a_topic_that_is_not_there(node: BrokerNode, version: int) -> None:
     # Before version 4 a client cannot say that it does not want the topic.
-    request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=version < 4)
-    (topic,) = of(MetadataResponse, node.call(ApiKey.METADATA, version, request)).topics
+    (topic,) = node.call(ApiKey.METADATA, version, [{"name": "new"}], allow_auto_topic_creation=version < 4).topics
     assert (topic.name, topic.error_code, len(topic.partitions)) == (("new", 3, 0) if version >= 4 else ("new", 0, 4))
 
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_metadata_by_id(node: BrokerNode, version: int) -> None:
-    asked = [MetadataRequestTopic(topic_id(node), None), MetadataRequestTopic(UUID(int=5), None)]
-    known, unknown = of(MetadataResponse, node.call(ApiKey.METADATA, version, MetadataRequest(asked))).topics
+    asked = [(topic_id(node), None), (UUID(int=5), None)]
+    known, unknown = node.call(ApiKey.METADATA, version, asked).topics
     assert (known.name, known.error_code) == ("t", 0)
     assert (unknown.name, unknown.error_code, unknown.topic_id) == (None, 100, UUID(int=5))
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_metadata_by_id_before_that_was_possible_is_refused(node: BrokerNode, version: int) -> None:
-    asked = [MetadataRequestTopic(topic_id(node), None), MetadataRequestTopic(UUID(int=5), "t")]
-    topics = of(MetadataResponse, node.call(ApiKey.METADATA, version, MetadataRequest(asked))).topics
+    asked = [(topic_id(node), None), (UUID(int=5), "t")]
+    topics = node.call(ApiKey.METADATA, version, asked).topics
     assert [(topic.name, topic.error_code) for topic in topics] == [("", 42), ("t", 42)]
 
 
 def test_metadata_of_an_empty_topic_list_is_empty(node: BrokerNode) -> None:
-    assert of(MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([]))).topics == []
+    assert node.call(ApiKey.METADATA, 9, []).topics == []
 
 
 def test_disabled_auto_creation_creates_no_topic() -> None:
     closed = BrokerNode(auto_create_topics_enable=False)
-    (topic,) = of(
-        MetadataResponse, closed.call(ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name="new")]))
-    ).topics
+    (topic,) = closed.call(ApiKey.METADATA, 9, [{"name": "new"}]).topics
     assert topic.error_code == 3 and closed.cluster.topics == {}
 
 
 @pytest.mark.behaviour("Admin APIs", "The first client that asks for a topic which was deleted does not make it again")
 def test_a_deleted_topic_is_unknown_to_the_first_who_asks(node: BrokerNode) -> None:
-    def ask() -> int:
-        request = MetadataRequest([MetadataRequestTopic(name="t")])
-        return of(MetadataResponse, node.call(ApiKey.METADATA, 9, request)).topics[0].error_code
+    def ask() -> Any:
+        return node.call(ApiKey.METADATA, 9, [{"name": "t"}]).topics[0].error_code
 
-    node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState("t")]))
+    node.call(ApiKey.DELETE_TOPICS, 6, ["t"])
     assert [ask(), ask(), ask()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0]
-    node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState("t")]))
+    node.call(ApiKey.DELETE_TOPICS, 6, ["t"])
     node.cluster.create_topic("t")
     node.cluster.delete_topics(["t"], lambda topic: None)
     node.cluster.create_topic("t")
@@ -213,9 +177,7 @@ def test_a_deleted_topic_is_unknown_to_the_first_who_asks(node: BrokerNode) -> N
 def test_a_partition_without_a_leader(node: BrokerNode) -> None:
     node.cluster.create_topic("single", assignment=[[2]])
     node.cluster.node_down(2)
-    (topic,) = of(
-        MetadataResponse, node.call(ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name="single")]))
-    ).topics
+    (topic,) = node.call(ApiKey.METADATA, 9, [{"name": "single"}]).topics
     (partition,) = topic.partitions
     assert (partition.error_code, partition.leader_id, partition.isr_nodes) == (5, -1, [])
     assert partition.offline_replicas == [2]
@@ -235,7 +197,7 @@ def test_produce_and_fetch_back(node: BrokerNode, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
 def test_produce_to_a_follower_names_the_leader(node: BrokerNode, version: int) -> None:
-    answer = of(ProduceResponse, node.call(ApiKey.PRODUCE, version, produce(node, partition=1)))
+    answer = node.call(ApiKey.PRODUCE, version, produce(node, partition=1))
     part = answer.responses[0].partition_responses[0]
     assert (part.error_code, part.base_offset) == (6, -1)
     if version >= 10:
@@ -267,13 +229,9 @@ def test_late_produce_does_not_write_to_the_next_topic(node: BrokerNode, monkeyp
 
 
 def test_each_partition_is_answered_for_itself(node: BrokerNode) -> None:
-    request = produce(node)
-    request.topic_data[0].partition_data += [
-        PartitionProduceData(1, make_batch([b"x"])),
-        PartitionProduceData(2, None),
-        PartitionProduceData(2, make_batch([b"y"])),
-    ]
-    parts = of(ProduceResponse, node.call(ApiKey.PRODUCE, 9, request)).responses[0].partition_responses
+    data = [(0, make_batch([b"v"])), (1, make_batch([b"x"])), (2, None), (2, make_batch([b"y"]))]
+    answer = node.call(ApiKey.PRODUCE, 9, None, -1, 1000, [{"name": "t", "partition_data": data}])
+    parts = answer.responses[0].partition_responses
     assert [(part.index, part.error_code, part.base_offset) for part in parts] == [
         (0, 0, 0),
         (1, 6, -1),
@@ -285,12 +243,8 @@ def test_each_partition_is_answered_for_itself(node: BrokerNode) -> None:
 def test_acks_0_is_not_answered(node: BrokerNode) -> None:
     node.send(ApiKey.PRODUCE, 9, produce(node, acks=0))
     assert [type(response) for response in node.responses] == [NoOpResponse]
-    assert values(fetched(node_answer(node, fetch(node)))) == [b"v"]
-
-
-def node_answer(node: BrokerNode, request: FetchRequest) -> Struct:
     node.responses.clear()
-    return node.call(ApiKey.FETCH, 12, request)
+    assert values(fetched(node.call(ApiKey.FETCH, 12, fetch(node)))) == [b"v"]
 
 
 def test_acks_0_that_fails_closes_the_connection(node: BrokerNode) -> None:
@@ -309,10 +263,10 @@ def test_acks_all_needs_replicas_in_sync() -> None:
 
 @pytest.mark.behaviour("Log", "A duplicate is answered with its old offset, and a gap is refused")
 def test_a_duplicate_is_told_its_old_offset_and_a_gap_is_refused(node: BrokerNode) -> None:
-    def idempotent(sequence: int) -> PartitionProduceResponse:
+    def idempotent(sequence: int) -> Any:
         batch = make_batch([b"a", b"b"], producer_id=1, producer_epoch=0, base_sequence=sequence)
-        data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
-        return produced(node, 9, ProduceRequest(None, -1, 1000, data))
+        data = [{"name": "t", "partition_data": [(0, batch)]}]
+        return produced(node, 9, request_body(ApiKey.PRODUCE, None, -1, 1000, data))
 
     assert [idempotent(sequence).base_offset for sequence in (0, 2, 4)] == [0, 2, 4]
     again = idempotent(2)
@@ -340,7 +294,7 @@ def test_producer_over_quota_is_answered_at_once_then_throttled() -> None:
     start, sent = node.responses
     assert isinstance(start, StartThrottlingResponse) and isinstance(sent, SendResponse)
     node.responses = [sent]
-    answer = of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
+    answer = node.answer(ApiKey.PRODUCE, 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
     # The whole request is counted: 12,000 bytes and its fields, of which ten seconds may pass.
     assert 2000 <= answer.throttle_time_ms <= 2200
@@ -367,11 +321,11 @@ def test_a_producer_without_acks_is_throttled_too() -> None:
 def test_compacted_topics_refuse_records_without_a_key(node: BrokerNode, version: int, codec: CompressionType) -> None:
     node.cluster.create_topic("c", assignment=[[1, 2]], configs={"cleanup.policy": "compact"})
 
-    def answer(*keys: bytes | None) -> PartitionProduceResponse:
+    def answer(*keys: bytes | None) -> Any:
         batch = make_batch([b"v"] * len(keys), keys=keys, compression=codec)
-        parts = [PartitionProduceData(0, batch)]
+        parts = [(0, batch)]
         return produced(
-            node, version, ProduceRequest(None, -1, 1000, [TopicProduceData("c", topic_id(node, "c"), parts)])
+            node, version, request_body(ApiKey.PRODUCE, None, -1, 1000, [("c", topic_id(node, "c"), parts)])
         )
 
     refused = answer(b"", None, *[b"k"] * 150, None)
@@ -405,7 +359,7 @@ def test_consumer_over_quota_gets_empty_answers_until_allowed() -> None:
     start, sent = node.responses
     assert isinstance(start, StartThrottlingResponse)
     node.responses = [sent]
-    throttled = of(FetchResponse, node.answer(ApiKey.FETCH, 12))
+    throttled = node.answer(ApiKey.FETCH, 12)
     assert throttled.responses == [] and throttled.throttle_time_ms > 5000
     node.clock.advance(11_000)
     assert len(values(fetched(node.call(ApiKey.FETCH, 12, fetch(node, offset=2))))) == 2
@@ -422,21 +376,21 @@ def test_batch_larger_than_the_quota_gets_through_throttled() -> None:
     start, sent = node.responses
     assert isinstance(start, StartThrottlingResponse)
     node.responses = [sent]
-    answer = of(FetchResponse, node.answer(ApiKey.FETCH, 12))
+    answer = node.answer(ApiKey.FETCH, 12)
     assert len(values(fetched(answer))) == 1 and answer.throttle_time_ms > 30_000
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FETCH))
 def test_fetch_errors(node: BrokerNode, version: int) -> None:
-    def code(**options: object) -> int:
-        return fetched(node.call(ApiKey.FETCH, version, fetch(node, max_wait_ms=500, **options))).error_code  # type: ignore[arg-type]
+    def code(**options: Any) -> Any:
+        return fetched(node.call(ApiKey.FETCH, version, fetch(node, max_wait_ms=500, **options))).error_code
 
     assert code(offset=1) == 1
     assert code(partition=7) == 3
     assert code(topic="nowhere") == (100 if version >= 13 else 3)
     if version >= 9:
         assert code(epoch=5) == 75
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, version, fetch(node, partition=1)))
+    answer = node.call(ApiKey.FETCH, version, fetch(node, partition=1))
     part = answer.responses[0].partitions[0]
     assert part.error_code == 6
     if version >= 12:
@@ -450,10 +404,10 @@ def test_a_fetch_waits_for_enough_bytes_without_holding_a_thread(node: BrokerNod
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500, min_bytes=2 * size))
     assert node.responses == [] and node.purgatory.watched == 1
     node.send(ApiKey.PRODUCE, 9, produce(node))
-    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9)) and node.responses == []
+    assert node.answer(ApiKey.PRODUCE, 9) and node.responses == []
     node.send(ApiKey.PRODUCE, 9, produce(node, values=(b"w",)))
     # The producer is answered first: it does not wait for those who wait for it.
-    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
+    assert node.answer(ApiKey.PRODUCE, 9)
     part = fetched(node.answer(ApiKey.FETCH, 12))
     assert values(part) == [b"v", b"w"]
     assert node.purgatory.watched == 0
@@ -465,7 +419,7 @@ def test_a_fetch_counts_what_is_there_already(node: BrokerNode) -> None:
     node.send(ApiKey.FETCH, 12, fetch(node, max_wait_ms=500, min_bytes=size + 1))
     assert node.responses == []
     node.send(ApiKey.PRODUCE, 9, produce(node))
-    assert of(ProduceResponse, node.answer(ApiKey.PRODUCE, 9))
+    assert node.answer(ApiKey.PRODUCE, 9)
     assert len(values(fetched(node.answer(ApiKey.FETCH, 12)))) == 2
 
 
@@ -492,7 +446,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(node: BrokerNode) -> None:
     assert node.responses == []
     node.timer.run_due(node.clock.now_ms + 500)
     part = fetched(node.answer(ApiKey.FETCH, 12))
-    assert (part.error_code, bytes(part.records or b"")) == (0, b"")  # type: ignore[arg-type]
+    assert (part.error_code, bytes(part.records or b"")) == (0, b"")
 
 
 def test_fetch_wait_has_an_upper_limit(node: BrokerNode) -> None:
@@ -512,7 +466,7 @@ def test_a_waiting_fetch_hears_that_its_topic_went_away(node: BrokerNode, what: 
         node.purgatory.check(TopicPartition("other", 1))
         expected = 6
     else:
-        node.send(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["other"]))
+        node.send(ApiKey.DELETE_TOPICS, 5, topic_names=["other"])
         expected = 3
     assert fetched(node.answer(ApiKey.FETCH, 12)).error_code == expected
 
@@ -531,15 +485,11 @@ def test_limits_of_a_fetch(node: BrokerNode) -> None:
         for _ in range(3):
             produced(node, 9, produce(node, partition, values=(b"x" * 1000,)))
     size = len(make_batch([b"x" * 1000]))
-    topics = [FetchTopic("t", partitions=[FetchPartition(index, partition_max_bytes=2 * size) for index in (0, 2)])]
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_bytes=3 * size, topics=topics)))
-    lengths = [len(part.records or b"") for part in answer.responses[0].partitions]
-    assert lengths == [2 * size, size]
     # However small the limits: the first batch comes whole, or the reader would never get on.
-    topics[0].partitions = [FetchPartition(index, partition_max_bytes=1) for index in (0, 2)]
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, FetchRequest(max_bytes=1, topics=topics)))
-    lengths = [len(part.records or b"") for part in answer.responses[0].partitions]
-    assert lengths == [size, 0]
+    for of_partition, of_all, lengths in ((2 * size, 3 * size, [2 * size, size]), (1, 1, [size, 0])):
+        parts = [{"partition": index, "partition_max_bytes": of_partition} for index in (0, 2)]
+        answer = node.call(ApiKey.FETCH, 12, max_bytes=of_all, topics=[{"topic": "t", "partitions": parts}])
+        assert [len(part.records or b"") for part in answer.responses[0].partitions] == lengths
 
 
 def test_unread_fetch_answers_make_later_ones_smaller(node: BrokerNode) -> None:
@@ -563,12 +513,10 @@ def test_unread_fetch_answers_make_later_ones_smaller(node: BrokerNode) -> None:
 # --- ListOffsets -----------------------------------------------------------------------------------------------------
 
 
-def listed(
-    node: BrokerNode, version: int, timestamp: int, partition: int = 0, topic: str = "t"
-) -> ListOffsetsPartitionResponse:
-    parts = [ListOffsetsPartition(partition, timestamp=timestamp)]
-    answer = node.call(ApiKey.LIST_OFFSETS, version, ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, parts)]))
-    return of(ListOffsetsResponse, answer).topics[0].partitions[0]
+def listed(node: BrokerNode, version: int, timestamp: int, partition: int = 0, topic: str = "t") -> Any:
+    parts = [{"partition_index": partition, "timestamp": timestamp}]
+    answer = node.call(ApiKey.LIST_OFFSETS, version, -1, topics=[(topic, parts)])
+    return answer.topics[0].partitions[0]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_OFFSETS))
@@ -583,15 +531,7 @@ def test_list_offsets(node: BrokerNode, version: int) -> None:
         assert listed(node, version, timestamp).offset == (0 if timestamp in (-1, -2, -4) else -1)
     produced(node, 9, produce(node, values=(b"a", b"b", b"c")))
     found = {timestamp: listed(node, version, timestamp) for timestamp in known}
-    expected = {
-        -4: (0, -1),
-        -3: (2, 1002),
-        -2: (0, -1),
-        -1: (3, -1),
-        0: (0, 1000),
-        1001: (1, 1001),
-        1003: (-1, -1),
-    }
+    expected = {-4: (0, -1), -3: (2, 1002), -2: (0, -1), -1: (3, -1), 0: (0, 1000), 1001: (1, 1001), 1003: (-1, -1)}
     places = {timestamp: (part.offset, part.timestamp) for timestamp, part in found.items()}
     assert places == {timestamp: expected[timestamp] for timestamp in known}
     # What is nowhere was written by no leader.
@@ -616,19 +556,20 @@ def test_list_offsets_errors(node: BrokerNode, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
 def test_create_topics(node: BrokerNode, version: int) -> None:
-    request = CreateTopicsRequest(
+    results = node.call(
+        ApiKey.CREATE_TOPICS,
+        version,
         [
-            CreatableTopic("a", 3, 2, configs=[CreatableTopicConfig("retention.ms", "1000")]),
-            CreatableTopic("t", 1, 1),
-            CreatableTopic("b", -1, -1, [CreatableReplicaAssignment(1, [2]), CreatableReplicaAssignment(0, [1])]),
-            CreatableTopic("c", 1, -1, [CreatableReplicaAssignment(0, [1])]),
-            CreatableTopic("d", -1, -1, [CreatableReplicaAssignment(5, [1])]),
-            CreatableTopic("e", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", None)]),
-            CreatableTopic("f", 1, 1),
-            CreatableTopic("f", 1, 1),
-        ]
-    )
-    results = of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, version, request)).topics
+            {"name": "a", "num_partitions": 3, "replication_factor": 2, "configs": [("retention.ms", "1000")]},
+            ("t", 1, 1),
+            ("b", -1, -1, [(1, [2]), (0, [1])]),
+            ("c", 1, -1, [(0, [1])]),
+            ("d", -1, -1, [(5, [1])]),
+            {"name": "e", "num_partitions": 1, "replication_factor": 1, "configs": [("cleanup.policy", None)]},
+            ("f", 1, 1),
+            ("f", 1, 1),
+        ],
+    ).topics
     assert [(result.name, result.error_code) for result in results] == [
         ("a", 0),
         ("t", 36),
@@ -647,15 +588,13 @@ def test_create_topics(node: BrokerNode, version: int) -> None:
 
 
 def test_validate_only_creates_nothing(node: BrokerNode) -> None:
-    request = CreateTopicsRequest([CreatableTopic("a", 3, 1)], validate_only=True)
-    assert of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, 5, request)).topics[0].error_code == 0
+    assert node.call(ApiKey.CREATE_TOPICS, 5, [("a", 3, 1)], validate_only=True).topics[0].error_code == 0
     assert node.cluster.topic("a") is None
 
 
 def test_a_topic_that_cannot_be_stored_is_not_created(node: BrokerNode) -> None:
     node.disk.full_after_bytes = 0
-    request = CreateTopicsRequest([CreatableTopic("a", 3, 1)])
-    assert of(CreateTopicsResponse, node.call(ApiKey.CREATE_TOPICS, 5, request)).topics[0].error_code == 56
+    assert node.call(ApiKey.CREATE_TOPICS, 5, [("a", 3, 1)]).topics[0].error_code == 56
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
@@ -663,11 +602,11 @@ def test_delete_topics(node: BrokerNode, version: int) -> None:
     produced(node, 9, produce(node))
     assert [path for path in node.disk.files if "t-0" in path.parts]
     if version >= 6:
-        asked = [DeleteTopicState(None, topic_id(node)), DeleteTopicState("gone"), DeleteTopicState(None, UUID(int=3))]
-        request, expected = DeleteTopicsRequest(topics=asked), [("t", 0), ("gone", 3), (None, 100)]
+        asked = [(None, topic_id(node)), "gone", (None, UUID(int=3))]
+        request, expected = request_body(ApiKey.DELETE_TOPICS, topics=asked), [("t", 0), ("gone", 3), (None, 100)]
     else:
-        request, expected = DeleteTopicsRequest(topic_names=["t", "gone"]), [("t", 0), ("gone", 3)]
-    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, version, request))
+        request, expected = request_body(ApiKey.DELETE_TOPICS, topic_names=["t", "gone"]), [("t", 0), ("gone", 3)]
+    answer = node.call(ApiKey.DELETE_TOPICS, version, request)
     assert [(result.name, result.error_code) for result in answer.responses] == expected
     assert node.cluster.topic("t") is None
     assert [path for path in node.disk.files if path.suffix == ".log"] == []
@@ -694,22 +633,22 @@ def test_a_topic_that_cannot_be_removed_whole_is_still_there(
         rename(source, target)
 
     monkeypatch.setattr(node.disk, "rename", fail_once)
-    request = DeleteTopicsRequest(topic_names=["three"])
-    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, request))
+    request = request_body(ApiKey.DELETE_TOPICS, topic_names=["three"])
+    answer = node.call(ApiKey.DELETE_TOPICS, 5, request)
     assert [result.error_code for result in answer.responses] == [ErrorCode.KAFKA_STORAGE_ERROR]
     # What could not be removed is served, the rest is gone.
     assert len(renames) == 3 and node.cluster.topic("three") is not None
     logs = [node.logs.get(TopicPartition("three", partition)) for partition in range(3)]
     assert [log.end_offset if log is not None else 0 for log in logs] == [int(n == failing) for n in range(3)]
-    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, request))
+    answer = node.call(ApiKey.DELETE_TOPICS, 5, request)
     assert [result.error_code for result in answer.responses] == [ErrorCode.NONE]
     assert node.disk.list_directory(DIRECTORY / "logs") == []
 
 
 def test_a_topic_to_delete_is_named_once_and_in_one_way(node: BrokerNode) -> None:
-    by_both = DeleteTopicState("t", topic_id(node))
-    asked = [by_both, DeleteTopicState(), DeleteTopicState("t"), DeleteTopicState("t")]
-    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=asked)))
+    by_both = ("t", topic_id(node))
+    asked = [by_both, DeleteTopicState(), "t", "t"]
+    answer = node.call(ApiKey.DELETE_TOPICS, 6, topics=asked)
     assert [(result.name, result.error_code) for result in answer.responses] == [("t", 42), (None, 42), ("t", 42)]
     assert node.cluster.topic("t") is not None
 
@@ -717,7 +656,7 @@ def test_a_topic_to_delete_is_named_once_and_in_one_way(node: BrokerNode) -> Non
 def test_write_racing_with_topic_deletion_leaves_nothing_behind(node: BrokerNode) -> None:
     stale = node.cluster.topic("t")
     assert stale is not None
-    node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+    node.call(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
     with pytest.raises(ApiError) as caught:
         node.context.log_of(stale, 0)
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -727,7 +666,7 @@ def test_write_racing_with_topic_deletion_leaves_nothing_behind(node: BrokerNode
 def test_deleting_may_be_forbidden() -> None:
     node = BrokerNode(delete_topic_enable=False)
     node.cluster.create_topic("t")
-    answer = of(DeleteTopicsResponse, node.call(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"])))
+    answer = node.call(ApiKey.DELETE_TOPICS, 5, topic_names=["t"])
     assert answer.responses[0].error_code == 73
 
 
@@ -736,11 +675,11 @@ def test_deleting_may_be_forbidden() -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.INIT_PRODUCER_ID))
 def test_init_producer_id(node: BrokerNode, version: int) -> None:
-    request = InitProducerIdRequest(None, 60_000)
-    given = [of(InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, request)) for _ in range(3)]
+    request = request_body(ApiKey.INIT_PRODUCER_ID, None, 60000)
+    given = [node.call(ApiKey.INIT_PRODUCER_ID, version, request) for _ in range(3)]
     assert [(answer.error_code, answer.producer_epoch) for answer in given] == [(0, 0)] * 3
     assert len({answer.producer_id for answer in given}) == 3
-    refused = of(InitProducerIdResponse, node.call(ApiKey.INIT_PRODUCER_ID, version, InitProducerIdRequest("", 1)))
+    refused = node.call(ApiKey.INIT_PRODUCER_ID, version, "", 1)
     assert (refused.error_code, refused.producer_id) == (42, -1)
 
 
@@ -748,19 +687,18 @@ def test_init_producer_id(node: BrokerNode, version: int) -> None:
 def test_find_coordinator(node: BrokerNode, version: int) -> None:
     for key_type in (0, 1) if version >= 1 else (0,):
         if version >= 4:
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"])
-            answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+            answer = node.call(ApiKey.FIND_COORDINATOR, version, key_type=key_type, coordinator_keys=["a", "b"])
             assert [(found.key, found.error_code) for found in answer.coordinators] == [("a", 0), ("b", 0)]
             places = {(found.node_id, found.port) for found in answer.coordinators}
         else:
-            request = FindCoordinatorRequest("a", key_type)
-            answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+            answer = node.call(ApiKey.FIND_COORDINATOR, version, "a", key_type)
             assert answer.error_code == 0
             places = {(answer.node_id, answer.port)}
         assert places <= {(1, 9001), (2, 9002)}
     if version >= 1:
-        request = FindCoordinatorRequest("a" if version < 4 else "", 9, ["a"] if version >= 4 else [])
-        answer = of(FindCoordinatorResponse, node.call(ApiKey.FIND_COORDINATOR, version, request))
+        answer = node.call(
+            ApiKey.FIND_COORDINATOR, version, "a" if version < 4 else "", 9, ["a"] if version >= 4 else []
+        )
         assert (answer.coordinators[0] if version >= 4 else answer).error_code == 42
 
 

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from kafka_sink.broker.handlers.dispatch import HANDLERS
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_sink.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from kafka_sink.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.control import EndTransactionMarker
 from kafka_sink.records.reader import read_batches
@@ -55,29 +30,21 @@ def node() -> BrokerNode:
     return made
 
 
-def of(kind: type[S], answer: Struct) -> S:
-    assert isinstance(answer, kind)
-    return answer
-
-
-def write(node: BrokerNode, *values: bytes, base_timestamp: int = 1000) -> int:
-    data = PartitionProduceData(0, make_batch(values, base_timestamp=base_timestamp))
-    request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=[data])])
-    answer = of(ProduceResponse, node.call(ApiKey.PRODUCE, 9, request))
+def write(node: BrokerNode, *values: bytes, base_timestamp: int = 1000) -> Any:
+    data = (0, make_batch(values, base_timestamp=base_timestamp))
+    answer = node.call(ApiKey.PRODUCE, 9, None, -1, 1000, [{"name": "t", "partition_data": [data]}])
     return answer.responses[0].partition_responses[0].log_start_offset
 
 
-def fetched(node: BrokerNode, offset: int, *, committed: bool = False) -> PartitionData:
-    topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, isolation_level=int(committed), topics=topics)
-    answer = of(FetchResponse, node.call(ApiKey.FETCH, 12, request))
+def fetched(node: BrokerNode, offset: int, *, committed: bool = False) -> Any:
+    topics = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]}]
+    answer = node.call(ApiKey.FETCH, 12, max_wait_ms=0, min_bytes=1, isolation_level=int(committed), topics=topics)
     return answer.responses[0].partitions[0]
 
 
 def listed(node: BrokerNode, timestamp: int, *, committed: bool = False) -> tuple[int, int]:
-    topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=timestamp)])]
-    request = ListOffsetsRequest(-1, int(committed), topics)
-    answer = of(ListOffsetsResponse, node.call(ApiKey.LIST_OFFSETS, 8, request))
+    topics = [("t", [{"partition_index": 0, "timestamp": timestamp}])]
+    answer = node.call(ApiKey.LIST_OFFSETS, 8, -1, int(committed), topics)
     part = answer.topics[0].partitions[0]
     return part.offset, part.timestamp
 
@@ -126,8 +93,7 @@ def test_committed_fetch_ends_at_open_transaction_lists_aborted(node: BrokerNode
 
 
 def deleted(node: BrokerNode, offset: int, version: int = 2, partition: int = 0, topic: str = "t") -> tuple[int, int]:
-    request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])], 1000)
-    result = of(DeleteRecordsResponse, node.call(ApiKey.DELETE_RECORDS, version, request)).topics[0].partitions[0]
+    result = node.call(ApiKey.DELETE_RECORDS, version, [(topic, [(partition, offset)])], 1000).topics[0].partitions[0]
     return result.low_watermark, result.error_code
 
 
@@ -164,9 +130,8 @@ def test_delete_records_refuses_bad_offsets_and_partitions(node: BrokerNode, ver
 def end_of_epoch(
     node: BrokerNode, epoch: int, version: int, *, partition: int = 0, present: int = -1
 ) -> tuple[int, int, int]:
-    asked = OffsetForLeaderPartition(partition, present, epoch)
-    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("t", [asked])])
-    answer = of(OffsetForLeaderEpochResponse, node.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request))
+    asked = (partition, present, epoch)
+    answer = node.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, -1, [("t", [asked])])
     part = answer.topics[0].partitions[0]
     return part.error_code, part.leader_epoch, part.end_offset
 

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
-from kafka_sink.protocol.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafka_sink.protocol.messages.replicas import (
-    AlterPartitionReassignmentsRequest,
-    ElectLeadersRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-    TopicPartitions,
-)
-from kafka_sink.protocol.messages.topics import (
-    CreatableTopic,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
-from kafka_sink.protocol.messages.user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.cases import with_each
+from tests.support.messages import request_body
 
 MANY = 20
 OLD = [f"old-{number}" for number in range(MANY)]
@@ -45,45 +20,34 @@ NEW = [f"new.{number}" for number in range(MANY)]
 POLICY = ErrorCode.POLICY_VIOLATION
 
 
-def entry(name: str, rate: float) -> EntryData:
-    return EntryData([EntityData("user", name)], [OpData("producer_byte_rate", rate, False)])
+def entry(name: str, rate: float) -> Any:
+    return ([("user", name)], [("producer_byte_rate", rate, False)])
 
 
 REQUESTS: list[tuple[ApiKey, int, Struct]] = [
-    (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in NEW])),
-    (ApiKey.METADATA, 12, MetadataRequest([MetadataRequestTopic(name=name) for name in NEW])),
-    (
-        ApiKey.CREATE_PARTITIONS,
-        3,
-        CreatePartitionsRequest([CreatePartitionsTopic(name, 3, None) for name in OLD], 1000),
-    ),
+    (ApiKey.CREATE_TOPICS, 7, request_body(ApiKey.CREATE_TOPICS, [(name, 1, 1) for name in NEW])),
+    (ApiKey.METADATA, 12, request_body(ApiKey.METADATA, [{"name": name} for name in NEW])),
+    (ApiKey.CREATE_PARTITIONS, 3, request_body(ApiKey.CREATE_PARTITIONS, [(name, 3, None) for name in OLD], 1000)),
     (
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
-        IncrementalAlterConfigsRequest(
-            [
-                IncrementalAlterConfigsResource(2, name, [IncrementalAlterableConfig("retention.ms", 0, "5")])
-                for name in OLD
-            ]
-        ),
+        request_body(ApiKey.INCREMENTAL_ALTER_CONFIGS, [(2, name, [("retention.ms", 0, "5")]) for name in OLD]),
     ),
-    (ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry(name, 5.0) for name in OLD])),
+    (ApiKey.ALTER_CLIENT_QUOTAS, 1, request_body(ApiKey.ALTER_CLIENT_QUOTAS, [entry(name, 5.0) for name in OLD])),
     (
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         0,
-        AlterUserScramCredentialsRequest(
-            upsertions=[ScramCredentialUpsertion(name, 1, 4096, b"salt", b"salted") for name in OLD]
+        request_body(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS, upsertions=[(name, 1, 4096, b"salt", b"salted") for name in OLD]
         ),
     ),
-    (ApiKey.ELECT_LEADERS, 2, ElectLeadersRequest(0, [TopicPartitions(name, [0]) for name in OLD])),
+    (ApiKey.ELECT_LEADERS, 2, request_body(ApiKey.ELECT_LEADERS, 0, [(name, [0]) for name in OLD])),
     (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         0,
-        AlterPartitionReassignmentsRequest(
-            topics=[ReassignableTopic(name, [ReassignablePartition(0, [1])]) for name in OLD]
-        ),
+        request_body(ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=[(name, [(0, [1])]) for name in OLD]),
     ),
-    (ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState(name) for name in OLD])),
+    (ApiKey.DELETE_TOPICS, 6, request_body(ApiKey.DELETE_TOPICS, list(OLD))),
 ]
 
 
@@ -123,22 +87,20 @@ def test_a_request_that_cannot_be_stored_changes_nothing(key: ApiKey, version: i
     assert repr(answer).count(f"error_code={ErrorCode.KAFKA_STORAGE_ERROR:d}") == MANY
 
 
-def created(node: BrokerNode, *topics: CreatableTopic) -> list[int]:
-    answer = node.call(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(list(topics)))
-    assert isinstance(answer, CreateTopicsResponse)
+def created(node: BrokerNode, *topics: Any) -> list[int]:
+    answer = node.call(ApiKey.CREATE_TOPICS, 7, list(topics))
     return [topic.error_code for topic in answer.topics]
 
 
 def looked_up(node: BrokerNode, names: list[str]) -> set[int]:
-    answer = node.call(ApiKey.METADATA, 12, MetadataRequest([MetadataRequestTopic(name=name) for name in names]))
-    assert isinstance(answer, MetadataResponse)
+    answer = node.call(ApiKey.METADATA, 12, [{"name": name} for name in names])
     return {topic.error_code for topic in answer.topics}
 
 
 @pytest.mark.behaviour("Admin APIs", "A request creates 10,000 partitions at most, as in Kafka")
 def test_a_request_creates_no_more_partitions_than_in_kafka() -> None:
     node = BrokerNode(num_partitions=100)
-    assert created(node, CreatableTopic("a", 5000, 1), CreatableTopic("b", 5001, 1)) == [POLICY, POLICY]
+    assert created(node, ("a", 5000, 1), ("b", 5001, 1)) == [POLICY, POLICY]
     assert looked_up(node, [f"t{number}" for number in range(101)]) == {POLICY}
     assert node.cluster.topics == {}
     assert looked_up(node, [f"t{number}" for number in range(100)]) == {ErrorCode.NONE}
@@ -148,11 +110,11 @@ def test_a_request_creates_no_more_partitions_than_in_kafka() -> None:
 @with_each("rate", [float("nan"), float("inf"), -1.0, 0.0, 0.5, 1e30])
 def test_a_quota_that_is_no_number_of_bytes_is_refused(rate: float) -> None:
     node, written = world()
-    node.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([entry("a", rate)]))
+    node.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, [entry("a", rate)])
     assert node.cluster.image.quotas == {} and written == []
 
 
 def test_names_that_differ_in_dots_only_are_refused() -> None:
     node = BrokerNode()
-    codes = created(node, *(CreatableTopic(name, 1, 1) for name in ("a.b", "a_b", "c")))
+    codes = created(node, *((name, 1, 1) for name in ("a.b", "a_b", "c")))
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]

@@ -14,15 +14,8 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode
 from kafka_sink.common.scram_credential import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
+from kafka_sink.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+from kafka_sink.protocol.messages.describe_user_scram_credentials import CredentialInfo
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
@@ -32,19 +25,15 @@ CONFIGURED: dict[str, Any] = {
 }
 
 
-def upsert(name: str, password: str, mechanism: str = SHA_256) -> ScramCredentialUpsertion:
+def upsert(name: str, password: str, mechanism: str = SHA_256) -> Any:
     digest = {SHA_256: "sha256", SHA_512: "sha512"}[mechanism]
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), SALT, 4096)
-    return ScramCredentialUpsertion(name, 1 + (mechanism == SHA_512), 4096, SALT, salted)
+    return (name, 1 + (mechanism == SHA_512), 4096, SALT, salted)
 
 
-def alter(
-    node: BrokerNode, *upsertions: ScramCredentialUpsertion, without: tuple[tuple[str, int], ...] = ()
-) -> dict[str, int]:
+def alter(node: BrokerNode, *upsertions: Any, without: tuple[tuple[str, int], ...] = ()) -> dict[str, int]:
     deletions = [ScramCredentialDeletion(*each) for each in without]
-    request = AlterUserScramCredentialsRequest(deletions, [*upsertions])
-    answer = node.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, request)
-    assert isinstance(answer, AlterUserScramCredentialsResponse)
+    answer = node.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions, [*upsertions])
     return {result.user: result.error_code for result in answer.results}
 
 
@@ -84,7 +73,6 @@ def test_a_user_of_the_configuration_stays() -> None:
     alter(node, upsert("fixed", "other", SHA_512))
     assert logs_in(users, "fixed", "other", SHA_512) and not logs_in(users, "fixed", "f", SHA_512)
     assert alter(node, without=(("fixed", 2),)) == {"fixed": ErrorCode.UNACCEPTABLE_CREDENTIAL}
-    answer = node.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest(None))
-    assert isinstance(answer, DescribeUserScramCredentialsResponse)
+    answer = node.call(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, None)
     [result] = answer.results
     assert (result.user, result.credential_infos) == ("fixed", [CredentialInfo(2, 4096)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS
@@ -10,14 +12,6 @@ from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from kafka_sink.protocol.messages.transaction_admin import ListTransactionsRequest, ListTransactionsResponse
 from tests.fakes.broker_node import BrokerNode
 from tests.fakes.record_batches import make_batch
 from tests.support.cases import with_each
@@ -60,15 +54,10 @@ def pass_time(node: BrokerNode, ms: int) -> None:
     node.timer.run_due(node.clock.monotonic_ms())
 
 
-def write(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int = 0) -> int:
-    request = ProduceRequest(
-        ID,
-        -1,
-        1000,
-        [TopicProduceData("t", partition_data=[PartitionProduceData(0, _batch(node, producer, sequence))])],
+def write(node: BrokerNode, producer: ProducerIdAndEpoch, sequence: int = 0) -> Any:
+    answer = node.call(
+        ApiKey.PRODUCE, 12, ID, -1, 1000, [{"name": "t", "partition_data": [(0, _batch(node, producer, sequence))]}]
     )
-    answer = node.call(ApiKey.PRODUCE, 12, request)
-    assert isinstance(answer, ProduceResponse)
     return answer.responses[0].partition_responses[0].error_code
 
 
@@ -211,27 +200,13 @@ def test_unused_ids_expire_but_open_transactions_do_not(node: BrokerNode) -> Non
 
 def test_committed_fetch_waits_for_the_end_of_the_transaction(node: BrokerNode) -> None:
     producer = begin(node, PARTITION)
-    parts = [FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)]
-    request = FetchRequest(
-        max_wait_ms=30_000, min_bytes=1, isolation_level=1, topics=[FetchTopic("t", partitions=parts)]
-    )
-    node.send(ApiKey.FETCH, 12, request)
+    parts = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
+    topics = [{"topic": "t", "partitions": parts}]
+    node.send(ApiKey.FETCH, 12, max_wait_ms=30_000, min_bytes=1, isolation_level=1, topics=topics)
     for sequence in range(3):
-        node.send(
-            ApiKey.PRODUCE,
-            12,
-            ProduceRequest(
-                ID,
-                -1,
-                1000,
-                [TopicProduceData("t", partition_data=[PartitionProduceData(0, _batch(node, producer, sequence))])],
-            ),
-        )
-        assert isinstance(node.answer(ApiKey.PRODUCE, 12), ProduceResponse)
-        assert node.responses == []
+        assert write(node, producer, sequence) == ErrorCode.NONE
     end(node, producer)
     answer = node.answer(ApiKey.FETCH, 12)
-    assert isinstance(answer, FetchResponse)
     (part,) = answer.responses[0].partitions
     assert (part.last_stable_offset, part.high_watermark, part.aborted_transactions) == (4, 4, [])
 
@@ -254,9 +229,7 @@ def test_ids_are_listed_by_pattern(pattern: str, found: list[str] | ErrorCode) -
     node = BrokerNode()
     for name in ("aaa", "b-1"):
         node.transactions.init_producer_id(name, 60_000, None)
-    request = ListTransactionsRequest(transactional_id_pattern=pattern)
-    answer = node.call(ApiKey.LIST_TRANSACTIONS, 2, request)
-    assert isinstance(answer, ListTransactionsResponse)
+    answer = node.call(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
     if isinstance(found, ErrorCode):
         assert answer.error_code == found
     else:
