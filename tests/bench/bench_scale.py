@@ -198,10 +198,7 @@ def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
 def docs_table(shapes: Mapping[str, Shape]) -> str:
     """The table of ``docs/scale.md``: :func:`counts` of each shape."""
     columns = [counts(shape) for shape in shapes.values()]
-    lines = [
-        f"| one batch | formula | {' | '.join(shapes)} |",
-        f"| --- | --- | {' | '.join('---:' for _ in shapes)} |",
-    ]
+    lines = [f"| one batch | formula | {' | '.join(shapes)} |", f"| --- | --- | {' | '.join('---:' for _ in shapes)} |"]
     for rows in zip(*columns, strict=True):
         what, formula, _ = rows[0]
         lines.append(f"| {what} | {formula} | {' | '.join(f'{value:,.0f}' for _, _, value in rows)} |")

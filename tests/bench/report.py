@@ -537,11 +537,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     found = load(parser.parse_args().results)
-    for page, lines in (
-        (PAGE, readers_tables(found)),
-        (README, summary(found)),
-        (GOALS_PAGE, goals_table(found)),
-    ):
+    for page, lines in ((PAGE, readers_tables(found)), (README, summary(found)), (GOALS_PAGE, goals_table(found))):
         page.write_text(with_table(page.read_text(), lines))
     drawn = chart(found)
     if drawn is not None:

@@ -105,9 +105,7 @@ class _Decided:
     "Faults: exactly once",
     "Transactions that time out on a real Kafka are refused, named or run again, by how many there were",
 )
-def test_partly_timed_out_decided_batch_reports_what_is_lost(
-    real_kafka: RealKafka,
-) -> None:
+def test_partly_timed_out_decided_batch_reports_what_is_lost(real_kafka: RealKafka) -> None:
     with CoordinatorClient({"bootstrap.servers": real_kafka.bootstrap_servers}) as client:
         decided = _Decided(real_kafka, client, 1)
         plan = decided.decide()

@@ -46,10 +46,7 @@ def test_each_way_carries_bulk_through_renewals(
     way: str, identity_kafka: IdentityKafka, tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:
     rows = IDENTITY_MB * 1_000_000 // ROW_BYTES
-    topics = {
-        f"{way}-at-least-once": {},
-        f"{way}-exactly-once": {"txnAppId": f"bulk-{way}", "txnVersion": "1"},
-    }
+    topics = {f"{way}-at-least-once": {}, f"{way}-exactly-once": {"txnAppId": f"bulk-{way}", "txnVersion": "1"}}
     with AdminClient(identity_kafka.kafka.bootstrap_servers) as admin:
         for topic in topics:
             admin.create_topic(topic, 2, 1)

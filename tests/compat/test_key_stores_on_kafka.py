@@ -107,10 +107,7 @@ def test_producer_and_kafka_use_stores_of_keytool(kind: str, store_kafka: StoreK
             producer.send(ProducerRecord(topic, b"%d" % number))
     values = [int(message.value or b"") for message in read_topic(store_kafka.kafka.bootstrap_servers, topic)]
     assert values == list(range(RECORDS))
-    with (
-        pytest.raises(SslAuthenticationError),
-        KafkaProducer(store_kafka.properties(kind, identity="")) as nobody,
-    ):
+    with pytest.raises(SslAuthenticationError), KafkaProducer(store_kafka.properties(kind, identity="")) as nobody:
         nobody.send(ProducerRecord(topic, b"unproven")).get(60_000)
 
 

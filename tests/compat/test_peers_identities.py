@@ -20,14 +20,7 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.identity_kafka import (
-    LIFETIME_S,
-    PASSWORD,
-    RENEWALS,
-    SESSION_MS,
-    TOKENS,
-    IdentityKafka,
-)
+from tests.compat.identity_kafka import LIFETIME_S, PASSWORD, RENEWALS, SESSION_MS, TOKENS, IdentityKafka
 from tests.compat.java_producer import write_with_java
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
@@ -74,11 +67,7 @@ def by_librdkafka(kafka: IdentityKafka, way: str, topic: str, directory: Path) -
     }
     ways: dict[str, dict[str, object]] = {
         "mtls": {"security.protocol": "SSL", "ssl.certificate.location": own, "ssl.key.location": own},
-        "oauth": {
-            **endpoint,
-            "sasl.oauthbearer.client.id": CLIENT,
-            "sasl.oauthbearer.client.secret": SECRET,
-        },
+        "oauth": {**endpoint, "sasl.oauthbearer.client.id": CLIENT, "sasl.oauthbearer.client.secret": SECRET},
         "bearer": {
             **endpoint,
             "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -120,11 +109,7 @@ def by_kafka_python(kafka: IdentityKafka, way: str, topic: str, directory: Path)
         "mtls": {"security_protocol": "SSL", "ssl_certfile": own, "ssl_keyfile": own},
         "function": {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()},
         **{
-            each: {
-                "sasl_mechanism": MECHANISMS[each],
-                "sasl_plain_username": "alice",
-                "sasl_plain_password": PASSWORD,
-            }
+            each: {"sasl_mechanism": MECHANISMS[each], "sasl_plain_username": "alice", "sasl_plain_password": PASSWORD}
             for each in PASSWORDS
         },
     }

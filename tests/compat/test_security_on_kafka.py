@@ -66,10 +66,7 @@ class SecureKafka:
     kafka: RealKafka
 
     def properties(self, protocol: str, **further: Any) -> dict[str, Any]:
-        properties = {
-            "bootstrap.servers": self.kafka.address(protocol),
-            "security.protocol": protocol,
-        }
+        properties = {"bootstrap.servers": self.kafka.address(protocol), "security.protocol": protocol}
         if "SSL" in protocol:
             properties["ssl.truststore.certificates"] = AUTHORITY.pem
         if protocol == "SASL_PLAINTEXT":

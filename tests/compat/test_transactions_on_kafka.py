@@ -99,9 +99,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         return
     directory = tmp_path_factory.mktemp("embedded")
     config = replace(
-        BrokerConfig(),
-        transaction_version=level,
-        transaction_abort_timed_out_transaction_cleanup_interval_ms=100,
+        BrokerConfig(), transaction_version=level, transaction_abort_timed_out_transaction_cleanup_interval_ms=100
     )
     with EmbeddedCluster(nodes=3 if "3" in where else 1, config=config, data_dir=directory) as embedded:
         yield Target(embedded.bootstrap_servers, level, None, directory / "logs")
@@ -174,11 +172,7 @@ def committed_offset(cluster: Target, topic: str, group: str, isolation: str = "
     """With read_committed, what is committed once no transaction is open: brokers write the end of a transaction into
     the group after they have answered EndTxn."""
     consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": group,
-            "isolation.level": isolation,
-        }
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "isolation.level": isolation}
     )
     try:
         (place,) = consumer.committed([ForeignPartition(topic, 0)], timeout=30)

@@ -106,13 +106,7 @@ def test_stream_goes_on_after_outages_between_commits_on_kafka(
     option = "kafka.transaction.two.phase.commit.enable=true" if two_phase else "kafka.transaction.timeout.ms=20000"
     with StepProxy(kafka.bootstrap_servers) as proxy:
         spark = KilledSpark(
-            proxy,
-            kafka.bootstrap_servers,
-            [STREAM],
-            tmp_path,
-            point=Step.BETWEEN_ENDS,
-            outage_s=22,
-            options=[option],
+            proxy, kafka.bootstrap_servers, [STREAM], tmp_path, point=Step.BETWEEN_ENDS, outage_s=22, options=[option]
         )
         if not two_phase:
             with pytest.raises(AssertionError, match="TornBatchError"):

@@ -70,8 +70,7 @@ def test_a_transaction_of_one_producer_needs_no_verification(world: World) -> No
 
 
 @pytest.mark.behaviour(
-    "Exactly once: brokers that do not verify transactions",
-    "A real Kafka before 3.6 is refused with what to do",
+    "Exactly once: brokers that do not verify transactions", "A real Kafka before 3.6 is refused with what to do"
 )
 @pytest.mark.skipif(is_at_least("3.6"), reason="from Kafka 3.6 on brokers verify transactions")
 def test_a_broker_before_3_6_is_refused_with_what_to_do(world: World) -> None:

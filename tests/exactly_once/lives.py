@@ -233,11 +233,7 @@ class Lives:
 
 
 def run_in_process(
-    bootstrap: str,
-    protocol: str,
-    lives: int,
-    *options: str,
-    on_reached: OnReached | None = None,
+    bootstrap: str, protocol: str, lives: int, *options: str, on_reached: OnReached | None = None
 ) -> dict[str, Any]:
     """The verdict of a process of its own: lives are forked, and whoever asks may have threads.
 

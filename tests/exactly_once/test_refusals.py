@@ -170,11 +170,7 @@ def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, 
 @pytest.mark.parametrize(
     ("api", "error", "says"),
     [
-        (
-            "init_producer_id",
-            "transactional_id_authorization_failed",
-            "grant WRITE and DESCRIBE on",
-        ),
+        ("init_producer_id", "transactional_id_authorization_failed", "grant WRITE and DESCRIBE on"),
         ("offset_fetch", "group_authorization_failed", "grant READ on it"),
         ("txn_offset_commit", "group_authorization_failed", "in the consumer group .*; grant READ on it"),
         ("txn_offset_commit", "topic_authorization_failed", "as offsets of topic .*; grant READ on it"),

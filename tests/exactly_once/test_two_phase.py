@@ -14,11 +14,7 @@ from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import (
-    BatchNumbering,
-    ExactlyOnceError,
-    TornBatchError,
-)
+from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.names import is_writer_id
 from kafka_sink.spark.options import parse_options
 from tests.exactly_once.conftest import LaterClock

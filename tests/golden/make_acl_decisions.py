@@ -100,9 +100,7 @@ class StandardAuthorizer:
     def allows(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool:
         jvm, common = self._jvm, self._common
         pattern = common.resource.ResourcePattern(
-            common.resource.ResourceType.fromCode(resource_type),
-            name,
-            common.resource.PatternType.LITERAL,
+            common.resource.ResourceType.fromCode(resource_type), name, common.resource.PatternType.LITERAL
         )
         action = jvm.org.apache.kafka.server.authorizer.Action(
             common.acl.AclOperation.fromCode(operation), pattern, 1, False, False

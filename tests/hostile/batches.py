@@ -15,12 +15,7 @@ from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord, FetchedPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafka_sink.records.batch import write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES

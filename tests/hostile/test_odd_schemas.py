@@ -119,9 +119,7 @@ ODD = {
             file(
                 syntax="proto2",
                 message_type=[message(extension_range=[descriptor_pb2.DescriptorProto.ExtensionRange(start=4, end=9)])],
-                extension=[
-                    Field(name="x" * 60_000, number=5, type=INT32, label=1, extendee=".M"),
-                ],
+                extension=[Field(name="x" * 60_000, number=5, type=INT32, label=1, extendee=".M")],
             )
         ],
         b"\x28\1" * 1_000,

@@ -19,12 +19,7 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tests.conftest import Figure
 from tests.fakes.record_batches import make_batch
 from tests.support.good_client import frame, read_frame

@@ -47,10 +47,7 @@ def test_subjects_and_compatibility_are_looked_up(registry: EmbeddedRegistry) ->
     assert "knows AVRO, JSON" in found[0].found
     assert "has no schema yet; the write registers the first" in found[1].found
     (_, missing) = findings({**own, "auto.register.schemas": "false"}, VALUE)
-    assert (missing.status, missing.what_to_do) == (
-        Status.FAILED,
-        "register one, or set auto.register.schemas=true",
-    )
+    assert (missing.status, missing.what_to_do) == (Status.FAILED, "register one, or set auto.register.schemas=true")
     RegistryClient(*registry_configs(own)).register("t-value", SCHEMA)
     for schema, status, text in (
         (None, Status.OK, "AVRO, the latest schema has the id 1"),

@@ -12,9 +12,7 @@ import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient as ForeignAdmin,
-)
+from confluent_kafka.admin import AdminClient as ForeignAdmin
 from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,

@@ -35,7 +35,7 @@ from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic
-from tests.support.transaction_script import Connection
+from tests.support.wire import Wire
 
 PARTITIONS = 100
 PATIENCE_S = 60.0
@@ -64,7 +64,7 @@ class Writer:
         self._identity = (-1, -1)
 
     def _ask(self, key: ApiKey, version: int, body: Any) -> Any:
-        with contextlib.closing(Connection(self._broker.bootstrap_servers)) as connection:
+        with contextlib.closing(Wire(self._broker.bootstrap_servers)) as connection:
             return connection.ask(key, version, body)
 
     def write(self, value: bytes) -> None:

@@ -142,11 +142,7 @@ def kgo() -> Outcomes:
     folder = go_module("github.com/twmb/franz-go", "v1.22.3")
     with cluster(nodes=3) as running:
         return of_go(
-            folder,
-            "./pkg/kgo",
-            KGO_SEEDS=running.bootstrap_servers,
-            KGO_TEST_RF="3",
-            KGO_TEST_RECORDS="50000",
+            folder, "./pkg/kgo", KGO_SEEDS=running.bootstrap_servers, KGO_TEST_RF="3", KGO_TEST_RECORDS="50000"
         )
 
 
@@ -247,10 +243,7 @@ SUITES: Final = {
         },
     ),
     "kgo": Suite(kgo, {"TestConsumeRegex|Test848RegexBrokerResolves": _OFFSETS}),
-    "kafka-go": Suite(
-        kafka_go,
-        {"TestReaderConsumerGroup($|/consumer_group_rebalance)": "it fails on Kafka too"},
-    ),
+    "kafka-go": Suite(kafka_go, {"TestReaderConsumerGroup($|/consumer_group_rebalance)": "it fails on Kafka too"}),
     "sarama": Suite(
         sarama,
         {

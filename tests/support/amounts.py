@@ -22,8 +22,9 @@ only_long = pytest.mark.skipif(not LONG, reason="only with --long")
 _TABLE: Final[list[tuple[str, str, str, str]]] = []
 
 
-def _amount(variable: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
-    """What the environment's *variable* says, else *normal*, or *long* in the long run; of *normal*'s type."""
+def _amount(name: str, normal: _Amount, long: _Amount, meaning: str) -> _Amount:
+    """What the environment's KAFKALITE_*name* says, else *normal*, or *long* in the long run; of *normal*'s type."""
+    variable = f"KAFKALITE_{name}"
     _TABLE.append((variable, str(normal), str(long), meaning))
     said = os.environ.get(variable)
     if said is None:
@@ -37,212 +38,165 @@ def examples(most: int) -> int:
 
 
 SIMULATED_RUNS = _amount(
-    "KAFKALITE_SIMULATED_RUNS",
+    "SIMULATED_RUNS",
     20,
     4_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
 COMPACTED_LOGS = _amount(
-    "KAFKALITE_COMPACTED_LOGS", 5, 2_000, "random logs that are compacted while a model checks their readers"
+    "COMPACTED_LOGS", 5, 2_000, "random logs that are compacted while a model checks their readers"
 )
-LOAD_RECORDS = _amount("KAFKALITE_LOAD_RECORDS", 10_000, 500_000, "records under restarts and kills of a real cluster")
+LOAD_RECORDS = _amount("LOAD_RECORDS", 10_000, 500_000, "records under restarts and kills of a real cluster")
 RESTARTS = _amount(
-    "KAFKALITE_RESTARTS",
+    "RESTARTS",
     1,
     3,
     "nodes of a real cluster of three that are restarted, or killed under transactions, in turn under load",
 )
-LEADER_MOVES = _amount("KAFKALITE_LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
-WORKER_LIVES = _amount("KAFKALITE_WORKER_LIVES", 2, 20, "how often a process that writes transactions is killed")
+LEADER_MOVES = _amount("LEADER_MOVES", 2, 10, "how often all leaders of a real cluster are moved under load")
+WORKER_LIVES = _amount("WORKER_LIVES", 2, 20, "how often a process that writes transactions is killed")
 LEADER_KILLS = _amount(
-    "KAFKALITE_LEADER_KILLS",
+    "LEADER_KILLS",
     1,
     10,
     "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
 )
 LOST_ENDS = _amount(
-    "KAFKALITE_LOST_ENDS", 0, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
+    "LOST_ENDS", 0, 10, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "KAFKALITE_EXPLORED_STATES", 400, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "EXPLORED_STATES", 400, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
 )
 RANDOM_WALKS = _amount(
-    "KAFKALITE_RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
+    "RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
 )
 MANY_SINKS = _amount(
-    "KAFKALITE_MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
+    "MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
 )
 MATRIX = _amount(
-    "KAFKALITE_MATRIX",
+    "MATRIX",
     "some",
     "some",
     "full: every cell of the matrix instead of a choice in which every two values meet (or --matrix)",
 )
-MATRIX_MB = _amount("KAFKALITE_MATRIX_MB", 2, 20, "MB that each cell of the matrix writes (--matrix: 100)")
+MATRIX_MB = _amount("MATRIX_MB", 2, 20, "MB that each cell of the matrix writes (--matrix: 100)")
 MATRIX_SOAK_MB = _amount(
-    "KAFKALITE_MATRIX_SOAK_MB",
-    0,
-    2_000,
-    "MB written over SASL_SSL while the memory of the process is watched (--matrix: 2000)",
+    "MATRIX_SOAK_MB", 0, 2_000, "MB written over SASL_SSL while the memory of the process is watched (--matrix: 2000)"
 )
 FAULT_RECORDS = _amount(
-    "KAFKALITE_FAULT_RECORDS",
-    4_000,
-    100_000,
-    "records under each fault of the network or of the embedded broker's process",
+    "FAULT_RECORDS", 4_000, 100_000, "records under each fault of the network or of the embedded broker's process"
 )
 BROKER_FAULT_RECORDS = _amount(
-    "KAFKALITE_BROKER_FAULT_RECORDS",
-    500,
-    5_000,
-    "records under each fault that the embedded broker is asked for",
+    "BROKER_FAULT_RECORDS", 500, 5_000, "records under each fault that the embedded broker is asked for"
 )
-KILLS_UNDER_LOAD = _amount("KAFKALITE_KILLS_UNDER_LOAD", 2, 20, "kills of the embedded broker's process under load")
-PAUSES = _amount("KAFKALITE_PAUSES", "2x1.5", "8x3", "how often the broker pauses, x for how many seconds")
-REUSE_RECORDS = _amount("KAFKALITE_REUSE_RECORDS", 10_000, 100_000, "rows sent in little memory while batches expire")
-RECREATIONS = _amount("KAFKALITE_RECREATIONS", 5, 50, "how often a topic is deleted and made again")
-PAGE_TOPICS = _amount("KAFKALITE_PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
-INTERRUPTS = _amount("KAFKALITE_INTERRUPTS", 2, 20, "programs that Ctrl-C hits, with a with block and without")
-SIGNAL_SECONDS = _amount("KAFKALITE_SIGNAL_SECONDS", 0.5, 5.0, "seconds of real signals, hundreds in each of them")
+KILLS_UNDER_LOAD = _amount("KILLS_UNDER_LOAD", 2, 20, "kills of the embedded broker's process under load")
+PAUSES = _amount("PAUSES", "2x1.5", "8x3", "how often the broker pauses, x for how many seconds")
+REUSE_RECORDS = _amount("REUSE_RECORDS", 10_000, 100_000, "rows sent in little memory while batches expire")
+RECREATIONS = _amount("RECREATIONS", 5, 50, "how often a topic is deleted and made again")
+PAGE_TOPICS = _amount("PAGE_TOPICS", 100, 1_000, "topics on a page that a browser keeps live")
+INTERRUPTS = _amount("INTERRUPTS", 2, 20, "programs that Ctrl-C hits, with a with block and without")
+SIGNAL_SECONDS = _amount("SIGNAL_SECONDS", 0.5, 5.0, "seconds of real signals, hundreds in each of them")
 INTERRUPT_POINTS = _amount(
-    "KAFKALITE_INTERRUPT_POINTS",
+    "INTERRUPT_POINTS",
     "some",
     "some",
     "all: an interrupt and a signal handler at every line of the calls, and at every opcode of what moves"
     " memory from hand to hand",
 )
-POWER_FAILURES = _amount("KAFKALITE_POWER_FAILURES", 2, 10, "power failures behind acknowledgements")
+POWER_FAILURES = _amount("POWER_FAILURES", 2, 10, "power failures behind acknowledgements")
 LITTLE_MEMORY = _amount(
-    "KAFKALITE_LITTLE_MEMORY",
+    "LITTLE_MEMORY",
     "2000x1,30,200",
     "20000x1,30,200",
     "records sent in large batches and little memory, x the numbers of partitions they go to",
 )
 MESSAGE_EXAMPLES = _amount(
-    "KAFKALITE_MESSAGE_EXAMPLES", 2, 50, "messages of each kind and version that are written and read back"
+    "MESSAGE_EXAMPLES", 2, 50, "messages of each kind and version that are written and read back"
 )
-FUZZ_EPISODES = _amount("KAFKALITE_FUZZ_EPISODES", 100, 5_000, "episodes of hostile answers")
-DAMAGE_APART = _amount("KAFKALITE_DAMAGE_APART", 24, 1, "bytes between two damaged places of a message")
+FUZZ_EPISODES = _amount("FUZZ_EPISODES", 100, 5_000, "episodes of hostile answers")
+DAMAGE_APART = _amount("DAMAGE_APART", 24, 1, "bytes between two damaged places of a message")
 IDENTITY_MB = _amount(
-    "KAFKALITE_IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
+    "IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
 )
 FUZZ_IDENTITIES = _amount(
-    "KAFKALITE_FUZZ_IDENTITIES",
+    "FUZZ_IDENTITIES",
     5_000,
     100_000,
     "damaged messages of SASL, JAAS lines, PEM, tokens and key stores (with --timeout=0 where they are many)",
 )
 FUZZ_REQUESTS = _amount(
-    "KAFKALITE_FUZZ_REQUESTS",
-    5_000,
-    200_000,
-    "requests that nobody sane sends, through decoder and handlers",
+    "FUZZ_REQUESTS", 5_000, 200_000, "requests that nobody sane sends, through decoder and handlers"
 )
 HOSTILE_FRAMES = _amount(
-    "KAFKALITE_HOSTILE_FRAMES",
-    2_000,
-    50_000,
-    "frames of random bytes to a running broker (with --timeout=0 where they are many)",
+    "HOSTILE_FRAMES", 2_000, 50_000, "frames of random bytes to a running broker (with --timeout=0 where they are many)"
 )
-BROKER_KILLS = _amount("KAFKALITE_BROKER_KILLS", 2, 20, "kills of an embedded broker in the middle of what it does")
+BROKER_KILLS = _amount("BROKER_KILLS", 2, 20, "kills of an embedded broker in the middle of what it does")
 HISTORY_SECONDS = _amount(
-    "KAFKALITE_HISTORY_SECONDS",
-    2.0,
-    120.0,
-    "seconds of trouble in which histories of clients are recorded and judged",
+    "HISTORY_SECONDS", 2.0, 120.0, "seconds of trouble in which histories of clients are recorded and judged"
 )
-LOG_PARTITIONS = _amount("KAFKALITE_LOG_PARTITIONS", 200, 2_000, "logs that a start opens")
-LOG_MIB = _amount("KAFKALITE_LOG_MIB", 32, 256, "size of the one large log that a start opens, MiB")
+LOG_PARTITIONS = _amount("LOG_PARTITIONS", 200, 2_000, "logs that a start opens")
+LOG_MIB = _amount("LOG_MIB", 32, 256, "size of the one large log that a start opens, MiB")
 DRIVER_LIVES = _amount(
-    "KAFKALITE_DRIVER_LIVES",
-    4,
-    30,
-    "drivers of exactly-once batches that are killed or frozen, for each protocol",
+    "DRIVER_LIVES", 4, 30, "drivers of exactly-once batches that are killed or frozen, for each protocol"
 )
-DRIVER_LIVES_ON_KAFKA = _amount("KAFKALITE_DRIVER_LIVES", 4, 30, "the same on a real Kafka")
+DRIVER_LIVES_ON_KAFKA = _amount("DRIVER_LIVES", 4, 30, "the same on a real Kafka")
 LIVES_AT_A_POINT = _amount(
-    "KAFKALITE_LIVES_AT_A_POINT",
+    "LIVES_AT_A_POINT",
     0,
     1,
     "drivers that are killed, and that are frozen, at each single point, instead of two at one point",
 )
-TASKS = _amount("KAFKALITE_TASKS", 20, 20, "tasks of every other run of a batch; the other runs have one")
+TASKS = _amount("TASKS", 20, 20, "tasks of every other run of a batch; the other runs have one")
 INTERRUPTIONS = _amount(
-    "KAFKALITE_INTERRUPTIONS",
+    "INTERRUPTIONS",
     0,
     1,
     "kills of the broker (normal run: one, at one point) and of coordinators of a real cluster at every "
     "point; with it nodes are stopped under transactions",
 )
-ID_BATCHES = _amount("KAFKALITE_ID_BATCHES", 10, 50, "batches after which the ids that brokers keep are counted")
-EXECUTOR_KILLS = _amount(
-    "KAFKALITE_EXECUTOR_KILLS",
-    0,
-    3,
-    "executors that are killed on a Spark cluster of two workers",
-)
+ID_BATCHES = _amount("ID_BATCHES", 10, 50, "batches after which the ids that brokers keep are counted")
+EXECUTOR_KILLS = _amount("EXECUTOR_KILLS", 0, 3, "executors that are killed on a Spark cluster of two workers")
 PIPELINE_RUNS = _amount(
-    "KAFKALITE_PIPELINE_RUNS",
+    "PIPELINE_RUNS",
     0,
     3,
     "runs of a Declarative Pipeline that writes exactly once, and with them every way to write over Spark Connect",
 )
 STOPS = _amount(
-    "KAFKALITE_STOPS",
+    "STOPS",
     1,
     20,
     "interrupts of each way to write, of a program; in the long run of a notebook and over Spark Connect, too",
 )
-SPARK_KILLS = _amount(
-    "KAFKALITE_SPARK_KILLS",
-    0,
-    10,
-    "kills of the whole of Spark while it writes exactly once in four ways",
-)
-BENCH_SIZES = _amount(
-    "KAFKALITE_BENCH_SIZES",
-    2,
-    4,
-    "sizes of each growth that the benchmarks of growth are tried with",
-)
+SPARK_KILLS = _amount("SPARK_KILLS", 0, 10, "kills of the whole of Spark while it writes exactly once in four ways")
+BENCH_SIZES = _amount("BENCH_SIZES", 2, 4, "sizes of each growth that the benchmarks of growth are tried with")
 SCALE_TASKS = _amount(
-    "KAFKALITE_SCALE_TASKS",
-    1000,
-    10_000,
-    "tasks of the batch that is counted in memory; a tenth as many workers and brokers",
+    "SCALE_TASKS", 1000, 10_000, "tasks of the batch that is counted in memory; a tenth as many workers and brokers"
 )
 JAVA_NODES = _amount(
-    "KAFKALITE_JAVA_NODES",
+    "JAVA_NODES",
     "",
     "1,3",
     'nodes of the clusters that Kafka\'s Java clients are tried on, as "1,3"; empty: one number for each test',
 )
 VERIFY_ROWS = _amount(
-    "KAFKALITE_VERIFY_ROWS",
-    100_000,
-    1_000_000,
-    "rows that kafkalite verify compares while its memory is measured",
+    "VERIFY_ROWS", 100_000, 1_000_000, "rows that kafkalite verify compares while its memory is measured"
 )
 AVRO_BATCHES = _amount(
-    "KAFKALITE_AVRO_BATCHES",
+    "AVRO_BATCHES",
     40,
     20_000,
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
 PROTOBUF_BATCHES = _amount(
-    "KAFKALITE_PROTOBUF_BATCHES",
+    "PROTOBUF_BATCHES",
     40,
     20_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
-JUDGED_CASES = _amount(
-    "KAFKALITE_JUDGED_CASES", 150, 20_000, "random cases of each kind that Kafka's Java client judges as well"
-)
+JUDGED_CASES = _amount("JUDGED_CASES", 150, 20_000, "random cases of each kind that Kafka's Java client judges as well")
 JSON_FRAMES = _amount(
-    "KAFKALITE_JSON_FRAMES",
-    6,
-    300,
-    "tables of random types that are written as JSON and compared with to_json's bytes",
+    "JSON_FRAMES", 6, 300, "tables of random types that are written as JSON and compared with to_json's bytes"
 )
 
 

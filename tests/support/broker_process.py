@@ -29,12 +29,7 @@ class BrokerProcess:
     """``kafkalite broker`` on a fixed port and data directory; survives :meth:`kill` and :meth:`start` again."""
 
     def __init__(
-        self,
-        data_dir: Path,
-        port: int | None = None,
-        config: Mapping[str, object] | None = None,
-        *,
-        nodes: int = 1,
+        self, data_dir: Path, port: int | None = None, config: Mapping[str, object] | None = None, *, nodes: int = 1
     ) -> None:
         """A cluster of *nodes* brokers, which have the ports from *port* on, as *config*'s listeners have if they are
         given."""

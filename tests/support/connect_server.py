@@ -17,12 +17,7 @@ from tests.support.ports import free_ports
 ROOT: Final = Path(__file__).parents[2]
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 #: What programs that use Spark are run with: the package is there as if installed by pip.
-ENVIRON: Final = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "SPARK_HOME": str(SPARK_HOME),
-    "SPARK_LOCAL_IP": "127.0.0.1",
-}
+ENVIRON: Final = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
 _START_S: Final = 180.0
 
 

@@ -126,11 +126,7 @@ FETCH: Final = (
         "a partition twice",
         {**_FETCH, "topics": [{**B, "partitions": [{"partition": 0, "partition_max_bytes": 50_000_000}] * 2}]},
     ),
-    Ask(
-        "Fetch",
-        "forgotten topics",
-        {**_FETCH, "topics": [], "forgotten_topics_data": [{**B, "partitions": [0]}]},
-    ),
+    Ask("Fetch", "forgotten topics", {**_FETCH, "topics": [], "forgotten_topics_data": [{**B, "partitions": [0]}]}),
     _in_session("one of three partitions, and one that is not there", 0, {0: 0, 1: 0, 99: 0}, session_id=0),
     _in_session("the same again, without a word", 1, {}),
     _in_session("from another offset", 2, {0: 1}),
@@ -258,11 +254,7 @@ def _with(**configs: str | None) -> Json:
     return {"configs": [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]}
 
 
-_INERT: Final = {
-    "file_delete_delay_ms": "5",
-    "preallocate": "true",
-    "unclean_leader_election_enable": "true",
-}
+_INERT: Final = {"file_delete_delay_ms": "5", "preallocate": "true", "unclean_leader_election_enable": "true"}
 CREATE_TOPICS: Final = (
     _create("one", {"name": "diff-{v}", "num_partitions": 2}),
     _create("it again", {"name": "diff-{v}"}),
@@ -295,11 +287,7 @@ CREATE_TOPICS: Final = (
     _create("placed and counted", {"name": "diff-{v}-odd", **_placed([1]), "num_partitions": 1}),
     _create(
         "placed with a gap",
-        {
-            "name": "diff-{v}-odd",
-            **_placed([1]),
-            "assignments": [{"partition_index": 1, "broker_ids": [1]}],
-        },
+        {"name": "diff-{v}-odd", **_placed([1]), "assignments": [{"partition_index": 1, "broker_ids": [1]}]},
     ),
 )
 
@@ -463,11 +451,7 @@ CLUSTER: Final = (
     _elect("an unknown partition", "diff-a", 99),
     _elect("a kind of 9", "diff-a", kind=9),
     Ask("ElectLeaders", "nothing", {"topic_partitions": [], "timeout_ms": 9000}),
-    Ask(
-        "AlterPartitionReassignments",
-        "nothing",
-        {"topics": [], "timeout_ms": 9000},
-    ),
+    Ask("AlterPartitionReassignments", "nothing", {"topics": [], "timeout_ms": 9000}),
     *(
         Ask(
             "AlterPartitionReassignments",
@@ -598,11 +582,7 @@ GROUPS: Final = (
     Ask("DescribeGroups", "groups", {"groups": ["diff-offsetcommit-5", "diff-none"]}),
     Ask("DescribeGroups", "none", {"groups": []}),
     Ask("DescribeGroups", "one without a name", {"groups": [""]}),
-    Ask(
-        "DescribeGroups",
-        "operations",
-        {"groups": ["diff-offsetcommit-5"], "include_authorized_operations": True},
-    ),
+    Ask("DescribeGroups", "operations", {"groups": ["diff-offsetcommit-5"], "include_authorized_operations": True}),
     Ask("ListGroups", "all", {}, everything=True),
     Ask("ListGroups", "by state", {"states_filter": ["Empty"]}, everything=True),
     Ask("ListGroups", "by type", {"types_filter": ["classic"]}, everything=True),

@@ -16,12 +16,7 @@ from multiprocessing.connection import Connection
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.record_batches import make_batch
 from tests.support.forks import FORKS

@@ -9,12 +9,7 @@ from importlib import import_module
 
 from pyspark import daemon
 
-for module in (
-    "pandas",
-    "pyarrow",
-    "kafka_sink.spark.task.task_writer",
-    "kafka_sink.spark.task.transactional_task",
-):
+for module in ("pandas", "pyarrow", "kafka_sink.spark.task.task_writer", "kafka_sink.spark.task.transactional_task"):
     import_module(module)
 
 if __name__ == "__main__":

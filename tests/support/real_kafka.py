@@ -106,10 +106,7 @@ class RealKafka:
 
 @contextlib.contextmanager
 def running_kafka(
-    directory: Path,
-    *arguments: str,
-    listeners: Mapping[str, str] = MappingProxyType({}),
-    java_options: str = "",
+    directory: Path, *arguments: str, listeners: Mapping[str, str] = MappingProxyType({}), java_options: str = ""
 ) -> Iterator[RealKafka]:
     """A Kafka with a PLAINTEXT listener, and *listeners* by their names, each with its security protocol.
 

@@ -6,48 +6,19 @@ Each section is a function that asks; the answers are collected in order, with w
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.transaction_admin import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-    TopicRequest,
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
-from kafka_sink.protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
-)
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reader import read_batches
 from tests.fakes.record_batches import make_batch
+from tests.support.wire import Wire
 
 #: Not over yet, ask again: the transaction before is being completed, or a coordinator's place is being looked up.
 _NOT_YET: Final = frozenset({3, 6, 14, 15, 16, 19, 51})
@@ -58,38 +29,12 @@ _GROUP: Final = "script-group"
 _LEFT_OUT: Final = frozenset({"throttle_time_ms", "error_message", "log_start_offset", "last_timestamp"})
 
 
-class Connection:
-    """A socket that asks one request at a time."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
-
-    def ask(self, key: ApiKey, version: int, body: Struct) -> Any:
-        frame = b"".join(map(bytes, encode_request(key, version, 1, "script", body)))
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", self._read(4))
-        return decode_response(key, version, self._read(size))[1]
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            if not piece:
-                raise ConnectionError("the broker closed the connection")
-            data += piece
-        return data
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 class Script:
     """Asks, and writes down what was answered."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         """*topic* has 3 partitions and is empty; its name also sets apart the transactional ids of this run."""
-        self._connection = Connection(bootstrap_servers)
+        self._wire = Wire(bootstrap_servers, patience_s=_PATIENCE_S)
         self._topic = topic
         self._run = f"of-{topic}"
         self._producer_ids: dict[int, str] = {}
@@ -104,7 +49,7 @@ class Script:
                 self._section = name
                 section(self)
         finally:
-            self._connection.close()
+            self._wire.close()
         return self.answers
 
     def id(self, name: str) -> str:
@@ -112,8 +57,8 @@ class Script:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def _ask(self, label: str | None, key: ApiKey, version: int, body: Struct) -> Any:
-        answer = self._connection.ask(key, version, body)
+    def _ask(self, label: str | None, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
+        answer = self._wire.ask(key, version, *values, **named)
         if label is not None:
             self._write_down(key, label, answer)
         return answer
@@ -145,47 +90,36 @@ class Script:
             return value.replace(self._run, "run").replace(self._topic, "topic")
         return value
 
-    def settled(self, ask: Callable[[], Any], code: Callable[[Any], int]) -> Any:
+    def _settled(self, code: Callable[[Any], int], key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
         """Ask, unheard, until the answer is not that it is too early."""
         until = time.monotonic() + _PATIENCE_S
-        while code(answer := ask()) in _NOT_YET:
+        while code(answer := self._wire.ask(key, version, *values, **named)) in _NOT_YET:
             assert time.monotonic() < until, answer
             time.sleep(0.005)
         return answer
 
     def _wait_for_leaders(self) -> None:
         for partition in range(3):
-            body = DescribeProducersRequest([TopicRequest(self._topic, [partition])])
-            self.settled(
-                partial(self._ask, None, ApiKey.DESCRIBE_PRODUCERS, 0, body),
-                lambda answer: answer.topics[0].partitions[0].error_code,
-            )
+            asked = [(self._topic, [partition])]
+            self._settled(lambda answer: answer.topics[0].partitions[0].error_code, ApiKey.DESCRIBE_PRODUCERS, 0, asked)
 
     def _wait_for_producer_ids(self) -> None:
         """A broker that has just started may not have been given any."""
-        body = InitProducerIdRequest(None, _TIMEOUT_MS)
-        self.settled(lambda: self._ask(None, ApiKey.INIT_PRODUCER_ID, 5, body), lambda answer: answer.error_code)
+        self._settled(lambda answer: answer.error_code, ApiKey.INIT_PRODUCER_ID, 5, None, _TIMEOUT_MS)
+
+    def _find(self, key: str, key_type: int) -> None:
+        asked = {"key_type": key_type, "coordinator_keys": [key]}
+        self._settled(lambda answer: answer.coordinators[0].error_code, ApiKey.FIND_COORDINATOR, 4, **asked)
 
     def find_coordinator(self, name: str) -> None:
-        body = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.id(name)])
-        self.settled(
-            lambda: self._ask(None, ApiKey.FIND_COORDINATOR, 4, body), lambda answer: answer.coordinators[0].error_code
-        )
-        described = DescribeTransactionsRequest([self.id(name)])
-        self.settled(
-            lambda: self._ask(None, ApiKey.DESCRIBE_TRANSACTIONS, 0, described),
-            lambda answer: answer.transaction_states[0].error_code,
-        )
+        self._find(self.id(name), 1)
+        asked = [self.id(name)]
+        self._settled(lambda answer: answer.transaction_states[0].error_code, ApiKey.DESCRIBE_TRANSACTIONS, 0, asked)
 
     def find_group_coordinator(self) -> None:
-        body = FindCoordinatorRequest(key_type=0, coordinator_keys=[_GROUP])
-        self.settled(
-            lambda: self._ask(None, ApiKey.FIND_COORDINATOR, 4, body), lambda answer: answer.coordinators[0].error_code
-        )
-        offsets = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(_GROUP, topics=[])])
-        self.settled(
-            lambda: self._ask(None, ApiKey.OFFSET_FETCH, 8, offsets), lambda answer: answer.groups[0].error_code
-        )
+        self._find(_GROUP, 0)
+        asked = [{"group_id": _GROUP, "topics": []}]
+        self._settled(lambda answer: answer.groups[0].error_code, ApiKey.OFFSET_FETCH, 8, groups=asked)
 
     def init(
         self,
@@ -199,17 +133,10 @@ class Script:
     ) -> tuple[int, int]:
         """InitProducerId; with *wait* until the transaction before is over. Returns (producer id, epoch)."""
         transactional_id = self.id(name) if name else name
-        body = InitProducerIdRequest(transactional_id, timeout_ms, *(expected if version >= 3 else (-1, -1)))
-        if wait:
-            self.settled(
-                lambda: (
-                    self._ask(None, ApiKey.DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest([self.id(name)]))
-                    if name
-                    else None
-                ),
-                lambda answer: 51 if answer and "Prepare" in answer.transaction_states[0].transaction_state else 0,
-            )
-        answer = self._ask(label, ApiKey.INIT_PRODUCER_ID, version, body)
+        if wait and name:
+            self.wait_until_complete(name)
+        expected = expected if version >= 3 else (-1, -1)
+        answer = self._ask(label, ApiKey.INIT_PRODUCER_ID, version, transactional_id, timeout_ms, *expected)
         return answer.producer_id, answer.producer_epoch
 
     def add(
@@ -222,21 +149,17 @@ class Script:
         topic: str = "",
     ) -> None:
         """AddPartitionsToTxn."""
-        topics = [AddPartitionsToTxnTopic(topic or self._topic, list(partitions))]
-        body = AddPartitionsToTxnRequest([], self.id(name), *producer, topics)
-        self._ask(label, ApiKey.ADD_PARTITIONS_TO_TXN, version, body)
+        topics = [(topic or self._topic, list(partitions))]
+        self._ask(label, ApiKey.ADD_PARTITIONS_TO_TXN, version, [], self.id(name), *producer, topics)
 
     def add_offsets(self, label: str, name: str, producer: tuple[int, int], *, version: int = 4) -> None:
-        body = AddOffsetsToTxnRequest(self.id(name), *producer, _GROUP)
-        self._ask(label, ApiKey.ADD_OFFSETS_TO_TXN, version, body)
+        self._ask(label, ApiKey.ADD_OFFSETS_TO_TXN, version, self.id(name), *producer, _GROUP)
 
     def commit_offsets(
         self, label: str, name: str, producer: tuple[int, int], *, partition: int = 0, size: int = 4, version: int = 5
     ) -> None:
-        parts = [TxnOffsetCommitRequestPartition(partition, 7, -1, "x" * size)]
-        topics = [TxnOffsetCommitRequestTopic(self._topic, parts)]
-        body = TxnOffsetCommitRequest(self.id(name), _GROUP, *producer, topics=topics)
-        self._ask(label, ApiKey.TXN_OFFSET_COMMIT, version, body)
+        topics = [(self._topic, [(partition, 7, -1, "x" * size)])]
+        self._ask(label, ApiKey.TXN_OFFSET_COMMIT, version, self.id(name), _GROUP, *producer, topics=topics)
 
     def produce(
         self,
@@ -260,12 +183,11 @@ class Script:
             is_transactional=transactional,
             is_control=control,
         )
-        data = TopicProduceData(self._topic, partition_data=[PartitionProduceData(partition, batch)])
-        body = ProduceRequest(self.id(name) if name else None, -1, 10_000, [data])
+        data = {"name": self._topic, "partition_data": [(partition, batch)]}
         # A leader of a topic this young may say that it is none, also when it has been one before.
-        answer = self.settled(
-            lambda: self._ask(None, ApiKey.PRODUCE, version, body),
+        answer = self._settled(
             lambda answer: _only_no_leader(answer.responses[0].partition_responses[0].error_code),
+            *(ApiKey.PRODUCE, version, self.id(name) if name else None, -1, 10_000, [data]),
         )
         if label is not None:
             self._write_down(ApiKey.PRODUCE, label, answer)
@@ -274,32 +196,28 @@ class Script:
         self, label: str | None, name: str, producer: tuple[int, int], *, commit: bool = True, version: int
     ) -> tuple[int, int]:
         """EndTxn, and wait until it is complete. Returns what the producer goes on with."""
-        body = EndTxnRequest(self.id(name), *producer, commit)
-        answer = self._ask(label, ApiKey.END_TXN, version, body)
+        answer = self._ask(label, ApiKey.END_TXN, version, self.id(name), *producer, commit)
         self.wait_until_complete(name)
         return answer.producer_id, answer.producer_epoch
 
     def wait_until_complete(self, name: str, *, of: str = "Prepare") -> None:
-        body = DescribeTransactionsRequest([self.id(name)])
-        self.settled(
-            lambda: self._ask(None, ApiKey.DESCRIBE_TRANSACTIONS, 0, body),
+        self._settled(
             lambda answer: 51 if of in answer.transaction_states[0].transaction_state else 0,
+            *(ApiKey.DESCRIBE_TRANSACTIONS, 0, [self.id(name)]),
         )
 
     def describe(self, label: str, *names: str) -> None:
-        body = DescribeTransactionsRequest([self.id(name) if name else "" for name in names])
-        self._ask(label, ApiKey.DESCRIBE_TRANSACTIONS, 0, body)
+        self._ask(label, ApiKey.DESCRIBE_TRANSACTIONS, 0, [self.id(name) if name else "" for name in names])
 
     def list(self, label: str, *, version: int = 2, **filters: Any) -> None:
-        answer = self._connection.ask(ApiKey.LIST_TRANSACTIONS, version, ListTransactionsRequest(**filters))
+        answer = self._wire.ask(ApiKey.LIST_TRANSACTIONS, version, **filters)
         mine = [each for each in answer.transaction_states if each.transactional_id.startswith(self._run)]
         answer.transaction_states = sorted(mine, key=lambda each: str(each.transactional_id))
         self._write_down(ApiKey.LIST_TRANSACTIONS, label, answer)
 
     def producers(self, label: str, partition: int, producer_id: int) -> None:
         """DescribeProducers, of one producer."""
-        body = DescribeProducersRequest([TopicRequest(self._topic, [partition])])
-        answer = self._connection.ask(ApiKey.DESCRIBE_PRODUCERS, 0, body)
+        answer = self._wire.ask(ApiKey.DESCRIBE_PRODUCERS, 0, [(self._topic, [partition])])
         (part,) = answer.topics[0].partitions
         part.active_producers = [each for each in part.active_producers if each.producer_id == producer_id]
         self._write_down(ApiKey.DESCRIBE_PRODUCERS, label, answer)
@@ -307,16 +225,13 @@ class Script:
     def markers(
         self, label: str, producer: tuple[int, int], partition: int, *, commit: bool = False, coordinator_epoch: int = 0
     ) -> None:
-        topics = [WritableTxnMarkerTopic(self._topic, [partition])]
-        marker = WritableTxnMarker(*producer, commit, topics, coordinator_epoch)
-        self._ask(label, ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest([marker]))
+        marker = (*producer, commit, [(self._topic, [partition])], coordinator_epoch)
+        self._ask(label, ApiKey.WRITE_TXN_MARKERS, 1, [marker])
 
     def fetch(self, label: str, partition: int, *, committed: bool = True, offset: int = 0) -> None:
-        parts = [FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)]
-        body = FetchRequest(
-            min_bytes=0, isolation_level=int(committed), topics=[FetchTopic(self._topic, partitions=parts)]
-        )
-        self._ask(label, ApiKey.FETCH, 12, body)
+        parts = [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
+        topics = [{"topic": self._topic, "partitions": parts}]
+        self._ask(label, ApiKey.FETCH, 12, min_bytes=0, isolation_level=int(committed), topics=topics)
 
 
 def _only_no_leader(code: int) -> int:

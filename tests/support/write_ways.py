@@ -104,19 +104,13 @@ _MARKED: Final[Mapping[str, tuple[Way, list[pytest.MarkDecorator]]]] = {
     DF_WRITE: (_df_write, [requires_data_sources, pytest.mark.way(ways.DF_WRITE)]),
     DF_WRITE_EXACTLY_ONCE: (_df_write_exactly_once, [requires_data_sources, pytest.mark.way(ways.DF_WRITE)]),
     WRITE: (_write, [pytest.mark.way(ways.AT_LEAST_ONCE)]),
-    WRITE_ATOMIC: (
-        lambda spark, job: _write_exactly_once(spark, job, atomic=True),
-        [pytest.mark.way(ways.ATOMIC)],
-    ),
+    WRITE_ATOMIC: (lambda spark, job: _write_exactly_once(spark, job, atomic=True), [pytest.mark.way(ways.ATOMIC)]),
     WRITE_PARALLEL: (
         lambda spark, job: _write_exactly_once(spark, job, atomic=False),
         [pytest.mark.way(ways.PARALLEL)],
     ),
     STREAM: (_stream, [requires_data_sources, pytest.mark.way(ways.AT_LEAST_ONCE_STREAM)]),
-    STREAM_EXACTLY_ONCE: (
-        _stream_exactly_once,
-        [requires_data_sources, pytest.mark.way(ways.EXACTLY_ONCE_STREAM)],
-    ),
+    STREAM_EXACTLY_ONCE: (_stream_exactly_once, [requires_data_sources, pytest.mark.way(ways.EXACTLY_ONCE_STREAM)]),
     FOREACH_BATCH: (_foreach_batch, [pytest.mark.way(ways.FOREACH_BATCH)]),
 }
 

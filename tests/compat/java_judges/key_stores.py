@@ -229,9 +229,7 @@ KEY_STORES: Final = Judged(
         Difference("A keystore without a private key", _of_store("key", "trusted.pkcs12"), _has_no_key),
         Difference("Certificates of a PKCS12 truststore", _of_store("trust", _UNMARKED), _is_pkcs12),
         Difference(
-            "Damaged PEM",
-            _of_texts(_PLAIN[0], truststore_certificates=_TWO.replace("END", "EMD", 1)),
-            _is_damaged,
+            "Damaged PEM", _of_texts(_PLAIN[0], truststore_certificates=_TWO.replace("END", "EMD", 1)), _is_damaged
         ),
     ),
     share=0.15,

@@ -12,9 +12,9 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import incremental_alter_configs as incremental
-from kafka_sink.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
-from kafka_sink.protocol.messages.describe_cluster import DescribeClusterResponse
-from kafka_sink.protocol.messages.elect_leaders import ElectLeadersResponse
+from kafka_sink.protocol.messages.replicas import AlterPartitionReassignmentsResponse
+from kafka_sink.protocol.messages.cluster import DescribeClusterResponse
+from kafka_sink.protocol.messages.replicas import ElectLeadersResponse
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each

@@ -14,7 +14,7 @@ from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, Re
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.leave_group import LeaveGroupRequest
+from kafka_sink.protocol.messages.group_members import LeaveGroupRequest
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.messages import request_body

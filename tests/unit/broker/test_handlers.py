@@ -20,7 +20,7 @@ from kafka_sink.broker.network.request_channel import (
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.delete_topics import DeleteTopicState
+from kafka_sink.protocol.messages.topics import DeleteTopicState
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import ZERO_UUID, Struct
 from kafka_sink.records.compression import CompressionType

@@ -31,10 +31,7 @@ def of(topic: UUID, *indexes: int) -> Assignment:
 
 def test_ranges_of_topics_alike_are_alike() -> None:
     members = {"b": subscriber(T, U), "a": subscriber(T, U)}
-    assert assign_ranges(members, {T: 3, U: 3}) == {
-        "a": of(T, 0, 1) | of(U, 0, 1),
-        "b": of(T, 2) | of(U, 2),
-    }
+    assert assign_ranges(members, {T: 3, U: 3}) == {"a": of(T, 0, 1) | of(U, 0, 1), "b": of(T, 2) | of(U, 2)}
 
 
 def test_static_members_come_first() -> None:

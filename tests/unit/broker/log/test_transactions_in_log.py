@@ -46,11 +46,7 @@ def write(
     log: PartitionLog, producer: int, sequence: int, value: bytes = b"v", *, epoch: int = 0, transactional: bool = True
 ) -> int:
     batch, header = with_header(
-        [value],
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        is_transactional=transactional,
+        [value], producer_id=producer, producer_epoch=epoch, base_sequence=sequence, is_transactional=transactional
     )
     guard = log.begin_verification(producer, epoch, sequence, 0) if transactional else None
     return log.append(batch, header, 0, 0, guard).base_offset
@@ -178,9 +174,7 @@ def test_marker_between_verification_and_append_refuses_batch(log: PartitionLog)
     "Transactions in the log",
     "The marker of a transaction does not keep out the next one of a client that bumps epochs",
 )
-def test_late_marker_does_not_refuse_next_epoch_of_client(
-    log: PartitionLog,
-) -> None:
+def test_late_marker_does_not_refuse_next_epoch_of_client(log: PartitionLog) -> None:
     for written_before in (True, False):
         producer, last = 7 + written_before, 3
         if written_before:
