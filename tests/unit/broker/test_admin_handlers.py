@@ -11,10 +11,8 @@ from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import incremental_alter_configs as incremental
-from kafka_sink.protocol.messages.replicas import AlterPartitionReassignmentsResponse
 from kafka_sink.protocol.messages.cluster import DescribeClusterResponse
-from kafka_sink.protocol.messages.replicas import ElectLeadersResponse
+from kafka_sink.protocol.messages.replicas import AlterPartitionReassignmentsResponse, ElectLeadersResponse
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each
@@ -179,7 +177,7 @@ def test_naming_something_twice_is_refused() -> None:
     broker = node()
     twice = ("retention.ms", SET, "1")
     assert alter(broker, TOPIC, "t", twice, twice) == ErrorCode.INVALID_REQUEST
-    resource = (TOPIC, "t", [incremental.AlterableConfig(*twice)])
+    resource = (TOPIC, "t", [twice])
     answer = broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, [resource, resource], validate_only=False)
     assert {item.error_code for item in answer.responses} == {ErrorCode.INVALID_REQUEST}
 

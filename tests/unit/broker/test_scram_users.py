@@ -14,8 +14,7 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode
 from kafka_sink.common.scram_credential import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.user_scram_credentials import ScramCredentialDeletion
-from kafka_sink.protocol.messages.user_scram_credentials import CredentialInfo
+from kafka_sink.protocol.messages.user_scram_credentials import CredentialInfo, ScramCredentialDeletion
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
