@@ -16,8 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
 from kafka_sink.spark.arrow_types import arrow_type

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Final
 
 from kafka_sink import BrokerConfig
@@ -21,8 +22,13 @@ PUBLIC: Final = ("kafka_sink", "kafka_sink.admin", "kafka_sink.errors", "kafka_s
 def lines() -> Iterator[str]:
     """A line for each name, and for each public attribute of a class that is declared in this project."""
     for module in map(importlib.import_module, PUBLIC):
-        for name in sorted(module.__all__):
+        for name in names_of(module):
             yield from _of(f"{module.__name__}.{name}", getattr(module, name))
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """What it promises: its ``__all__``, or all that it has."""
+    return sorted(getattr(module, "__all__", [name for name in vars(module) if name[0].isalpha()]))
 
 
 def _of(path: str, value: Any) -> Iterator[str]:

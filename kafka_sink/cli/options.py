@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
@@ -24,6 +26,29 @@ _BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 _COMMAND_CONFIG: Final = "kafkalite.command-config"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What the connection options say: the cluster, the longest time to wait, and other client properties."""
+
+    bootstrap_servers: str
+    timeout_ms: int
+    properties: dict[str, str]
+
+    @property
+    def bounded(self) -> dict[str, Any]:
+        """The properties of a client whose calls end in time, without the servers."""
+        return {"default.api.timeout.ms": self.timeout_ms, **self.properties}
+
+    def checked(self) -> dict[str, str]:
+        """The properties with the servers, for clients that pass over what they do not know.
+
+        :raises ConfigError: if a property is unknown or invalid.
+        """
+        properties = {**self.properties, _BOOTSTRAP_SERVERS: self.bootstrap_servers}
+        configuration.parse(ClientConfig, properties)
+        return properties
 
 
 def pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -60,16 +85,6 @@ def _client_properties(context: click.Context, parameter: click.Parameter, texts
     return {name: value for name, value in from_file.items() if name != _BOOTSTRAP_SERVERS} | given
 
 
-def checked(properties: dict[str, str], bootstrap_servers: str) -> dict[str, str]:
-    """*properties* with the servers, for clients that pass over what they do not know.
-
-    :raises ConfigError: if a property is unknown or invalid.
-    """
-    given = {**properties, _BOOTSTRAP_SERVERS: bootstrap_servers}
-    configuration.parse(ClientConfig, given)
-    return given
-
-
 def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """The value of the option or of the variable, or that of the file."""
     is_given = context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
@@ -88,9 +103,19 @@ def _milliseconds(context: click.Context, parameter: click.Parameter, seconds: f
     return int(seconds * 1000)
 
 
+def several(name: str, variable: str, text: str, **more: Any) -> Callable[[C], C]:
+    """An option that may be repeated, and says so."""
+    return click.option(name, variable, multiple=True, help=f"{text}; may be repeated.", **more)
+
+
 def connection(command: C) -> C:
-    """Add the connection options; the command gets ``bootstrap_servers``, ``timeout_ms`` and the dict
-    ``properties``."""
+    """Add the connection options; the command gets them as ``connection``, a :class:`Connection`."""
+
+    @functools.wraps(command)
+    def connected(*, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str], **arguments: Any) -> Any:
+        return command(connection=Connection(bootstrap_servers, timeout_ms, properties), **arguments)
+
+    result: Any = connected
     for option in (
         click.option(
             "-X",
@@ -132,5 +157,5 @@ def connection(command: C) -> C:
             help="One or more brokers of the cluster.",
         ),
     ):
-        command = option(command)
-    return command
+        result = option(result)
+    return result  # type: ignore[no-any-return]

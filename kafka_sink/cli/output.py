@@ -100,6 +100,14 @@ def print_json(value: Any) -> None:
     click.echo(without_controls(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
+def show(as_json: bool, documents: Any, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print *documents* as JSON, or else what they say as a table."""
+    if as_json:
+        print_json(documents)
+    else:
+        print_table(columns, rows)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print aligned *rows* under the names of the *columns*."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

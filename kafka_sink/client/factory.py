@@ -14,11 +14,7 @@ from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
 from kafka_sink.client.connection.network_client import NetworkClient
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.metadata.metadata import Metadata
-from kafka_sink.client.options.config import (
-    RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY,
-    ClientConfig,
-    parse_addresses,
-)
+from kafka_sink.client.options.config import RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY, ClientConfig, parse_addresses
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import StartThread, start_loop

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 from kafka_sink.columns.varint import encode_unsigned_varint, encode_varint, unsigned_varint_size, varint_size
-from kafka_sink.columns.varint_arrays import zigzag_array
 
 UInt64s: TypeAlias = NDArray[np.uint64]
 # One number for all rows, or one number per row.
 Words: TypeAlias = UInt64s | int
-
 #: The maximum number of bytes inside a view; the format requires rows of up to this length to be inside.
 INLINE_BYTES: Final = 12
 _WORD_BYTES: Final = 8
@@ -37,19 +35,39 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 # The offset of a view is a signed 32-bit number. A larger buffer is split into windows of 2 GiB that start every GiB,
 # so that each row of at most 1 GiB is inside one of them.
 WINDOW_BITS: Final = 30
-
-
 _KEPT_BYTES: Final = 16 * 1024 * 1024
-
 # _MASKS[n] keeps the first n bytes of a little-endian word.
 _MASKS: Final = np.array([_MASK >> (8 * (_WORD_BYTES - count)) for count in range(_WORD_BYTES + 1)], dtype=np.uint64)
-
-
 # Nearly every length and offset delta is small, so its varint is looked up instead of computed.
 _TWO_BYTES_FROM: Final = 1 << 6
 _SMALL_VARINTS: Final = np.array(
     [int.from_bytes(encode_varint(value), "little") for value in range(1 << 13)], dtype=np.uint64
 )
+
+
+def zigzag_array(values: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Zig-zag of each value: small numbers of either sign become small unsigned ones."""
+    return ((values << np.int64(1)) ^ (values >> np.int64(63))).view(np.uint64)
+
+
+def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
+    """The encoded size of each value in bytes, int64[n]; one number if all are equal (0 if there are none)."""
+    if isinstance(values, int):
+        return varint_size(values)
+    if len(values) == 0:
+        return 0
+    low, high = int(values.min()), int(values.max())
+    if low < 0:
+        # With zig-zag, -1 has the size of 0, -2 the size of 1, and so on.
+        values = values ^ (values >> np.int64(63))
+        low, high = int(values.min()), int(values.max())
+    smallest, largest = varint_size(low), varint_size(high)
+    if smallest == largest:
+        return smallest
+    sizes = np.full(len(values), smallest, dtype=np.int64)
+    for size in range(smallest, largest):
+        sizes += values >= 1 << (7 * size - 1)
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,12 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds since an arbitrary start; never decreases. Use it for every deadline."""
-        ...
 
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch. Use it for record timestamps only."""
-        ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on *condition* (held by the caller) for at most *timeout_ms*; False after a time-out."""
-        ...
 
 
 class SystemClock:

@@ -1,5 +1,5 @@
 """Text from outside, such as a peer's message, a record or a schema: it must not write lines of its own into a log,
-control a terminal, or turn the text around it.
+control a terminal, or turn the text around it. Also the words of a table.
 
 Pure functions, called wherever such text reaches a person.
 """
@@ -32,3 +32,8 @@ def without_controls(text: str) -> str:
 def json_text(value: Any) -> str:
     """*value* as JSON in one line, without controls."""
     return without_controls(json.dumps(value, ensure_ascii=False))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a table of names."""
+    return tuple(text.split())

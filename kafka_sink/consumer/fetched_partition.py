@@ -131,8 +131,7 @@ class FetchedPartition:
         for offset, timestamp, key, value, headers, problem in records:
             # What ConsumedRecord(…) does, without its call in Python.
             yield tuple.__new__(
-                ConsumedRecord,
-                (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem),
+                ConsumedRecord, (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem)
             )
 
     def _is_abort_marker(self, batch: RecordBatchView) -> bool:

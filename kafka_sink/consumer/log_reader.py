@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kafka_sink.client.blocking.blocking import BlockingClient
@@ -36,10 +35,7 @@ class LogReader:
         self._config = reconcile(common_config.parse(ConsumerConfig, properties), frozenset(properties))
         self._clock = clock
         self._client = BlockingClient(
-            self._config,
-            client_id=self._config.client_id,
-            timeout_ms=self._config.default_api_timeout_ms,
-            clock=clock,
+            self._config, client_id=self._config.client_id, timeout_ms=self._config.default_api_timeout_ms, clock=clock
         )
 
     def read(
@@ -74,5 +70,5 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

@@ -58,11 +58,9 @@ class Requester(Protocol):
 
     def request(self, node: Node | None, api_key: ApiKey, build: Callable[[int], RequestBody[Struct]]) -> Struct:
         """The answer of *node* (None: of any broker) to the request that *build* makes for the negotiated version."""
-        ...
 
     def idle(self, duration_ms: int) -> None:
         """Wait for *duration_ms* while the network is polled."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +191,7 @@ class TopicReading:
         self._looking: Looking | None = None
 
     def begin(
-        self,
-        partitions: Collection[int] | None,
-        start: Start,
-        stop_at_end: bool,
-        looking: Looking | None = None,
+        self, partitions: Collection[int] | None, start: Start, stop_at_end: bool, looking: Looking | None = None
     ) -> Iterator[ConsumedRecord]:
         """Find the topic and the start and end offsets; the records are fetched by the iteration.
 

@@ -12,7 +12,6 @@ Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-9
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
@@ -449,7 +448,5 @@ class CoordinatorClient(CoordinatorRequests):
     def __enter__(self) -> CoordinatorClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

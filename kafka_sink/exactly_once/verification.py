@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.connection.version_questions import api_versions_request
+from kafka_sink.client.connection.api_versions import api_versions_request
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import (
     ApiError,

@@ -1,8 +1,15 @@
-"""How a column becomes payloads: decided on the driver, and pickled to the tasks. It holds plain values only."""
+"""How a column becomes payloads: decided on the driver, and pickled to the tasks as plain values; and the formats by
+their names.
+
+Each format is one object, ``FORMAT`` in the module ``column`` of its package. The driver checks a column by creating
+its encoder, and so do the tasks. Only formats in use are loaded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafka_sink.formats.schema_text import SchemaText
@@ -45,3 +52,52 @@ class ColumnEncoder(Protocol):
             that was found (``rows``), and names the path of the column (``column``) and the value of each row. A caller
             that goes on without these rows encodes the others again, so there are as many calls as problems.
         """
+
+
+class Format(Protocol):
+    """What a format does with a column. A new one needs a package with such an object, and its name in
+    :data:`~kafka_sink.formats.column_format.FORMATS`."""
+
+    def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
+        """What encodes rows of the type *kind*.
+
+        :raises FormatError: if the schema is invalid, or the column does not fit it; the text names the column.
+        """
+
+    def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
+        """*column* by the schema for rows of the type *kind*.
+
+        :raises FormatError: if a type has no counterpart; the text names the column.
+        """
+
+    def registrable(self, kind: pa.DataType, column: str) -> Sequence[ColumnFormat]:
+        """*column* by the schema that a registry gets for rows of the type *kind*, and by those that it got in earlier
+        versions of this package, which topics may be written by.
+
+        :raises FormatError: if a type has no counterpart; the text names the column.
+        """
+
+    def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
+        """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
+
+        :raises FormatError: if *schema* is invalid, or lacks the message. Whether the rows fit it is checked here for
+            JSON, and by the encoder for the others.
+        """
+
+    def linked(self, schema: SchemaText) -> str:
+        """One text of *schema* and all that it refers to, as this package reads it.
+
+        :raises FormatError: if one of the texts is invalid.
+        """
+
+    def record_name(self, form: ColumnFormat) -> str | None:
+        """The full name of the record that the schema describes; None if it describes none."""
+
+    def registered_schema(self, form: ColumnFormat) -> SchemaText:
+        """The schema as a registry gets it, with what it refers to."""
+
+
+def format_of(name: str) -> Format:
+    """The format *name*, one of :data:`~kafka_sink.formats.column_format.FORMATS`."""
+    found: Format = import_module(f"kafka_sink.formats.{name}.column").FORMAT
+    return found

@@ -1,13 +1,14 @@
-"""The error of columns that a format cannot write, and how it names their types. Raised on the driver, before any row
-is read.
+"""The error of columns that a format cannot write, and how it names their fields and types. Raised on the driver,
+before any row is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError, KafkaError
 
 if TYPE_CHECKING:
@@ -40,3 +41,20 @@ def schema_boundary(what: str) -> Iterator[None]:
 def shown_type(kind: pa.DataType) -> str:
     """The type as an error names it: a decimal as Spark's, without the number of bits that Arrow stores it in."""
     return str(kind).replace("decimal128(", "decimal(")
+
+
+def check_names(names: Sequence[str], known: Sequence[str], described: object, path: str) -> None:
+    """Check that each of the columns *names* of the struct *path* has a field: *known* are those of what the schema
+    calls *described*.
+
+    :raises FormatError: if two columns have the same name, or a column has no field.
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
+        if name not in known:
+            meant = next((f" (did you mean {each}?)" for each in known if each.lower() == name.lower()), None)
+            raise FormatError(
+                f"column '{path}.{name}' has no field in the schema's {described}{meant or nearest(name, known)}; "
+                "rename or drop it, or add it to the schema"
+            )

@@ -1,4 +1,5 @@
-"""Fields of rows of which some are not written: what the encoder does to pieces before they are joined.
+"""Fields of rows of which some are not written: what the encoder does to pieces before they are joined; and the kinds
+of columns that Arrow has several types for.
 
 Called on the task's thread. ``absent`` is bool[n], True where a row has nothing at this place (it, or something that
 contains it, is null), or None if every row has something.
@@ -17,9 +18,23 @@ from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import Field, Piece, UInt64s, Words, join_rows
 
 Absent: TypeAlias = Bools | None
-
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the rows are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether the rows are bytes."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether the rows are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def nulls_of(array: pa.Array) -> Absent:

@@ -8,6 +8,7 @@ Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +16,20 @@ from typing import Final
 from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
 from kafka_sink.formats.errors import FormatError
 
+#: A text with its quotes, or a comment; what does not end goes to the end.
+_TEXT_OR_COMMENT: Final = re.compile(
+    r""""[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|'[^'\\]*(?:\\.[^'\\]*)*(?:'|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL
+)
+_VISIBLE: Final = re.compile(r"\S")
 #: Large projects of Protobuf have some hundred files.
 MOST_REFERENCES: Final = 1_000
+
+
+def without_comments(text: str) -> str:
+    """*text* with blanks instead of its comments; everything else stays where it was."""
+    if "//" not in text and "/*" not in text:
+        return text
+    return _TEXT_OR_COMMENT.sub(lambda found: found[0] if found[0][0] in "\"'" else _VISIBLE.sub(" ", found[0]), text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

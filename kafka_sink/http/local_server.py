@@ -2,27 +2,31 @@
 
 Each connection has a thread, for one request. One whose request is not yet complete gives way to a newer one where
 there are too many, so that whoever holds silent connections holds up itself. Only programs of this machine, or of those
-that reach its address, are answered, and no pages of a browser of other origins. It must not interpret requests; its
-handlers do.
+that reach its address, are answered, and no pages of a browser of other origins: a page of any origin can make a
+browser send requests to a port of this machine, also under a name of its own that it lets point here (DNS rebinding).
+It must not interpret requests; its handlers do.
+
+Source: https://fetch.spec.whatwg.org (Origin), https://datatracker.ietf.org/doc/html/rfc9110#name-host-and-authority.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import logging
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
 from kafka_sink.common.once import Said
 from kafka_sink.common.open_files import is_reserved, most_local_connections
 from kafka_sink.common.threads import Thread, start_loop
-from kafka_sink.http.local_pages import refusal_of
 from kafka_sink.network.transport.listener import listening_socket, local_address
 
+#: Under which names this machine is reached; the port may be that of a tunnel.
+_HERE: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 #: A client that sends nothing for so long, or does not take its answer, is left.
 _IDLE_S: Final = 5.0
 _POLL_S: Final = 0.05
@@ -36,10 +40,31 @@ _REFUSED_PAUSE_MS: Final = 100
 _BACKLOG: Final = 256
 #: SHUT_RDWR: a connection is only ended here.
 _BOTH_WAYS: Final = 2
-
 T = TypeVar("T", bound="LocalServer")
-
 _log = logging.getLogger(__name__)
+
+
+def refusal_of(host: str, origin: str | None, served: str = "127.0.0.1", *, has_any_name: bool = False) -> str | None:
+    """Why a request with the headers Host and Origin is refused; None if it is not.
+
+    :param served: the address that the server listens on: beyond loopback, clients may name any address in numbers.
+    :param has_any_name: beyond loopback, clients may also name any host: Prometheus does, and nothing can be changed.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    is_known = name in _HERE or (served not in _HERE and (has_any_name or _is_address(name)))
+    if not is_known:
+        return "This server answers to 127.0.0.1 and localhost only."
+    if origin is not None and origin != f"http://{host}":
+        return "This server answers to itself only, and not to other origins."
+    return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -88,7 +113,7 @@ class LocalServer(ThreadingHTTPServer):
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def get_request(self) -> tuple[Any, Any]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kafka_sink.client.login.credentials import is_of_aws
-from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER

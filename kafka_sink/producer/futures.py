@@ -160,12 +160,7 @@ class ColumnsFuture:
     __slots__ = ("_all_ended", "_callback", "_clock", "_deliveries", "_may_wait", "_rows", "_rows_ended", "_topic")
 
     def __init__(
-        self,
-        topic: str,
-        rows: int,
-        clock: Clock,
-        callback: DeliveryCallback | None,
-        may_wait: MayWait = anywhere,
+        self, topic: str, rows: int, clock: Clock, callback: DeliveryCallback | None, may_wait: MayWait = anywhere
     ) -> None:
         self._topic = topic
         self._rows = rows
@@ -255,12 +250,7 @@ class FutureRecordMetadata:
     __slots__ = ("_create_timestamp", "_key_size", "_relative_offset", "_result", "_value_size")
 
     def __init__(
-        self,
-        result: ProduceRequestResult,
-        relative_offset: int,
-        create_timestamp: int,
-        key_size: int,
-        value_size: int,
+        self, result: ProduceRequestResult, relative_offset: int, create_timestamp: int, key_size: int, value_size: int
     ) -> None:
         self._result = result
         self._relative_offset = relative_offset

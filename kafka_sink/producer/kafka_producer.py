@@ -35,11 +35,7 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Metric
-from kafka_sink.common.model import (
-    ConsumerGroupMetadata,
-    OffsetAndMetadata,
-    TopicPartition,
-)
+from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafka_sink.common.threads import at_fork
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
@@ -50,11 +46,10 @@ from kafka_sink.producer.futures import (
     FutureRecordMetadata,
     PartlyStagedError,
 )
-from kafka_sink.producer.keyword_options import says_what_options_are
 from kafka_sink.producer.pipeline import Pipeline, make_network
 from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
 from kafka_sink.producer.producer_record import ProducerRecord
-from kafka_sink.producer.staging.arguments import check_rows, check_send
+from kafka_sink.producer.staging.arguments import check_rows, check_send, says_what_options_are
 from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transactions.manager import TransactionManager

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
-from kafka_sink.columns.gather import Field, column_pieces, constant_field, join_rows, varint_fields
+from kafka_sink.columns.gather import Field, column_pieces, constant_field, join_rows, varint_fields, varint_sizes
 from kafka_sink.columns.record_columns import ColumnChunk, field_pieces, length_values
 from kafka_sink.columns.varint import NULL_LENGTH
-from kafka_sink.columns.varint_arrays import varint_sizes
 
 _ATTRIBUTES: Final = b"\x00"
 _NO_HEADERS: Final = b"\x00"

@@ -22,8 +22,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.tls_config import JKS, PEM, PKCS12, TLS_1_2, TLS_1_3, SslConfig
 from kafka_sink.trust.jks import MAGIC, KeyStoreError
 from kafka_sink.trust.key_stores import key_and_chain, trusted_certificates
-from kafka_sink.trust.pem import rebuilt
-from kafka_sink.trust.private_keys import decrypted
+from kafka_sink.trust.pem import decrypted, rebuilt
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -43,14 +42,7 @@ class TlsContexts:
         unknown.
     """
 
-    def __init__(
-        self,
-        config: SslConfig,
-        *,
-        server: bool,
-        client_auth: str = "none",
-        prefix: str = "",
-    ) -> None:
+    def __init__(self, config: SslConfig, *, server: bool, client_auth: str = "none", prefix: str = "") -> None:
         self._given = config
         self._config = resolved(config, prefix)
         self._server = server

@@ -1,4 +1,5 @@
-"""What the pages show of a cluster, asked with the project's own clients.
+"""What the pages show of a cluster, asked with the project's own clients, and the speed of its partitions, from end
+offsets that were seen one after another.
 
 The threads of the web server call it; one of them asks the cluster at a time, and an answer is shared by all who ask
 within a second. It only sends requests that read.
@@ -7,7 +8,8 @@ within a second. It only sends requests that read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -26,19 +28,50 @@ from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
-from kafka_sink.ui.rates import Rates
 
+#: Rates are those of this time; shorter ones flicker between the batches of a producer.
+_WINDOW_MS: Final = 10_000
 T = TypeVar("T")
-
 #: The most groups that the page describes, and the most transactional ids: each of them is asked for.
 MOST_GROUPS: Final = 200
 MOST_TRANSACTIONS: Final = 1_000
 #: Records on a page, and the newest offsets of each partition in which a key is searched.
 SHOWN_RECORDS: Final = 50
 SEARCHED_OFFSETS: Final = 5_000
-
 _SHARED_MS: Final = 1_000
 _READ_LIMITS: Final = PeekLimits(max_bytes=16 * 1024 * 1024, timeout_ms=5_000)
+
+
+class Rates:
+    """Records per second over the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, deque[tuple[int, int]]] = {}
+
+    def note(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
+        """The partitions have the end offsets *ends* at *now_ms*."""
+        for place, end in ends.items():
+            seen = self._seen.setdefault(place, deque())
+            if seen and end < seen[-1][1]:
+                # The topic was deleted and created again.
+                seen.clear()
+            seen.append((now_ms, end))
+            while len(seen) > 2 and seen[1][0] <= now_ms - _WINDOW_MS:
+                seen.popleft()
+
+    def keep(self, places: Iterable[TopicPartition]) -> None:
+        """Forget all partitions but *places*."""
+        self._seen = {place: self._seen[place] for place in places if place in self._seen}
+
+    def per_s(self, places: Iterable[TopicPartition]) -> float | None:
+        """Records per second of all *places* together; None before each was seen twice."""
+        total = 0.0
+        for place in places:
+            seen = self._seen.get(place, deque())
+            if len(seen) < 2 or seen[-1][0] == seen[0][0]:
+                return None
+            total += (seen[-1][1] - seen[0][1]) * 1000 / (seen[-1][0] - seen[0][0])
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +150,7 @@ class ClusterView:
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str,
-        properties: Mapping[str, Any],
-        timeout_ms: int,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
+        self, bootstrap_servers: str, properties: Mapping[str, Any], timeout_ms: int, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._properties = {**properties, "bootstrap.servers": bootstrap_servers}

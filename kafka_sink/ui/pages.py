@@ -1,4 +1,4 @@
-"""The pages and the script and style that they use, as an ASGI application.
+"""The pages and the script and style that they use, as an ASGI application, and their server on loopback.
 
 Handlers run on the threads of the web server. Only GET is answered, and only to the machine's own browser: requests for
 other hosts, as DNS rebinding makes them, and from pages of other origins are refused.
@@ -30,20 +30,16 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.http.local_pages import refusal_of
+from kafka_sink.http.local_asgi import AsgiServer
+from kafka_sink.http.local_server import refusal_of
 from kafka_sink.http.metrics_server import PATH
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown
 from kafka_sink.ui.cluster_metrics import cluster_metrics
-from kafka_sink.ui.cluster_view import (
-    MOST_GROUPS,
-    MOST_TRANSACTIONS,
-    SEARCHED_OFFSETS,
-    ClusterView,
-    RecordSearch,
-)
+from kafka_sink.ui.cluster_view import MOST_GROUPS, MOST_TRANSACTIONS, SEARCHED_OFFSETS, ClusterView, RecordSearch
 from kafka_sink.ui.reports import Reports
+from kafka_sink.ui.shown import ByteView
 
 #: A record of a megabyte may have a quarter of a million.
 MOST_HEADERS: Final = 20
@@ -64,6 +60,7 @@ _HEADERS: Final = {
 }
 
 Values = dict[str, Any]
+_HOST: Final = "127.0.0.1"
 
 
 class OwnBrowserOnly:
@@ -107,16 +104,9 @@ class Pages:
             finalize=_without_controls,
         )
         self._templates.filters.update(
-            number=shown.shown_number,
-            rate=shown.shown_rate,
-            age=shown.shown_age,
-            time=shown.shown_time,
+            number=shown.shown_number, rate=shown.shown_rate, age=shown.shown_age, time=shown.shown_time
         )
-        self._templates.globals.update(
-            most_headers=MOST_HEADERS,
-            version=VERSION,
-            servers=cluster.bootstrap_servers,
-        )
+        self._templates.globals.update(most_headers=MOST_HEADERS, version=VERSION, servers=cluster.bootstrap_servers)
 
     def app(self) -> Starlette:
         """The application."""
@@ -258,3 +248,44 @@ class Pages:
     def _render(self, template: str, values: Values, status: HTTPStatus = HTTPStatus.OK) -> Response:
         page = values.pop("page", template)
         return HTMLResponse(self._templates.get_template(f"{template}.html").render(page=page, **values), status)
+
+
+class PageServer(AsgiServer):
+    """Serves the pages of the cluster at *bootstrap_servers* while it is entered.
+
+    :param port: the port of 127.0.0.1; 0 = any free port, see :attr:`url`.
+    :param report: a file of the option reportPath, or a folder with such files.
+    :param properties: client properties under Kafka's names.
+    :param decode: makes JSON of a value in Confluent's wire format; without it bytes are shown.
+    :raises OSError: if the port is in use.
+    :raises ConfigError: if a property is unknown or invalid.
+    """
+
+    name = "kafkalite-ui"
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        port: int,
+        *,
+        report: Path | None = None,
+        properties: dict[str, Any] | None = None,
+        timeout_ms: int = 15_000,
+        decode: Callable[[bytes], str] | None = None,
+    ) -> None:
+        self._cluster = ClusterView(bootstrap_servers, properties or {}, timeout_ms)
+        self._pages = Pages(self._cluster, None if report is None else Reports(report), ByteView(decode))
+        super().__init__((_HOST, port), self._pages.app())
+
+    @property
+    def url(self) -> str:
+        return super().url + "/"
+
+    def metrics(self) -> Iterator[Metric]:
+        """As the page ``/metrics`` has them; see :meth:`Pages.metrics`."""
+        return self._pages.metrics()
+
+    def close(self) -> None:
+        """Stop, and close the connections to the cluster."""
+        super().close()
+        self._cluster.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_sink.client.options import java_options
+from kafka_sink.client.options import other_names
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from tests.compat.kafka_version import VERSION
@@ -38,7 +38,7 @@ def test_it_is_the_version_that_was_asked_for(real_kafka: RealKafka) -> None:
 def test_every_option_of_its_producer_is_known(real_kafka: RealKafka) -> None:
     """The file that other tests compare with has the names of 4.3; other versions may have fewer."""
     listed = names_in(run_kafka_tool("org.apache.kafka.clients.producer.ProducerConfig"))
-    known = {*c.keys(ProducerConfig), *java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
+    known = {*c.keys(ProducerConfig), *other_names.NO_EFFECT, *other_names.NOT_SUPPORTED}
     assert len(listed) > 80
     assert [name for name in listed if name not in known] == []
     if VERSION.startswith("4.3"):

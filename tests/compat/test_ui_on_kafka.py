@@ -12,7 +12,7 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka

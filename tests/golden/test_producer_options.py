@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kafka_sink.client.options import java_options
+from kafka_sink.client.options import other_names
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
@@ -20,20 +20,20 @@ OF_OLDER_VERSIONS = {"auto.include.jmx.reporter"}
 #: Options of Java's providers, which its producer passes on to them.
 OF_PROVIDERS = {
     name
-    for name in {*java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
+    for name in {*other_names.NO_EFFECT, *other_names.NOT_SUPPORTED}
     if name.startswith(("config.providers.env.", "config.providers.file.", "config.providers.dir."))
 }
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "No option of Kafka's Java producer is unknown")
 def test_every_name_of_java_is_known() -> None:
-    known = {*c.keys(ProducerConfig), *java_options.NO_EFFECT, *java_options.NOT_SUPPORTED}
+    known = {*c.keys(ProducerConfig), *other_names.NO_EFFECT, *other_names.NOT_SUPPORTED}
     assert len(names()) > 100
     assert [name for name in names() if name not in known] == []
 
 
 def test_tables_hold_names_of_java_alone_and_each_once() -> None:
-    tables = [set(c.keys(ProducerConfig)), set(java_options.NO_EFFECT), set(java_options.NOT_SUPPORTED)]
+    tables = [set(c.keys(ProducerConfig)), set(other_names.NO_EFFECT), set(other_names.NOT_SUPPORTED)]
     assert not tables[0] & tables[1] and not tables[0] & tables[2] and not tables[1] & tables[2]
     assert (tables[1] | tables[2]) - set(names()) == OF_OLDER_VERSIONS | OF_PROVIDERS
 
@@ -41,14 +41,14 @@ def test_tables_hold_names_of_java_alone_and_each_once() -> None:
 @pytest.mark.behaviour("Sink options and commit messages", "Options without effect are accepted with one warning")
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        check_producer_properties(SERVERS | dict.fromkeys(java_options.NO_EFFECT, "s3cret"))
+        check_producer_properties(SERVERS | dict.fromkeys(other_names.NO_EFFECT, "s3cret"))
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert all(f"kafka.{name} (" in warning for name in java_options.NO_EFFECT)
+    assert all(f"kafka.{name} (" in warning for name in other_names.NO_EFFECT)
     assert "s3cret" not in warning
 
 
 @pytest.mark.behaviour("Sink options and commit messages", "Options that would change a promise are refused")
-@with_each("name", [*java_options.NOT_SUPPORTED, *REFUSED])
+@with_each("name", [*other_names.NOT_SUPPORTED, *REFUSED])
 def test_options_that_change_a_promise_are_refused(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
         check_producer_properties({**SERVERS, name: "s3cret"})

@@ -15,7 +15,7 @@ from kafka_sink.common.errors import ProtocolError
 from kafka_sink.http.local_server import LocalServer
 from kafka_sink.http.metrics_server import MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 from tests.fakes.broker_node import BrokerNode
 from tests.hostile.records import damaged
 from tests.hostile.servers import OPEN

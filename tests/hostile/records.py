@@ -21,7 +21,7 @@ from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.avro.reading import DatumReader
-from kafka_sink.formats.by_name import format_of
+from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 from tests.support.encoders import avro_encoder

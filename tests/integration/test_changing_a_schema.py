@@ -25,8 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.formats.column_format import ColumnFormat, format_of
 from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs

@@ -20,7 +20,7 @@ from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.ports import free_ports
 

@@ -19,7 +19,7 @@ from kafka_sink.http import local_server
 from kafka_sink.http.local_server import LocalServer
 from kafka_sink.http.metrics_server import MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 
 MOST = 4
 SERVERS: dict[str, tuple[Callable[[], LocalServer], str]] = {

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.cli.values.typed_values import payload_writer, shown
 from kafka_sink.cli.values.value_schemas import TypedColumn
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.formats.by_name import format_of
+from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.files import read_schema
 from kafka_sink.registry.client import RegistryClient

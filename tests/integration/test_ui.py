@@ -33,7 +33,7 @@ from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.testing import EmbeddedRegistry
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 
 pytestmark = pytest.mark.behaviour(
@@ -385,7 +385,7 @@ def test_command_says_what_prevents_it(
     assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
     assert run(["ui", "--port", "0", "-X", "sasl.mechanism=NONE"]) == 2
     assert "sasl.mechanism" in capsys.readouterr().err
-    for module in ("kafka_sink.ui.server", "kafka_sink.ui.pages"):
+    for module in ("kafka_sink.ui.pages", "kafka_sink.ui.pages"):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
     assert run(["ui", "--port", "0"]) == 1

@@ -15,7 +15,7 @@ from kafka_sink.client.blocking.admin import AdminClient, NewTopic
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
-from kafka_sink.ui.server import PageServer
+from kafka_sink.ui.pages import PageServer
 from tests.support.amounts import PAGE_TOPICS
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

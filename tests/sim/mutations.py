@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from kafka_sink.client.connection.in_flight_requests import InFlightRequests
+from kafka_sink.client.connection.client_request import InFlightRequests
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.batching.batch_drain import BatchDrain

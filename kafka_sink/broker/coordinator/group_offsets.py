@@ -39,7 +39,6 @@ class KeepsOffsets(Protocol):
 
     def kept_since_ms(self, topic: str, commit_ms: int) -> int | None:
         """From when on the retention of an offset counts (wall clock); None while it may not expire."""
-        ...
 
 
 class GroupOffsets:

@@ -32,7 +32,6 @@ class GroupOffsets(Protocol):
 
     def complete_transaction(self, producer_id: int, groups: Collection[str], committed: bool) -> None:
         """Commit or discard the pending offsets of the transaction of *producer_id*."""
-        ...
 
 
 class TransactionMarkers:

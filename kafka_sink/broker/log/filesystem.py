@@ -30,34 +30,27 @@ class LogFile(Protocol):
     @property
     def size(self) -> int:
         """The number of bytes in the file, as of the appends through this object."""
-        ...
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all *buffers* at the end.
 
         :raises OSError: if not everything was written; the written part is still in the file, call :meth:`truncate`.
         """
-        ...
 
     def read(self, position: int, length: int) -> bytes:
         """At most *length* bytes from *position*; fewer at the end of the file."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut the file to *size* bytes."""
-        ...
 
     def flush(self) -> None:
         """Return when all appended bytes and the file's name are on disk."""
-        ...
 
     def move_to(self, path: Path) -> None:
         """Give the flushed file the name *path* in the same directory; a file of that name is replaced atomically."""
-        ...
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
-        ...
 
 
 class FileSystem(Protocol):
@@ -65,31 +58,25 @@ class FileSystem(Protocol):
 
     def open(self, path: Path) -> LogFile:
         """Open *path* for appending and reading; the file is created if it does not exist."""
-        ...
 
     def make_directories(self, path: Path) -> None: ...
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in *path*, sorted; empty if the directory does not exist."""
-        ...
 
     def read_file(self, path: Path) -> bytes | None:
         """The content of a small file, None if it does not exist."""
-        ...
 
     def replace_file(self, path: Path, data: bytes) -> None:
         """Replace the file at *path* atomically: after a crash it has the complete old or new content."""
-        ...
 
     def remove_file(self, path: Path) -> None:
         """Remove *path* if it exists."""
-        ...
 
     def rename(self, source: Path, target: Path) -> None: ...
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and its content, if it exists."""
-        ...
 
 
 def flush_directory(path: Path) -> None:

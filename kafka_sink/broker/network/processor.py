@@ -56,15 +56,12 @@ class ServerSelectable(Selectable, Protocol):
 
     def principal(self, connection_id: str) -> str:
         """The principal of the client: ``User:name``."""
-        ...
 
     def begin_reauthentication(self, connection_id: str, request: NetworkReceive) -> bool:
         """Treat *request* as the begin of a reauthentication; False if it is not one or comes too early."""
-        ...
 
     def session_expired(self, connection_id: str) -> bool:
         """Whether the client's session has expired without reauthentication."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,6 @@ class ResponseReceiver(Protocol):
 
     def enqueue_response(self, response: Response) -> None:
         """Queue a response, to be sent on the processor's own thread (any thread may call this)."""
-        ...
 
 
 class ResponseSink(Protocol):
@@ -165,7 +164,6 @@ class ResponseSink(Protocol):
 
     def send_response(self, response: Response) -> None:
         """Accept a response to a request (any thread may call this)."""
-        ...
 
 
 #: Tells one handler thread to end.

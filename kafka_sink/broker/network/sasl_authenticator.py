@@ -21,8 +21,7 @@ from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidRece
 from kafka_sink.network.channel.authenticator import ANONYMOUS
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
-from kafka_sink.network.frames.send_slot import SendSlot
+from kafka_sink.network.frames.send import NetworkSend, SendSlot
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SaslServer, ServerExchange
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey

@@ -1,33 +1,46 @@
 """``kafkalite acls``: lists, adds and removes access control lists (ACLs) of any cluster.
 
-Runs on the main thread. It adds and removes nothing that it has not shown, and asks before.
+Runs on the main thread. It adds and removes nothing that it has not shown, and asks before. The options mean what they
+mean to kafka-acls; those of a sink are kafkalite's own.
+
+Source: apache/kafka ``AclCommand``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.commands.acl_choice import Choice, Principals, Resources, Roles
 from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, PatternType
+from kafka_sink.common.acl import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    WILDCARD,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+from kafka_sink.preflight.permissions import Permission, SinkTarget, needed
 
+_O: Final = AclOperation
+#: What a producer and a consumer may do, by the type of resource.
+_PRODUCER: Final = {
+    ResourceType.TOPIC: (_O.WRITE, _O.DESCRIBE, _O.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE),
+}
+_CONSUMER: Final = {ResourceType.TOPIC: (_O.READ, _O.DESCRIBE), ResourceType.GROUP: (_O.READ,)}
 C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
-
 _COLUMNS: Final = ("principal", "host", "permission", "operation", "resource", "name", "pattern")
-
-
-@click.group(cls=CommandGroup)
-def acls() -> None:
-    """List, add and remove access control lists (ACLs)."""
-
-
 _PATTERN_TYPES: Final = {
     PatternType.LITERAL: "literal: the names are those of resources",
     PatternType.PREFIXED: "prefixed: they are the beginnings of names",
@@ -35,6 +48,195 @@ _PATTERN_TYPES: Final = {
     PatternType.MATCH: "match: all ACLs that apply to a resource with this name",
 }
 _OPERATIONS: Final = {each.name.replace("_", ""): each for each in AclOperation if each.name not in ("UNKNOWN", "ANY")}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources that were named; *pattern_type* says how, and the cluster always has its own name."""
+
+    topics: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    transactional_ids: Sequence[str] = ()
+    cluster: bool = False
+    pattern_type: PatternType = PatternType.LITERAL
+
+    def __iter__(self) -> Iterator[tuple[ResourceType, str, PatternType]]:
+        for resource_type, names in (
+            (ResourceType.TOPIC, self.topics),
+            (ResourceType.GROUP, self.groups),
+            (ResourceType.TRANSACTIONAL_ID, self.transactional_ids),
+        ):
+            for name in names:
+                yield resource_type, name, self.pattern_type
+        if self.cluster:
+            yield ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.topics or self.groups or self.transactional_ids or self.cluster)
+
+    def filters(self) -> list[AclBindingFilter]:
+        """What selects all ACLs of these resources; of all resources if none was named."""
+        found = [
+            AclBindingFilter(resource_type=resource_type, resource_name=name, pattern_type=pattern_type)
+            for resource_type, name, pattern_type in self
+        ]
+        return found or [AclBindingFilter()]
+
+
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """Those who are allowed and denied something, and from where; without hosts from everywhere."""
+
+    allowed: Sequence[str] = ()
+    denied: Sequence[str] = ()
+    allow_hosts: Sequence[str] = ()
+    deny_hosts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for hosts, principals, kind in (
+            (self.allow_hosts, self.allowed, "allow"),
+            (self.deny_hosts, self.denied, "deny"),
+        ):
+            if hosts and not principals:
+                raise click.UsageError(f"--{kind}-host needs --{kind}-principal.")
+
+    def __iter__(self) -> Iterator[tuple[str, str, AclPermissionType]]:
+        for principals, hosts, permission_type in (
+            (self.allowed, self.allow_hosts, AclPermissionType.ALLOW),
+            (self.denied, self.deny_hosts, AclPermissionType.DENY),
+        ):
+            for principal in principals:
+                for host in hosts or (WILDCARD,):
+                    yield principal, host, permission_type
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What stands for several operations on several resources."""
+
+    producer: bool = False
+    consumer: bool = False
+    at_least_once: bool = False
+    exactly_once: str | None = None
+    progress_topic: str | None = None
+    create_topics: bool = False
+
+    @property
+    def is_sink(self) -> bool:
+        return self.at_least_once or self.exactly_once is not None
+
+    @property
+    def is_given(self) -> bool:
+        return self.producer or self.consumer or self.is_sink
+
+    def permissions(self, resources: Resources) -> list[Permission]:
+        """What these roles may do with *resources*.
+
+        :raises UsageError: if options do not go together.
+        """
+        self._require(resources)
+        if self.is_sink:
+            return needed(SinkTarget(resources.topics, self.exactly_once, self.progress_topic, self.create_topics))
+        tables = [table for table, is_given in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)) if is_given]
+        return [
+            Permission(operation, resource_type, name, pattern_type)
+            for table in tables
+            for resource_type, name, pattern_type in resources
+            for operation in table.get(resource_type, ())
+        ]
+
+    def _require(self, resources: Resources) -> None:
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("producer", "consumer", "at_least_once", "exactly_once")
+            if getattr(self, name)
+        ]
+        if self.is_sink and len(given) > 1:
+            raise click.UsageError(f"Give one of {' and '.join(given)}.")
+        if not resources.topics:
+            raise click.UsageError(f"{given[0]} needs --topic.")
+        if self.consumer and not resources.groups:
+            raise click.UsageError("--consumer needs --group.")
+        if self.is_sink and resources != Resources(resources.topics):
+            raise click.UsageError(
+                f"{given[0]} knows the resources of a sink: give --topic with the names of its topics only."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the options say; without *operations* and *roles* it is every operation (ALL)."""
+
+    resources: Resources
+    principals: Principals
+    operations: Sequence[AclOperation]
+    roles: Roles
+
+    def acls(self) -> list[AclBinding]:
+        """An ACL for each principal, host and operation on each resource; their pattern type may be for filters only.
+
+        :raises UsageError: if options are missing or do not go together.
+        """
+        self._require()
+        permissions = self.roles.permissions(self.resources) if self.roles.is_given else self._permissions()
+        found = [
+            AclBinding(
+                principal=principal,
+                operation=permission.operation,
+                resource_type=permission.resource_type,
+                resource_name=permission.name,
+                pattern_type=permission.pattern_type,
+                permission_type=permission_type,
+                host=host,
+            )
+            for principal, host, permission_type in self.principals
+            for permission in permissions
+        ]
+        return list(dict.fromkeys(found))
+
+    def filters(self) -> list[AclBindingFilter]:
+        """What selects :meth:`acls`; with resources only, all of their ACLs.
+
+        :raises UsageError: if options are missing or do not go together.
+        """
+        if self.principals == Principals() and not self.operations and self.roles == Roles():
+            self._require_resource()
+            return self.resources.filters()
+        return [AclBindingFilter.of(acl) for acl in self.acls()]
+
+    def _require_resource(self) -> None:
+        if self.resources.is_empty:
+            raise click.UsageError("Give a resource: --topic, --group, --transactional-id or --cluster.")
+
+    def _require(self) -> None:
+        self._require_resource()
+        if self.principals == Principals():
+            raise click.UsageError("Give --allow-principal or --deny-principal, such as User:alice.")
+        if self.roles.is_given and (self.operations or self.principals.denied):
+            raise click.UsageError("Give --operation and --deny-principal without options that stand for operations.")
+        if self.roles.create_topics and not self.roles.is_sink:
+            raise click.UsageError("--create-topics belongs to --at-least-once and --exactly-once.")
+        if self.roles.progress_topic and self.roles.exactly_once is None:
+            raise click.UsageError("--progress-topic belongs to --exactly-once.")
+
+    def _permissions(self) -> list[Permission]:
+        found = []
+        for resource_type, name, pattern_type in self.resources:
+            supported = (AclOperation.ALL, *SUPPORTED_OPERATIONS[resource_type])
+            for operation in self.operations or (AclOperation.ALL,):
+                if operation not in supported:
+                    raise click.UsageError(
+                        f"--operation {operation.name} does not exist for {resource_type.name}; it has "
+                        f"{', '.join(each.name for each in supported)}."
+                    )
+                found.append(Permission(operation, resource_type, name, pattern_type))
+        return found
+
+
+@click.group(cls=CommandGroup)
+def acls() -> None:
+    """List, add and remove access control lists (ACLs)."""
 
 
 def _operations(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[AclOperation, ...]:
@@ -53,13 +255,6 @@ def _principals(context: click.Context, parameter: click.Parameter, texts: tuple
     return texts
 
 
-def _several(
-    name: str, variable: str, metavar: str, text: str, callback: Callable[..., Any] | None = None
-) -> Callable[[C], C]:
-    text = f"{text}; may be repeated."
-    return click.option(name, variable, metavar=metavar, multiple=True, callback=callback, help=text)
-
-
 def _resources(*pattern_types: PatternType) -> Callable[[C], C]:
     """Add the options that name resources; the command gets ``topics``, ``groups``, ``transactional_ids``, ``cluster``
     and ``pattern_type``."""
@@ -76,9 +271,9 @@ def _resources(*pattern_types: PatternType) -> Callable[[C], C]:
                 help="; ".join(_PATTERN_TYPES[each] for each in pattern_types) + ".",
             ),
             click.option("--cluster", is_flag=True, help="ACLs of the cluster."),
-            _several("--transactional-id", "transactional_ids", "ID", "ACLs of this transactional id"),
-            _several("--group", "groups", "GROUP", "ACLs of this consumer group"),
-            _several("--topic", "topics", "TOPIC", "ACLs of this topic; * stands for all"),
+            options.several("--transactional-id", "transactional_ids", "ACLs of this transactional id", metavar="ID"),
+            options.several("--group", "groups", "ACLs of this consumer group", metavar="GROUP"),
+            options.several("--topic", "topics", "ACLs of this topic; * stands for all", metavar="TOPIC"),
         ):
             command = option(command)
         return command
@@ -110,11 +305,27 @@ def _entries(command: C) -> C:
             is_flag=True,
             help="WRITE, DESCRIBE and CREATE on --topic, and WRITE and DESCRIBE on --transactional-id.",
         ),
-        _several("--operation", "operations", "OPERATION", "Such as Read or Write. Default: All", _operations),
-        _several("--deny-host", "deny_hosts", "HOST", "Address of those who are denied. Default: any"),
-        _several("--allow-host", "allow_hosts", "HOST", "Address of those who are allowed. Default: any"),
-        _several("--deny-principal", "denied", "TYPE:NAME", "Who is denied, such as User:bob", _principals),
-        _several("--allow-principal", "allowed", "TYPE:NAME", "Who is allowed, such as User:alice", _principals),
+        options.several(
+            "--operation",
+            "operations",
+            "Such as Read or Write. Default: All",
+            metavar="OPERATION",
+            callback=_operations,
+        ),
+        options.several("--deny-host", "deny_hosts", "Address of those who are denied. Default: any", metavar="HOST"),
+        options.several(
+            "--allow-host", "allow_hosts", "Address of those who are allowed. Default: any", metavar="HOST"
+        ),
+        options.several(
+            "--deny-principal", "denied", "Who is denied, such as User:bob", metavar="TYPE:NAME", callback=_principals
+        ),
+        options.several(
+            "--allow-principal",
+            "allowed",
+            "Who is allowed, such as User:alice",
+            metavar="TYPE:NAME",
+            callback=_principals,
+        ),
     ):
         command = option(command)
     return command
@@ -131,12 +342,14 @@ def _choice(given: dict[str, Any]) -> Choice:
     return Choice(resources, _taken(Principals, given), given.pop("operations"), _taken(Roles, given))
 
 
-def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> AdminClient:
-    return AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties})
+def _connect(connection: options.Connection) -> AdminClient:
+    return AdminClient(connection.bootstrap_servers, connection.bounded)
 
 
 @acls.command("list")
-@_several("--principal", "principals", "TYPE:NAME", "List only ACLs for this principal", _principals)
+@options.several(
+    "--principal", "principals", "List only ACLs for this principal", metavar="TYPE:NAME", callback=_principals
+)
 @_resources(PatternType.LITERAL, PatternType.PREFIXED, PatternType.ANY, PatternType.MATCH)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
@@ -145,10 +358,8 @@ def list_(principals: tuple[str, ...], as_json: bool, **given: Any) -> None:
     filters = _taken(Resources, given).filters()
     with _connect(**given) as admin:
         found = [acl for acl in _described(admin, filters) if not principals or acl.principal in principals]
-    if as_json:
-        output.print_json([dict(zip(_COLUMNS, _row(acl), strict=True)) for acl in found])
-        return
-    _show(found)
+    rows = [_row(acl) for acl in found]
+    output.show(as_json, [dict(zip(_COLUMNS, row, strict=True)) for row in rows], _COLUMNS, rows)
 
 
 @acls.command()

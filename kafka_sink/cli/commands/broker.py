@@ -23,9 +23,7 @@ from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli import output
 from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
 from kafka_sink.cli.commands.ui import decoder_of, page_server
-from kafka_sink.cli.metrics_address import metrics_address, served
-from kafka_sink.cli.metrics_file import MetricsFile
-from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.cli.serving import MetricsFile, StopSignals, metrics_address, served
 from kafka_sink.common import config as configuration
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError

@@ -37,9 +37,7 @@ def check(
     progress_topic: str | None,
     as_json: bool,
     registry: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> int:
     """Check that this machine can write to a cluster and its topics.
 
@@ -48,9 +46,9 @@ def check(
     Writes nothing: no record, topic, group, transaction or schema. Exits with 1 if a job with
     these options would fail.
     """
-    limits = {"request.timeout.ms": str(timeout_ms), "max.block.ms": str(timeout_ms)}
+    limits = dict.fromkeys(("request.timeout.ms", "max.block.ms"), str(connection.timeout_ms))
     target = CheckTarget(
-        {**limits, **properties, "bootstrap.servers": bootstrap_servers},
+        {**limits, **connection.properties, "bootstrap.servers": connection.bootstrap_servers},
         topics,
         _exactly_once(sink, progress_topic, topics),
         registry=RegistryTarget(registry, tuple(SubjectTarget(f"{topic}-value", "value") for topic in topics))

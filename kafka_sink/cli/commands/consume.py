@@ -77,9 +77,7 @@ def consume(
     value_format: str | None,
     key_format: str | None,
     registry: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> int:
     """Print the records of TOPIC as JSON lines, up to its current end (or continuously with --follow).
 
@@ -95,9 +93,10 @@ def consume(
     _exclude(starts)
     if newest is not None:
         _exclude({"--newest": newest, "--partition": partitions, "--max": max_records, "--follow": follow})
-    config = {"client.id": "kafkalite-consume", "default.api.timeout.ms": timeout_ms, **properties}
+    config = {"client.id": "kafkalite-consume", **connection.bounded}
     if isolation is not None:
         config["isolation.level"] = isolation
+    reading = {"bootstrap.servers": connection.bootstrap_servers, **config}
     stdout = sys.stdout.buffer
     printed = refused = 0
 
@@ -106,11 +105,10 @@ def consume(
         refused += 1
         output.error_line(reason)
 
-    reading = {"bootstrap.servers": bootstrap_servers, **config}
     with ExitStack() as stack:
         records: Iterable[ConsumedRecord]
         if newest is not None:
-            records = newest_records(reading, topic, newest, PeekLimits(timeout_ms=timeout_ms))
+            records = newest_records(reading, topic, newest, PeekLimits(timeout_ms=connection.timeout_ms))
         else:
             records = stack.enter_context(LogReader(reading)).read(
                 topic,
@@ -129,7 +127,7 @@ def consume(
         output.error_line(f"{refused} of {printed} records could not be shown, and are printed in hexadecimal digits")
         return output.EXIT_NOT_SHOWN
     if offset and not printed:
-        with AdminClient(bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
+        with AdminClient(connection.bootstrap_servers, configuration.known_to(AdminConfig, config)) as admin:
             _tell_of_ends_before(offset, _ends(admin, topic, partitions))
     return 0
 

@@ -26,47 +26,40 @@ def groups() -> None:
     """List, describe and delete consumer groups, and reset their offsets."""
 
 
-def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> GroupAdmin:
-    return GroupAdmin(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties})
+def _connect(connection: options.Connection) -> GroupAdmin:
+    return GroupAdmin(connection.bootstrap_servers, connection.bounded)
 
 
 @groups.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def list_(as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+def list_(as_json: bool, connection: options.Connection) -> None:
     """List all groups and their states."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         found = admin.list_groups()
-    if as_json:
-        output.print_json([{"group": name, "state": state} for name, state in found.items()])
-        return
-    output.print_table(("group", "state"), found.items())
+    documents = [{"group": name, "state": state} for name, state in found.items()]
+    output.show(as_json, documents, ("group", "state"), found.items())
 
 
 @groups.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def describe(
-    names: tuple[str, ...], as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
-) -> None:
+def describe(names: tuple[str, ...], as_json: bool, connection: options.Connection) -> None:
     """Show committed offset, lag and assigned member of groups for each partition.
 
     The offset of an exactly-once sink's group is a number of batches: instead of a lag, its last batch is shown.
     """
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         found = [(admin.describe(name), admin.committed(name)) for name in names]
     wanted = {place for group, committed in found for place in (*committed, *assigned_of(group))}
-    with AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics:
+    with AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
         known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
         ends = topics.offsets(known, LATEST)
     documents = [group_document(group, committed, ends) for group, committed in found]
-    if as_json:
-        output.print_json(documents)
-        return
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
-    output.print_table(columns, [row for document in documents for row in _rows(document)])
-    for document in documents:
+    output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
+    for document in documents if not as_json else ():
         for sink in document["sinks"]:
             output.line(
                 f"{document['group']} is an exactly-once sink: batch {sink['last_batch']} of {sink['topic']} was "
@@ -79,15 +72,13 @@ def describe(
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--topic", help="Delete only the offsets of this topic, and keep the group.")
 @options.connection
-def delete(
-    names: tuple[str, ...], topic: str | None, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]
-) -> None:
+def delete(names: tuple[str, ...], topic: str | None, connection: options.Connection) -> None:
     """Delete groups without members, and their offsets.
 
     The progress of an exactly-once sink is deleted with --topic only, because sinks of other topics may have the same
     name. The sink then begins anew.
     """
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         for name in names:
             if topic is None:
                 for sink in sinks_of(admin.committed(name)):
@@ -110,13 +101,7 @@ def delete(
     multiple=True,
     help="Reset only this topic; may be repeated. [default: all topics with committed offsets]",
 )
-@click.option(
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    help="Reset only this partition of --topic; may be repeated.",
-)
+@options.several("--partition", "partitions", "Reset only this partition of --topic", type=click.IntRange(min=0))
 @click.option("--to-earliest", "target", flag_value="earliest", help="Reset to the earliest offset.")
 @click.option("--to-latest", "target", flag_value="latest", help="Reset to the end offset.")
 @click.option(
@@ -133,9 +118,7 @@ def reset_offsets(
     offset: int | None,
     dry_run: bool,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Reset the offsets of a group without members."""
     if (target is None) == (offset is None):
@@ -143,8 +126,8 @@ def reset_offsets(
     if partitions and len(topic_names) != 1:
         raise click.UsageError("--partition needs exactly one --topic.")
     with (
-        _connect(bootstrap_servers, timeout_ms, properties) as admin,
-        AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties}) as topics,
+        _connect(connection) as admin,
+        AdminClient(connection.bootstrap_servers, connection.bounded) as topics,
     ):
         committed = admin.committed(name)
         _refuse_sink(name, committed)
@@ -168,11 +151,8 @@ def _show_changes(before: dict[TopicPartition, int], after: dict[TopicPartition,
         {"topic": place.topic, "partition": place.partition, "before": before.get(place), "after": offset}
         for place, offset in after.items()
     ]
-    if as_json:
-        output.print_json(changes)
-        return
     columns = ("topic", "partition", "before", "after")
-    output.print_table(columns, [[_shown(value) for value in each.values()] for each in changes])
+    output.show(as_json, changes, columns, [[_shown(value) for value in each.values()] for each in changes])
 
 
 def _refuse_sink(name: str, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -197,10 +177,7 @@ def _refuse_members(admin: GroupAdmin, name: str, *, known: bool) -> None:
 
 
 def _places(
-    topics: AdminClient,
-    committed: dict[TopicPartition, int],
-    topic_names: tuple[str, ...],
-    partitions: tuple[int, ...],
+    topics: AdminClient, committed: dict[TopicPartition, int], topic_names: tuple[str, ...], partitions: tuple[int, ...]
 ) -> list[TopicPartition]:
     if not topic_names:
         return sorted(committed)

@@ -145,9 +145,7 @@ def produce(
     key_schema: Path | None,
     key_message: str | None,
     registry: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Send each line of stdin to TOPIC as a record, and report the offsets.
 
@@ -157,6 +155,7 @@ def produce(
     exit code is 1 if any record was not acknowledged. No further lines are read after a record has timed out
     (--timeout, unless -X delivery.timeout.ms is given).
     """
+    properties = connection.properties
     if "transactional.id" in properties:
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
     client = registry_options.client_of(registry)
@@ -169,8 +168,8 @@ def produce(
         properties |= registry
     read_key = _reader(client, topic, KEY, key_format, key_schema, key_message)
     read_value = _reader(client, topic, VALUE, value_format, value_schema, value_message)
-    config = {"bootstrap.servers": bootstrap_servers, "client.id": "kafkalite-produce", **properties}
-    config = {**_time_outs(config, timeout_ms), **config}
+    config = {"bootstrap.servers": connection.bootstrap_servers, "client.id": "kafkalite-produce", **properties}
+    config = {**_time_outs(config, connection.timeout_ms), **config}
     tally = Tally()
     lines = numbered_lines(sys.stdin.buffer)
     reader: LineReader = partial(ProducerRecord, topic)

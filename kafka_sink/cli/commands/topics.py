@@ -5,6 +5,7 @@ Runs on the main thread. Its metadata requests never create topics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -25,17 +26,21 @@ def topics() -> None:
     """List, create, change, delete and describe topics."""
 
 
-def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> AdminClient:
-    return AdminClient(bootstrap_servers, {"default.api.timeout.ms": timeout_ms, **properties})
+def _connect(connection: options.Connection) -> AdminClient:
+    return AdminClient(connection.bootstrap_servers, connection.bounded)
+
+
+def _configs(text: str) -> Callable[[options.C], options.C]:
+    return options.several("--config", "topic_config", text, metavar="NAME=VALUE", callback=options.pairs)
 
 
 @topics.command("list")
 @click.option("--internal", is_flag=True, help="Include Kafka's internal topics.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+def list_(internal: bool, as_json: bool, connection: options.Connection) -> None:
     """List the names of all topics, one per line."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         names = admin.list_topics(include_internal=internal)
     if as_json:
         output.print_json(names)
@@ -54,26 +59,17 @@ def list_(internal: bool, as_json: bool, bootstrap_servers: str, timeout_ms: int
     type=click.IntRange(1, 32767),
     help="Number of replicas of each partition. Default: the broker's default.replication.factor.",
 )
-@click.option(
-    "--config",
-    "topic_config",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=options.pairs,
-    help="Set a topic config, such as retention.ms=60000; may be repeated.",
-)
+@_configs("Set a topic config, such as retention.ms=60000")
 @options.connection
 def create(
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     topic_config: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Create topics."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         for name in names:
             admin.create_topic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, topic_config)
             output.line(f"created {name}")
@@ -82,9 +78,9 @@ def create(
 @topics.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @options.connection
-def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> None:
+def delete(names: tuple[str, ...], connection: options.Connection) -> None:
     """Delete topics and all their data."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         for name in names:
             admin.delete_topics([name])
             output.line(f"deleted {name}")
@@ -93,20 +89,9 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, timeout_ms: int, prop
 @topics.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("--partitions", type=click.IntRange(min=1), help="Increase the number of partitions to this total.")
-@click.option(
-    "--config",
-    "topic_config",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=options.pairs,
-    help="Set a topic config; may be repeated.",
-)
-@click.option(
-    "--delete-config",
-    "deleted",
-    metavar="NAME",
-    multiple=True,
-    help="Remove a topic config, so that the broker's default applies; may be repeated.",
+@_configs("Set a topic config")
+@options.several(
+    "--delete-config", "deleted", "Remove a topic config, so that the broker's default applies", metavar="NAME"
 )
 @options.connection
 def alter(
@@ -114,14 +99,12 @@ def alter(
     partitions: int | None,
     topic_config: dict[str, str],
     deleted: tuple[str, ...],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Change the configs of a topic, or add partitions to it."""
     if partitions is None and not topic_config and not deleted:
         raise click.UsageError("Nothing to change: give --partitions, --config or --delete-config.")
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         if topic_config or deleted:
             admin.alter_topic_configs(name, topic_config, deleted)
         if partitions is not None:
@@ -134,16 +117,9 @@ def alter(
 @click.argument("partition", type=click.IntRange(min=0))
 @click.argument("node_id", metavar="BROKER", type=click.IntRange(min=0))
 @options.connection
-def move_leader(
-    name: str,
-    partition: int,
-    node_id: int,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def move_leader(name: str, partition: int, node_id: int, connection: options.Connection) -> None:
     """Move the leader of a partition: BROKER becomes its preferred leader, and is elected."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         admin.move_leader(TopicPartition(name, partition), node_id)
     output.line(f"broker {node_id} leads {name}-{partition}")
 
@@ -153,48 +129,34 @@ def move_leader(
 @click.option("--configs", is_flag=True, help="Show topic configs instead, and where each value comes from.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def describe(
-    names: tuple[str, ...],
-    configs: bool,
-    as_json: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def describe(names: tuple[str, ...], configs: bool, as_json: bool, connection: options.Connection) -> None:
     """Show partitions, leaders, replicas and offsets of topics (by default of all topics)."""
     if configs:
-        with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+        with _connect(connection) as admin:
             _show_configs(admin.topic_configs(names or admin.list_topics()), as_json=as_json)
         return
-    with _connect(bootstrap_servers, timeout_ms, properties) as admin:
+    with _connect(connection) as admin:
         described = admin.describe_topics(names or admin.list_topics())
         # Only a leader has the offsets: a request for a partition without a leader would take the complete time-out.
         led = [info.topic_partition for topic in described.values() for info in topic.partitions if info.leader]
         first = admin.offsets(led, EARLIEST)
         end = admin.offsets(led, LATEST)
     documents = [_document(topic, first, end) for topic in described.values()]
-    if as_json:
-        output.print_json(documents)
-        return
     columns = ("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset")
-    output.print_table(columns, [row for document in documents for row in _rows(document)])
+    output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
 
 
 def _show_configs(configs: dict[str, dict[str, ConfigValue]], *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(
-            [
-                {"topic": topic, "configs": {name: asdict(value) for name, value in entries.items()}}
-                for topic, entries in configs.items()
-            ]
-        )
-        return
+    documents = [
+        {"topic": topic, "configs": {name: asdict(value) for name, value in entries.items()}}
+        for topic, entries in configs.items()
+    ]
     rows = [
         (topic, name, "" if entry.value is None else entry.value, entry.source)
         for topic, entries in configs.items()
         for name, entry in entries.items()
     ]
-    output.print_table(("topic", "setting", "value", "from"), rows)
+    output.show(as_json, documents, ("topic", "setting", "value", "from"), rows)
 
 
 def _document(topic: TopicDescription, first: OffsetsByPartition, end: OffsetsByPartition) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def txn() -> None:
     """List, describe, abort and commit transactions; accept a batch of a sink."""
 
 
-def _connect(bootstrap_servers: str, timeout_ms: int, properties: dict[str, str]) -> CoordinatorClient:
-    return CoordinatorClient(options.checked(properties, bootstrap_servers), timeout_ms=timeout_ms)
+def _connect(connection: options.Connection) -> CoordinatorClient:
+    return CoordinatorClient(connection.checked(), timeout_ms=connection.timeout_ms)
 
 
 def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None, states: Sequence[str]) -> list[str]:
@@ -60,23 +60,13 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
 @click.option("--state", "states", multiple=True, help="List only ids in this state, such as Ongoing; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def list_(
-    prefix: str | None,
-    states: tuple[str, ...],
-    as_json: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def list_(prefix: str | None, states: tuple[str, ...], as_json: bool, connection: options.Connection) -> None:
     """List transactional ids and their states."""
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         found = client.run(client.describe(_chosen(client, (), prefix, states)))
     documents = [_document(each) for _, each in sorted(found.items())]
-    if as_json:
-        output.print_json(documents)
-        return
     columns = ("transactional_id", "state", "producer_id", "timeout_ms", "age")
-    output.print_table(columns, [[document[column] for column in columns] for document in documents])
+    output.show(as_json, documents, columns, [[document[column] for column in columns] for document in documents])
 
 
 @txn.command()
@@ -84,44 +74,28 @@ def list_(
 @click.option("--prefix", help="Describe all ids that begin with this text.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def describe(
-    names: tuple[str, ...],
-    prefix: str | None,
-    as_json: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def describe(names: tuple[str, ...], prefix: str | None, as_json: bool, connection: options.Connection) -> None:
     """Show state, producer, time-out, age and partitions of transactions."""
     _require_choice(names, prefix)
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         found = _described(client, _chosen(client, names, prefix, ()))
     documents = [_document(each) for each in found]
-    if as_json:
-        output.print_json(documents)
-        return
     columns = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "age", "partitions")
     rows = [[*(document[name] for name in columns[:-1]), ", ".join(document["partitions"])] for document in documents]
-    output.print_table(columns, rows)
+    output.show(as_json, documents, columns, rows)
 
 
 @txn.command()
 @click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
 @click.option("--prefix", help="Abort all open transactions whose ids begin with this text.")
 @options.connection
-def abort(
-    names: tuple[str, ...],
-    prefix: str | None,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Abort open transactions. Their producers are fenced and must be restarted.
 
     What the sink of a transaction has decided to commit is refused; with --prefix it is left out.
     """
     _require_choice(names, prefix)
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
             if not each.is_ongoing:
@@ -146,20 +120,14 @@ def abort(
 @click.argument("names", metavar="[TRANSACTIONAL_ID]...", nargs=-1)
 @click.option("--prefix", help="Commit all open transactions whose ids begin with this text.")
 @options.connection
-def commit(
-    names: tuple[str, ...],
-    prefix: str | None,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def commit(names: tuple[str, ...], prefix: str | None, connection: options.Connection) -> None:
     """Commit open transactions that are known to be complete, so that their records become visible.
 
     Use this only for transactions that a driver decided to commit before it died: nobody else knows whether all records
     were written. Transactions of kafkalite's own sinks are committed only if that was decided, and aborted only if not.
     """
     _require_choice(names, prefix)
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         transaction_version = client.transaction_version()
         for each in _described(client, _chosen(client, names, prefix, ["Ongoing"])):
             name = each.transaction.transactional_id
@@ -200,9 +168,7 @@ def hanging(
     abort_at: int | None,
     commit_at: int | None,
     as_json: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Show the transactions that are open in the logs of a topic, or of one partition, and block readers of committed
     records.
@@ -219,7 +185,7 @@ def hanging(
         raise click.UsageError(
             "--abort-at and --commit-at end a transaction in one partition: give its number after the topic."
         )
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         if partition is not None and start_offset is not None:
             place = TopicPartition(topic, partition)
             _end_in_log(client, place, start_offset, commit=commit_at is not None)
@@ -227,17 +193,10 @@ def hanging(
         places = _places(client, topic, partition)
         opened = client.run(client.leaders.open_transactions(places))
         found = [(place.partition, each) for place in places for each in opened.get(place, ())]
-    if as_json:
-        output.print_json([{"partition": number, **asdict(each)} for number, each in found])
-        return
+    documents = [{"partition": number, **asdict(each)} for number, each in found]
     columns = ("partition", "start offset", "producer id", "epoch", "last written")
-    output.print_table(
-        columns,
-        [
-            (number, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms))
-            for number, each in found
-        ],
-    )
+    rows = [(n, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for n, each in found]
+    output.show(as_json, documents, columns, rows)
 
 
 @txn.command()
@@ -249,16 +208,7 @@ def hanging(
 @click.option("--writer", help="The sink's writer, as its error names it; needed if the sink has no progress.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options.connection
-def accept(
-    name: str,
-    topic: str,
-    version: int,
-    writer: str | None,
-    yes: bool,
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
-) -> None:
+def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, connection: options.Connection) -> None:
     """Let the exactly-once sink NAME, whose progress is kept for TOPIC, go on after a batch that only its operator can
     judge.
 
@@ -267,7 +217,7 @@ def accept(
     what is missing with another program: the sink never writes the accepted batch again. A sink that could go on by
     itself is left alone.
     """
-    with _connect(bootstrap_servers, timeout_ms, properties) as client:
+    with _connect(connection) as client:
         steps = DriverSteps(client, name, topic, topics=None)
         found = client.run(standing(steps))
         reason = found.against(version, writer)

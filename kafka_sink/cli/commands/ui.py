@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.metrics_address import metrics_address, served
-from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.cli.serving import StopSignals, metrics_address, served
 from kafka_sink.common.requirements import RequirementError
 
 if TYPE_CHECKING:
-    from kafka_sink.ui.server import PageServer
+    from kafka_sink.ui.pages import PageServer
 
 DEFAULT_PORT: Final = 8088
 #: A page does not wait longer for a schema.
@@ -30,7 +29,7 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
     :raises RequirementError: if the packages of the extra are not installed.
     """
     try:
-        from kafka_sink.ui.server import PageServer
+        from kafka_sink.ui.pages import PageServer
     except ModuleNotFoundError as error:
         raise RequirementError(
             f"the pages need the package {error.name}, which pip install 'kafkalite[ui]' installs"
@@ -70,9 +69,7 @@ def ui(
     metrics_port: int | None,
     metrics_host: str,
     registry: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> None:
     """Show topics, records, groups, transactions and streams in a browser, until SIGTERM or Ctrl-C.
 
@@ -81,9 +78,8 @@ def ui(
     Protobuf are decoded with --registry. Prometheus finds metrics of streams, topics, groups and transactions under
     /metrics, or from other machines at the address of --metrics-port.
     """
-    properties = options.checked(properties, bootstrap_servers)
-    more = {"report": report, "properties": properties, "timeout_ms": timeout_ms, "decode": decoder_of(registry)}
-    server = page_server(bootstrap_servers, port, **more)
+    more = {"properties": connection.checked(), "timeout_ms": connection.timeout_ms, "decode": decoder_of(registry)}
+    server = page_server(connection.bootstrap_servers, port, report=report, **more)
     output.show_progress()
     with StopSignals() as stop, server, served(metrics_host, metrics_port, server.metrics):
         click.echo(f"ui={server.url}")

@@ -41,24 +41,22 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
 
 @click.command()
 @click.argument("topic")
-@click.option(
+@options.several(
     "--against",
     "paths",
+    "File, or folder of files, with the expected rows",
     type=click.Path(exists=True, path_type=Path),
-    multiple=True,
     required=True,
-    help="File, or folder of files, with the expected rows; may be repeated.",
 )
 @click.option("--file-format", type=click.Choice(FILE_FORMATS), help="Format of the files. Default: from their names.")
 @click.option("--value", "value_column", default="value", show_default=True, help="Column with the values.")
 @click.option("--key", "key_column", help="Column with the keys. Default: the column key, if there is one.")
-@click.option(
+@options.several(
     "--offsets",
     "ranges",
+    "Compare only these offsets of a partition, as reported by a write",
     metavar="PARTITION:FIRST-LAST",
-    multiple=True,
     callback=_ranges,
-    help="Compare only these offsets of a partition, as reported by a write; may be repeated.",
 )
 @click.option(
     "--since",
@@ -101,9 +99,7 @@ def verify(
     key_format: str | None,
     as_json: bool,
     registry: dict[str, str],
-    bootstrap_servers: str,
-    timeout_ms: int,
-    properties: dict[str, str],
+    connection: options.Connection,
 ) -> int:
     """Compare the committed records of TOPIC with the rows of files; the exit code is 1 if they differ.
 
@@ -119,11 +115,11 @@ def verify(
     expected = Fingerprint()
     for key, value in ExpectedRows(file_format, key_column, value_column, keys, values).read(paths):
         expected.add(key, value)
-    common = {"client.id": "kafkalite-verify", "default.api.timeout.ms": timeout_ms, **properties}
+    common = {"client.id": "kafkalite-verify", **connection.bounded}
     if not ranges:
-        with AdminClient(bootstrap_servers, common) as admin:
+        with AdminClient(connection.bootstrap_servers, common) as admin:
             ranges = _all_offsets(admin, topic, since, until)
-    reading = {"bootstrap.servers": bootstrap_servers, "isolation.level": READ_COMMITTED, **common}
+    reading = {"bootstrap.servers": connection.bootstrap_servers, "isolation.level": READ_COMMITTED, **common}
     written = _fingerprint(reading, topic, ranges, keys, values)
     verdict = compare(expected, written)
     is_equal = verdict.has_the_same_records and (no_order or verdict.is_in_order)

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 
 from kafka_sink.cli.comparing.comparable import Comparable
 from kafka_sink.common.errors import ConfigError, SerializationError
-from kafka_sink.formats.kinds import is_text
+from kafka_sink.formats.fields import is_text
 
 _JSON: Final = "json"
 #: The formats of files.

@@ -11,8 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.formats.column_format import ColumnFormat, format_of
 from kafka_sink.formats.files import read_schema
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.references import settled

@@ -11,9 +11,9 @@ apache/kafka ``KafkaAdminClient`` for the errors that are retried.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking.blocking import BlockingClient
@@ -35,6 +35,7 @@ from kafka_sink.protocol.messages.acls import (
     CreateAclsRequest,
     DeleteAclsFilter,
     DeleteAclsRequest,
+    DeleteAclsResponse,
     DescribeAclsRequest,
 )
 from kafka_sink.protocol.messages.list_offsets import (
@@ -47,6 +48,8 @@ from kafka_sink.protocol.messages.list_offsets import (
 from kafka_sink.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -155,12 +158,7 @@ class AdminClient:
                 validate_only=validate_only,
             )
 
-        def attempt(remaining_ms: int) -> None:
-            response = self._ask_controller(ApiKey.CREATE_TOPICS, build, remaining_ms)
-            for result in response.topics:
-                _raise_for(result.error_code, result.name, result.error_message)
-
-        self._retrying(attempt)
+        self._change(ApiKey.CREATE_TOPICS, build, lambda answer: [(each.name, each) for each in answer.topics])
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their data.
@@ -176,12 +174,7 @@ class AdminClient:
                 )
             return DeleteTopicsRequest(topic_names=topics, timeout_ms=self._timeout_ms)
 
-        def attempt(remaining_ms: int) -> None:
-            response = self._ask_controller(ApiKey.DELETE_TOPICS, build, remaining_ms)
-            for result in response.responses:
-                _raise_for(result.error_code, result.name, result.error_message)
-
-        self._retrying(attempt)
+        self._change(ApiKey.DELETE_TOPICS, build, lambda answer: [(each.name, each) for each in answer.responses])
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names of all topics, sorted; Kafka's internal topics (consumer offsets and the like) only with
@@ -206,13 +199,14 @@ class AdminClient:
             more.
         """
 
-        def attempt(remaining_ms: int) -> None:
-            body = admin_requests.create_partitions(name, count, self._timeout_ms, validate_only=validate_only)
-            response = self._ask_controller(ApiKey.CREATE_PARTITIONS, lambda _: body, remaining_ms)
-            for result in response.results:
-                _raise_for(result.error_code, result.name, result.error_message)
-
-        self._retrying(attempt)
+        body = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name, count, assignments=None)],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+        self._change(
+            ApiKey.CREATE_PARTITIONS, lambda _: body, lambda answer: [(each.name, each) for each in answer.results]
+        )
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """The current settings of each of *names*.
@@ -242,14 +236,13 @@ class AdminClient:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG if a setting is unknown or a value is not allowed.
         """
-        body = admin_requests.alter_topic_configs(name, configs, list(delete), validate_only=validate_only)
+        body = admin_requests.alter_topic_configs(name, configs, delete, validate_only=validate_only)
 
-        def attempt(remaining_ms: int) -> None:
-            response = self._ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda _: body, remaining_ms)
-            for result in response.responses:
-                _raise_for(result.error_code, result.resource_name, result.error_message)
-
-        self._retrying(attempt)
+        self._change(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            lambda _: body,
+            lambda answer: [(each.resource_name, each) for each in answer.responses],
+        )
 
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
         """Make *node_id*, one of the replicas, the leader of *partition*: it becomes the preferred leader and is
@@ -307,13 +300,8 @@ class AdminClient:
             SECURITY_DISABLED, or CLUSTER_AUTHORIZATION_FAILED without ALTER on the cluster.
         """
         body = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
-
-        def attempt(remaining_ms: int) -> None:
-            response = self._ask_controller(ApiKey.CREATE_ACLS, lambda _: body, remaining_ms)
-            for acl, result in zip(acls, response.results, strict=True):
-                _raise_for(result.error_code, str(acl), result.error_message)
-
-        self._retrying(attempt)
+        names = list(map(str, acls))
+        self._change(ApiKey.CREATE_ACLS, lambda _: body, lambda answer: zip(names, answer.results, strict=True))
 
     def delete_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding]:
         """Delete exactly *acls*, and return those that existed.
@@ -324,16 +312,15 @@ class AdminClient:
         body = DeleteAclsRequest(filters=[filter_message(DeleteAclsFilter, AclBindingFilter.of(acl)) for acl in acls])
         deleted: list[AclBinding] = []
 
-        def attempt(remaining_ms: int) -> list[AclBinding]:
-            response = self._ask_controller(ApiKey.DELETE_ACLS, lambda _: body, remaining_ms)
-            for acl, result in zip(acls, response.filter_results, strict=True):
-                _raise_for(result.error_code, str(acl), result.error_message)
+        def outcomes(answer: DeleteAclsResponse) -> Iterator[tuple[str, Any]]:
+            for acl, result in zip(acls, answer.filter_results, strict=True):
+                yield str(acl), result
                 for match in result.matching_acls:
-                    _raise_for(match.error_code, str(acl), match.error_message)
+                    yield str(acl), match
                     deleted.append(binding_of(match, match))
-            return deleted
 
-        return self._retrying(attempt)
+        self._change(ApiKey.DELETE_ACLS, lambda _: body, outcomes)
+        return deleted
 
     # -- the cluster
 
@@ -409,6 +396,23 @@ class AdminClient:
         controller = self._client.fetch_cluster([], timeout_ms=timeout_ms).controller
         return self._client.request(controller, api_key, build, timeout_ms=timeout_ms)
 
+    def _change(
+        self,
+        api_key: ApiKey,
+        build: Callable[[int], RequestBody[A]],
+        outcomes: Callable[[A], Iterable[tuple[str | None, Any]]],
+    ) -> A:
+        """The answer of the controller, once it has done all of the request; *outcomes* are the names of its parts with
+        what the answer says of each."""
+
+        def attempt(remaining_ms: int) -> A:
+            answer = self._ask_controller(api_key, build, remaining_ms)
+            for name, outcome in outcomes(answer):
+                _raise_for(outcome.error_code, name, outcome.error_message)
+            return answer
+
+        return self._retrying(attempt)
+
     def _retrying(self, attempt: Callable[[int], T]) -> T:
         """Call *attempt* with the remaining ms until it succeeds, fails with a final error, or the time is up."""
         tries = Tries(self._clock, self._backoff, self._timeout_ms)
@@ -435,9 +439,7 @@ class AdminClient:
     def __enter__(self) -> AdminClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
-from types import TracebackType
 from typing import Final, ParamSpec, TypeVar, cast
 
 from kafka_sink.client.connection.client_request import BodyBuilder, ClientResponse
@@ -143,20 +142,33 @@ class BlockingClient:
         :raises UnsupportedVersionError: if the broker has no version of the API in common with this client.
         :raises AuthenticationError: if the broker refuses this client.
         """
-        deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        return self._in_turn(self._ask, node, spec, deadline_ms)
+        started_ms = self._clock.monotonic_ms()
+        deadline_ms = started_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        return self._in_turn(self._ask, node, spec, started_ms, deadline_ms)
 
-    def _ask(self, node: Node | None, spec: RequestSpec, deadline_ms: int) -> Struct:
-        exchange = _Exchange(self._client, self._metadata, self._clock, spec, deadline_ms)
+    def _ask(self, node: Node | None, spec: RequestSpec, started_ms: int, deadline_ms: int) -> Struct:
         if node is not None:
-            return exchange.ask(node)
+            return self._answer(node, spec, started_ms, deadline_ms)
+        search = _Search(self._client, self._metadata, self._clock, started_ms, deadline_ms)
         attempts = 0
         while True:
             try:
-                return exchange.ask_any()
+                return self._answer(search.ready_node(), spec, started_ms, deadline_ms)
             except DisconnectError:
-                exchange.pause(self._backoff.backoff_ms(attempts))
+                search.pause(self._backoff.backoff_ms(attempts))
                 attempts += 1
+
+    def _answer(self, node: Node, spec: RequestSpec, started_ms: int, deadline_ms: int) -> Struct:
+        (answer,) = self._answers([(node, spec)], started_ms, deadline_ms)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    def _answers(
+        self, requests: Sequence[tuple[Node, RequestSpec]], started_ms: int, deadline_ms: int
+    ) -> list[Struct | ApiError]:
+        pipeline = _Pipeline(self._client, self._metadata, self._clock, requests, started_ms, deadline_ms)
+        return pipeline.answers()
 
     def _in_turn(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *call* with exclusive use of the network client, and return its result.
@@ -213,10 +225,9 @@ class BlockingClient:
         :data:`LANES` connections, those that are there by then; only what *is_behind* another keeps its order. At most
         max.in.flight.requests.per.connection are in flight on each.
         """
-        deadline_ms = self._clock.monotonic_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
-        return self._in_turn(
-            lambda: _Pipeline(self._client, self._metadata, self._clock, requests, deadline_ms).answers()
-        )
+        started_ms = self._clock.monotonic_ms()
+        deadline_ms = started_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        return self._in_turn(self._answers, requests, started_ms, deadline_ms)
 
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature of the cluster (KIP-584); 0 if no broker has reported it. This sends no
@@ -260,38 +271,29 @@ class BlockingClient:
     def __enter__(self) -> BlockingClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
-class _Exchange:
-    """One request with its deadline."""
+class _Search:
+    """The search for any broker that is ready, with its deadline."""
 
     def __init__(
-        self,
-        client: NetworkClient,
-        metadata: Metadata,
-        clock: Clock,
-        spec: RequestSpec,
-        deadline_ms: int,
+        self, client: NetworkClient, metadata: Metadata, clock: Clock, started_ms: int, deadline_ms: int
     ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
-        self._spec = spec
-        self._started_ms = clock.monotonic_ms()
+        self._started_ms = started_ms
         self._deadline_ms = deadline_ms
-        self._asked: Node | None = None
 
-    def ask_any(self) -> Struct:
-        """Send the request to the first broker that is ready, and return its answer."""
+    def ready_node(self) -> Node:
+        """The first broker that is ready."""
         while True:
             now_ms = self._clock.monotonic_ms()
             node = self._client.least_loaded_node(now_ms)
             if node is not None and self._client.ready(node, now_ms):
-                return self._exchange(node, now_ms)
+                return node
             self._poll(now_ms, self._wait_for_any_ms(node, now_ms))
 
     def _wait_for_any_ms(self, node: Node | None, now_ms: int) -> int:
@@ -302,69 +304,23 @@ class _Exchange:
         # The connection failed at once: another node may be tried.
         return 0 if self._client.connection_failed(node) else self._client.poll_delay_ms(node, now_ms)
 
-    def ask(self, node: Node) -> Struct:
-        """Send the request to *node*, and return its answer."""
-        self._asked = node
-        tried = False
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            # A node in backoff after an earlier failure gets one more attempt; only that attempt counts.
-            tried = tried or self._client.can_connect(node.connection_id, now_ms)
-            if self._client.ready(node, now_ms):
-                return self._exchange(node, now_ms)
-            if tried and self._client.connection_failed(node):
-                raise _not_connected(self._client, node)
-            self._poll(now_ms, self._client.poll_delay_ms(node, now_ms))
-
     def pause(self, backoff_ms: int) -> None:
         """Let the network run for *backoff_ms*."""
         until_ms = self._clock.monotonic_ms() + backoff_ms
         while (now_ms := self._clock.monotonic_ms()) < until_ms:
             self._poll(now_ms, until_ms - now_ms)
 
-    def _exchange(self, node: Node, now_ms: int) -> Struct:
-        ended: list[ClientResponse] = []
-        self._asked = node
-        self._client.send(
-            self._client.new_request(
-                node,
-                self._spec.api_key,
-                self._spec.build,
-                now_ms,
-                max_version=self._spec.max_version,
-                callback=ended.append,
-            ),
-            now_ms,
-        )
-        while not ended:
-            self._poll(now_ms)
-            now_ms = self._clock.monotonic_ms()
-        self._asked = None
-        response = ended[0]
-        if response.authentication_error is not None:
-            raise response.authentication_error
-        if response.version_mismatch is not None:
-            raise response.version_mismatch
-        if response.body is None:
-            raise DisconnectError(response.cause)
-        return response.body
-
-    def _poll(self, now_ms: int, wait_ms: int = FOREVER_MS) -> None:
+    def _poll(self, now_ms: int, wait_ms: int) -> None:
         remaining_ms = self._deadline_ms - now_ms
         if remaining_ms <= 0:
-            raise self._timeout()
+            failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
+            for node in self._metadata.fetch().nodes:
+                failures.setdefault((node.host, node.port), "no answer yet")
+            causes = "; ".join(f"{host}:{port}: {cause}" for (host, port), cause in failures.items())
+            waited_ms = self._deadline_ms - self._started_ms
+            raise BrokersUnreachableError(f"no broker could be reached within {waited_ms} ms: {causes}")
         self._client.poll(min(remaining_ms, wait_ms), now_ms)
         self._metadata.raise_if_fatal()
-
-    def _timeout(self) -> KafkaTimeoutError:
-        waited_ms = self._deadline_ms - self._started_ms
-        if self._asked is not None:
-            return _no_answer(self._client, self._asked, self._spec, waited_ms)
-        failures = {(failure.host, failure.port): failure.cause for failure in self._client.connection_failures()}
-        for node in self._metadata.fetch().nodes:
-            failures.setdefault((node.host, node.port), "no answer yet")
-        causes = "; ".join(f"{host}:{port}: {cause}" for (host, port), cause in failures.items())
-        return BrokersUnreachableError(f"no broker could be reached within {waited_ms} ms: {causes}")
 
 
 class _Pipeline:
@@ -376,13 +332,14 @@ class _Pipeline:
         metadata: Metadata,
         clock: Clock,
         requests: Sequence[tuple[Node, RequestSpec]],
+        started_ms: int,
         deadline_ms: int,
     ) -> None:
         self._client = client
         self._metadata = metadata
         self._clock = clock
         self._requests = requests
-        self._started_ms = clock.monotonic_ms()
+        self._started_ms = started_ms
         self._deadline_ms = deadline_ms
         self._answers: list[Struct | ApiError | None] = [None] * len(requests)
         self._unanswered = len(requests)

@@ -35,12 +35,7 @@ from kafka_sink.client.requests.outcomes import (
 )
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import (
-    ApiError,
-    DisconnectError,
-    ErrorCode,
-    KafkaTimeoutError,
-)
+from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.schema import Struct
@@ -187,8 +182,7 @@ class CoordinatorRequests:
         while waiting := [item for item in requests if item not in codes]:
             yield from self.locate([keys[item] for item in waiting], tries)
             answers = yield Round(
-                [(self._coordinators[keys[item]], _spec(attempts[item].request)) for item in waiting],
-                tries.left_ms,
+                [(self._coordinators[keys[item]], _spec(attempts[item].request)) for item in waiting], tries.left_ms
             )
             left: dict[K, ApiError] = {}
             for item, answer in zip(waiting, answers, strict=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.client.blocking.admin import AdminConfig
@@ -185,9 +185,7 @@ class GroupAdmin:
     def __enter__(self) -> GroupAdmin:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

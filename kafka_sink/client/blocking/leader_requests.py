@@ -81,9 +81,7 @@ class LeaderRequests:
     """
 
     def __init__(
-        self,
-        fetch_cluster: Callable[[Sequence[str] | None], Exchange[Cluster]],
-        tries: Callable[[], Tries],
+        self, fetch_cluster: Callable[[Sequence[str] | None], Exchange[Cluster]], tries: Callable[[], Tries]
     ) -> None:
         self._fetch_cluster = fetch_cluster
         self._tries = tries

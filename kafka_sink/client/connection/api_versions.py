@@ -1,7 +1,13 @@
-"""The API versions and features of each connected broker.
+"""The API versions and features of each connected broker, and how it is asked for them.
 
 The network thread updates :class:`ApiVersions`, and any thread may read it. The entry of a broker is immutable and is
 replaced as a whole. Choosing a version never uses the network; there is no entry until the broker has answered.
+
+:class:`VersionQuestions` is used on the network thread, which sends the requests and stores the answers. A broker
+answers a version that it does not know with an error and its own versions. Some services close the connection instead
+(Azure Event Hubs does at version 4), so each closed connection is followed by one with an older version.
+
+Source: ApiVersions; KIP-35, KIP-511 (the client's name, and the fallback version).
 """
 
 from __future__ import annotations
@@ -11,11 +17,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kafka_sink.common.errors import UnsupportedVersionError
+from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.locks import leaves
-from kafka_sink.common.version import OLDEST_KAFKA
+from kafka_sink.common.version import OLDEST_KAFKA, VERSION
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct, VersionRange
 
@@ -45,6 +51,9 @@ _CLIENT_THROTTLES_FROM: Final[dict[ApiKey, int]] = {
     ApiKey.OFFSET_COMMIT: 4,
     ApiKey.OFFSET_FETCH: 4,
 }
+_SOFTWARE_NAME: Final = "kafkalite"
+#: What a peer that closes at the newest version is asked: the first one with the client's name, then the oldest.
+_AFTER_CLOSE: Final = (3, 0)
 
 
 class NodeApiVersions:
@@ -145,3 +154,60 @@ class ApiVersions:
         """The level of a finalized feature in the newest report of any broker; 0 if no broker has reported it."""
         with self._lock:
             return self._features.get(name, 0)
+
+
+class VersionQuestions:
+    """The connections to which ApiVersions must still be sent, each with its maximum version."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+        self._newest = allowed_versions(ApiKey.API_VERSIONS, None).max
+        #: By the connection ids of peers that have closed at a newer version.
+        self._after_close: dict[str, int] = {}
+
+    @property
+    def waiting(self) -> list[tuple[str, int]]:
+        """Connection ids, each with the maximum version to use."""
+        return list(self._versions.items())
+
+    def add(self, node_id: str) -> None:
+        """Add an established connection; the newest version is tried first, as far as it is not known to be refused."""
+        self._versions[node_id] = self._after_close.get(node_id, self._newest)
+
+    def remove(self, node_id: str) -> None:
+        """Remove a connection: the request was sent, or the connection was lost."""
+        self._versions.pop(node_id, None)
+
+    def add_again(self, node_id: str, refused_version: int, answer: ApiVersionsResponse) -> bool:
+        """Repeat the request in an older version than *refused_version*; False if the version is not the reason for the
+        refusal."""
+        if ErrorCode.of(answer.error_code) is not ErrorCode.UNSUPPORTED_VERSION or refused_version == 0:
+            return False
+        # Brokers since 2.4 return their supported versions with the error; all older ones support version 0.
+        self._versions[node_id] = min(_newest_of(answer, 0), refused_version - 1)
+        return True
+
+    def closed(self, node_id: str, version: int) -> bool:
+        """The peer has closed the connection instead of answering *version*: whether there is an older one to ask on
+        the next connection. After the oldest it begins again with the newest."""
+        older = next((each for each in _AFTER_CLOSE if each < version), None)
+        self._after_close.pop(node_id, None)
+        if older is None:
+            return False
+        self._after_close[node_id] = older
+        return True
+
+    def answered(self, node_id: str, answer: ApiVersionsResponse) -> None:
+        """The peer has answered. If it had closed at a version that it does not list, nobody in its cluster is asked
+        that one again; if it lists it, the connection was lost for another reason."""
+        if self._after_close.pop(node_id, None) is not None:
+            self._newest = min(self._newest, _newest_of(answer, self._newest))
+
+
+def _newest_of(answer: ApiVersionsResponse, otherwise: int) -> int:
+    """The newest version of ApiVersions that the broker lists."""
+    return next((each.max_version for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS), otherwise)
+
+
+def api_versions_request(version: int) -> Struct:
+    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)

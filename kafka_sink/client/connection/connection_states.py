@@ -1,8 +1,9 @@
-"""The state of the connection to each broker, and when the next attempt to connect is allowed.
+"""The state of the connection to each broker, when the next attempt to connect is allowed, and why it cannot be
+reached.
 
-Owned by one NetworkClient and used on its thread, which reports events with their times. It never opens a connection
-and never reads a clock. The only blocking call is the resolver, at the first connection to a node or when its addresses
-are looked up again.
+Owned by one NetworkClient and used on its thread, which reports events with their times; other threads may only call
+:meth:`Peers.failures`. It never opens a connection and never reads a clock. The only blocking call is the resolver, at
+the first connection to a node or when its addresses are looked up again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.network.transport.resolver import SocketAddress
 
@@ -33,37 +35,22 @@ _CONNECTED: Final = frozenset({ConnectionState.CHECKING_API_VERSIONS, Connection
 _PREPARING: Final = frozenset({ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS})
 
 
+@dataclass(slots=True, eq=False)
 class _NodeState:
     """The connection to one node."""
 
-    __slots__ = (
-        "address_index",
-        "addresses",
-        "failed_attempts",
-        "failed_setups",
-        "has_answered",
-        "last_address",
-        "last_attempt_ms",
-        "node",
-        "reconnect_backoff_ms",
-        "setup_timeout_ms",
-        "state",
-        "throttled_until_ms",
-    )
-
-    def __init__(self, node: Node, setup_timeout_ms: int, reconnect_backoff_ms: int) -> None:
-        self.node = node
-        self.state = ConnectionState.DISCONNECTED
-        self.last_attempt_ms = -FOREVER_MS
-        self.failed_attempts = 0
-        self.failed_setups = 0
-        self.has_answered = False
-        self.reconnect_backoff_ms = reconnect_backoff_ms
-        self.setup_timeout_ms = setup_timeout_ms
-        self.throttled_until_ms = 0
-        self.addresses: Sequence[SocketAddress] = ()
-        self.address_index = 0
-        self.last_address: SocketAddress | None = None
+    node: Node
+    setup_timeout_ms: int
+    reconnect_backoff_ms: int
+    state: ConnectionState = ConnectionState.DISCONNECTED
+    last_attempt_ms: int = -FOREVER_MS
+    failed_attempts: int = 0
+    failed_setups: int = 0
+    has_answered: bool = False
+    throttled_until_ms: int = 0
+    addresses: Sequence[SocketAddress] = ()
+    address_index: int = 0
+    last_address: SocketAddress | None = None
 
 
 class ClusterConnectionStates:
@@ -249,26 +236,73 @@ class ConnectionFailure:
         return f"{self.host}:{self.port}: {self.cause}"
 
 
-class ConnectionFailures:
-    """The last failure of each address that is not connected."""
+class Peers:
+    """The node of each connection: its name in messages, and the reason why it cannot be reached. It records events of
+    the connections in *states* and never opens or closes one."""
 
-    def __init__(self) -> None:
+    def __init__(self, states: ClusterConnectionStates, log: ContextLogger) -> None:
+        self._states = states
+        self._log = log
         # The dict is replaced and never modified, so readers need no lock.
         self._failures: dict[tuple[str, int], ConnectionFailure] = {}
+        #: Nobody waits for a broker: the loss of a connection is no news. Set by any thread.
+        self.is_resting = False
+        #: By connection id.
+        self._nodes: dict[str, Node] = {}
 
-    def record(self, host: str, port: int, cause: str) -> bool:
-        """Record *cause*; return True if it differs from the last cause of this address."""
+    def name(self, node_id: str) -> str:
+        """The name of the node in messages."""
+        node = self._nodes.get(node_id)
+        return f"node {node_id}" if node is None else str(node)
+
+    def node(self, node_id: str) -> Node:
+        """The node that was connected to last under this id."""
+        return self._nodes[node_id]
+
+    def connecting(self, node: Node) -> None:
+        self._nodes[node.connection_id] = node
+
+    def answered(self, node_id: str) -> None:
+        """The address of the node can be reached: it has answered the first request."""
+        node = self._nodes[node_id]
+        if (address := (node.host, node.port)) in self._failures:
+            self._failures = {key: failure for key, failure in self._failures.items() if key != address}
+        self._log.debug("%s has answered", node)
+
+    def lost(self, node_id: str, cause: str, *, was_ready: bool) -> None:
+        """The connection was lost or was never established.
+
+        A failed connection attempt is also recorded while another connection to that address is open: that connection
+        may have been established before a certificate or password became invalid.
+        """
+        node = self._nodes[node_id]
+        if was_ready and self._is_connected_otherwise(node):
+            return
+        is_news = self.failed(node.host, node.port, cause)
+        # An unavailable broker is tried repeatedly; a repeated failure is only logged at debug level.
+        (self._log.warning if is_news and not self.is_resting else self._log.debug)("%s: %s", node, cause)
+
+    def failed(self, host: str, port: int, cause: str) -> bool:
+        """The address, or the name, cannot be reached. True if the last *cause* was another one."""
         failure = ConnectionFailure(host, port, cause)
         if self._failures.get((host, port)) == failure:
             return False
         self._failures = {**self._failures, (host, port): failure}
         return True
 
-    def clear(self, host: str, port: int) -> None:
-        """Remove the failure of an address that can be reached."""
-        if (host, port) in self._failures:
-            self._failures = {key: failure for key, failure in self._failures.items() if key != (host, port)}
-
-    def report(self) -> tuple[ConnectionFailure, ...]:
-        """All current failures."""
+    def failures(self) -> tuple[ConnectionFailure, ...]:
+        """The last failure of each address that is not connected now. May be called from any thread."""
         return tuple(self._failures.values())
+
+    def failure(self, node: Node) -> ConnectionFailure | None:
+        """The failure of *node*'s address; None if it can be reached or was not tried."""
+        return self._failures.get((node.host, node.port))
+
+    def _is_connected_otherwise(self, node: Node) -> bool:
+        """Whether another connection to the same address is open. A bootstrap address is often also the address of a
+        broker, so the loss of one connection does not mean that the broker is lost."""
+        return any(
+            other.host == node.host and other.port == node.port and self._states.is_connected(node_id)
+            for node_id, other in self._nodes.items()
+            if node_id != node.connection_id
+        )

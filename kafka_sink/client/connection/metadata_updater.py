@@ -36,7 +36,6 @@ class Requester(Protocol):
 
     def is_unreachable(self, node_id: str, since_ms: int) -> bool:
         """Whether the last attempt to connect ended at or after *since_ms* without an established connection."""
-        ...
 
     @property
     def is_any_node_connecting(self) -> bool: ...
@@ -45,7 +44,6 @@ class Requester(Protocol):
 
     def send_internal(self, node_id: str, api_key: ApiKey, build: BodyBuilder, now_ms: int) -> None:
         """Send without the readiness check; the outcome is passed to the ``handle_`` methods."""
-        ...
 
 
 class MetadataUpdater(Protocol):
@@ -53,37 +51,29 @@ class MetadataUpdater(Protocol):
 
     def nodes(self) -> tuple[Node, ...]:
         """All brokers that may be contacted."""
-        ...
 
     def is_update_due(self, now_ms: int) -> bool:
         """Whether an update must be sent before any other request."""
-        ...
 
     def maybe_update(self, client: Requester, now_ms: int) -> int:
         """Start an update if one is due; returns the time until the next call, ms."""
-        ...
 
     def is_rebootstrap_due(self, now_ms: int) -> bool:
         """Whether the known brokers are unusable: the client must then disconnect from all of them and call
         :meth:`rebootstrap`.
         """
-        ...
 
     def rebootstrap(self, now_ms: int) -> None:
         """Start again with the bootstrap addresses."""
-        ...
 
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
         """Handle the answer to the update, in *version*."""
-        ...
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
         """Handle a failed update; with an *error* no later update can succeed either."""
-        ...
 
     def handle_server_disconnect(self, now_ms: int, error: KafkaError | None) -> None:
         """Handle a connection that was lost or could not be made; *error* if the broker refused the authentication."""
-        ...
 
     def close(self) -> None: ...
 
@@ -99,12 +89,7 @@ class DefaultMetadataUpdater:
     """
 
     def __init__(
-        self,
-        metadata: Metadata,
-        config: ClientConfig,
-        *,
-        allow_auto_topic_creation: bool,
-        log_context: str = "",
+        self, metadata: Metadata, config: ClientConfig, *, allow_auto_topic_creation: bool, log_context: str = ""
     ) -> None:
         self._metadata = metadata
         self._allow_auto_topic_creation = allow_auto_topic_creation

@@ -11,13 +11,24 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kafka_sink.client.connection.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
-from kafka_sink.client.connection.client_request import BodyBuilder, ClientRequest, ClientResponse, ResponseCallback
-from kafka_sink.client.connection.connection_states import ClusterConnectionStates, ConnectionFailure, Resolver
-from kafka_sink.client.connection.in_flight_requests import InFlightRequest, InFlightRequests
+from kafka_sink.client.connection.api_versions import (
+    ApiVersions,
+    NodeApiVersions,
+    VersionQuestions,
+    allowed_versions,
+    api_versions_request,
+    throttle_ms,
+)
+from kafka_sink.client.connection.client_request import (
+    BodyBuilder,
+    ClientRequest,
+    ClientResponse,
+    InFlightRequest,
+    InFlightRequests,
+    ResponseCallback,
+)
+from kafka_sink.client.connection.connection_states import ClusterConnectionStates, ConnectionFailure, Peers, Resolver
 from kafka_sink.client.connection.metadata_updater import MetadataUpdater
-from kafka_sink.client.connection.peers import Peers
-from kafka_sink.client.connection.version_questions import VersionQuestions, api_versions_request
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
@@ -133,7 +144,7 @@ class NetworkClient:
 
     def note_unresolved(self, host: str, port: int, cause: str) -> None:
         """Record a bootstrap address that was left out because its name has no address; it is always reported."""
-        self._peers.unresolved(host, port, cause)
+        self._peers.failed(host, port, cause)
 
     def connection_failures(self) -> tuple[ConnectionFailure, ...]:
         """The last failure of each address that is not connected now. May be called from any thread."""

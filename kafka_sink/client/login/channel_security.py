@@ -12,8 +12,7 @@ from typing import Final
 
 from kafka_sink.client.login.credentials import PasswordCredentials
 from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
-from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
+from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN

@@ -14,22 +14,14 @@ from typing import Final
 from kafka_sink.client.login.credentials import login_entry
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.text import words
 from kafka_sink.network.sasl.gssapi import KerberosLogin
 
 #: Options that change nothing here: tickets and keys stay in the memory of the library, and nobody is asked.
 _NO_EFFECT: Final = frozenset(
-    {
-        "storeKey",
-        "doNotPrompt",
-        "debug",
-        "refreshKrb5Config",
-        "renewTGT",
-        "isInitiator",
-        "tryFirstPass",
-        "useFirstPass",
-        "storePass",
-        "clearPass",
-    }
+    words("""
+        storeKey doNotPrompt debug refreshKrb5Config renewTGT isInitiator tryFirstPass useFirstPass storePass clearPass
+    """)
 )
 _FLAGS: Final = frozenset({"useKeyTab", "useTicketCache"})
 _TEXTS: Final = frozenset({"keyTab", "ticketCache", "principal", "serviceName"})

@@ -19,8 +19,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
 from kafka_sink.network.frames.receive import UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
-from kafka_sink.network.frames.send_slot import SendSlot
+from kafka_sink.network.frames.send import NetworkSend, SendSlot
 from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey

@@ -1,7 +1,8 @@
 """The properties that all clients share, with Kafka's names, types and defaults.
 
 Read once on the calling thread when a client is constructed, and immutable afterwards. The tables of the producer and
-the consumer extend it. It opens no connection: it checks the form of addresses, not whether they can be reached.
+the consumer extend it. It opens no file and no connection: it checks the form of addresses, not whether they can be
+reached. Passwords appear in no ``repr`` and in no error.
 """
 
 from __future__ import annotations
@@ -9,20 +10,61 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
-from kafka_sink.client.options import java_options, other_names, other_readers
-from kafka_sink.client.options.security_config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, SecurityConfig
+from kafka_sink.client.options import other_names, other_readers
+from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.sasl_mechanisms import GSSAPI, MECHANISMS
+from kafka_sink.common.tls_config import ClientSslConfig
 
+PLAINTEXT: Final = "PLAINTEXT"
+SSL: Final = "SSL"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
 _INT_MAX = 2**31 - 1
 _ADDRESS = re.compile(r"^(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]+?)]?:(\d+)$")
-
 USE_ALL_DNS_IPS = "use_all_dns_ips"
 RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
-
 REBOOTSTRAP = "rebootstrap"
+
+
+@dataclass(frozen=True)
+class SecurityConfig(OAuthConfig, ClientSslConfig):
+    """The SASL options (apache/kafka ``SaslConfigs``)."""
+
+    sasl_mechanism: str = c.UPPER_CASE(
+        "sasl.mechanism",
+        GSSAPI,
+        "SASL mechanism used for authentication; GSSAPI is Kerberos, AWS_MSK_IAM is OAUTHBEARER with tokens for MSK",
+        c.one_of(*MECHANISMS),
+    )
+    sasl_jaas_config: str = c.STRING(
+        "sasl.jaas.config",
+        "",
+        "credentials in the form of a JAAS configuration, as in Kafka: …PlainLoginModule or …ScramLoginModule required "
+        'username="…" password="…"; …OAuthBearerLoginModule required clientId="…" clientSecret="…"; '
+        '…Krb5LoginModule required useKeyTab=true keyTab="…" principal="…"; any package name '
+        "is accepted",
+        sensitive=True,
+        at_connect=True,
+    )
+    sasl_username: str = c.STRING(
+        "sasl.username",
+        "",
+        "user name, if sasl.jaas.config is not set; the name of the option is librdkafka's",
+        at_connect=True,
+    )
+    sasl_password: str = c.STRING(
+        "sasl.password", "", "password, if sasl.jaas.config is not set", sensitive=True, at_connect=True
+    )
+    sasl_kerberos_service_name: str = c.STRING(
+        "sasl.kerberos.service.name",
+        "",
+        "for GSSAPI: the first part of the brokers' Kerberos principal, kafka as a rule; also serviceName in "
+        "sasl.jaas.config",
+    )
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
@@ -171,9 +213,9 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
     """The common properties of producer, consumer and admin client (apache/kafka ``CommonClientConfigs``)."""
 
     #: Options of Kafka's Java clients; a configuration copied from one must not fail because of them.
-    NO_EFFECT: ClassVar[Mapping[str, str]] = java_options.NO_EFFECT
+    NO_EFFECT: ClassVar[Mapping[str, str]] = other_names.NO_EFFECT
     #: Those that would change what was promised.
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = java_options.NOT_SUPPORTED
+    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = other_names.NOT_SUPPORTED
 
     @staticmethod
     def reader_of(name: str) -> str | None:

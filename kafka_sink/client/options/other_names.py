@@ -1,10 +1,14 @@
-"""What to write instead of the names that other clients have: librdkafka's, kafka-python's, old ones of Kafka's.
+"""What to write instead of the names that other clients have: librdkafka's, kafka-python's, old ones of Kafka's; and
+the options of Kafka's Java clients that are not options here, each with the reason.
 
-Data only; read when a name is unknown. A hint stands here only if it keeps the meaning: where units or forms differ,
-the text says so, and where nothing corresponds it says that too. ``{prefix}`` is that of the user's names.
+Data only; read when a configuration is parsed. A hint stands here only if it keeps the meaning: where units or forms
+differ, the text says so, and where nothing corresponds it says that too. A configuration that was written for a Java
+client works here, unless an option in it would change what the client promises: then it is refused. ``{prefix}`` is
+that of the user's names.
 
 Source: librdkafka's ``CONFIGURATION.md``; kafka-python's and aiokafka's ``KafkaProducer``; the ``ProducerConfig`` of
-Kafka 0.8 to 0.10.
+Kafka 0.8 to 0.10; apache/kafka ``ProducerConfig``, ``CommonClientConfigs``, ``SslConfigs``, ``SaslConfigs``, whose
+names a test compares with those of Kafka's own jar.
 """
 
 from __future__ import annotations
@@ -13,6 +17,64 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from kafka_sink.client.options.other_readers import reader_of
+from kafka_sink.common.text import words
+from kafka_sink.common.tls_config import ClientSslConfig
+
+_TOKENS_ARE_CHECKED_BY_BROKERS: Final = "the brokers validate tokens, and clients pass them on"
+_BUILT_IN: Final = "the providers env, file and dir are built in"
+_TICKETS: Final = (
+    "tickets from a keytab are renewed by the Kerberos library, and a ticket cache by whoever has filled it"
+)
+_OWN_FIGURES: Final = "metrics are available from the producer's metrics() and prometheus()"
+
+#: Options that are accepted with a warning, because nothing that was promised changes without them.
+NO_EFFECT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        words("config.providers.env.class config.providers.file.class config.providers.dir.class"), _BUILT_IN
+    ),
+    **dict.fromkeys(
+        words("""
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor
+    """),
+        _TICKETS,
+    ),
+    **dict.fromkeys(
+        words("""
+        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    """),
+        _TOKENS_ARE_CHECKED_BY_BROKERS,
+    ),
+    **ClientSslConfig.NO_EFFECT,
+    "metric.reporters": _OWN_FIGURES,
+    "auto.include.jmx.reporter": _OWN_FIGURES,
+    "metrics.recording.level": "all metrics are always recorded",
+    "enable.metrics.push": "no metrics are sent to the brokers (KIP-714)",
+}
+
+_YOUR_TOKENS: Final = "tokens come from your function, named by {prefix}sasl.login.callback.handler.class"
+_READ_AS_USER: Final = (
+    "what references may read is limited by the permissions of the process's user only; {prefix}config.providers turns "
+    "providers off"
+)
+
+#: Options that are refused, because the client would not do what they ask for; ``{prefix}`` is that of the user.
+NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        words("""
+        config.providers.file.param.allowed.paths config.providers.dir.param.allowed.paths
+        config.providers.env.param.allowlist.pattern
+    """),
+        _READ_AS_USER,
+    ),
+    **ClientSslConfig.NOT_SUPPORTED,
+    "sasl.login.class": f"Java classes cannot be used; {_YOUR_TOKENS}",
+    "sasl.oauthbearer.assertion.template.file": "set {prefix}sasl.oauthbearer.assertion.claim.…",
+}
+
 
 #: Another name for the same: values and units are those of the Java name.
 _SAME: Final[Mapping[str, str]] = {
@@ -73,51 +135,54 @@ _TIME_OUT: Final = (
 
 #: What has no name of its own here, or another form.
 _OTHERWISE: Final[Mapping[str, str]] = {
-    "api.version": _FOUND_OUT,
-    "api.version.auto.timeout.ms": _FOUND_OUT,
-    "api.version.fallback.ms": _FOUND_OUT,
-    "api.version.request": _FOUND_OUT,
-    "api.version.request.timeout.ms": _FOUND_OUT,
+    **dict.fromkeys(
+        words("""
+        api.version api.version.auto.timeout.ms api.version.fallback.ms api.version.request
+        api.version.request.timeout.ms broker.version.fallback
+    """),
+        _FOUND_OUT,
+    ),
+    **dict.fromkeys(
+        words("""
+        broker.address.family broker.address.ttl message.copy.max.bytes queue.buffering.backpressure.threshold
+        queuing.strategy socket.keepalive.enable socket.max.fails socket.options ssl.engine.id ssl.engine.location
+        ssl.providers sticky.partitioning.linger.ms
+    """),
+        _NOTHING,
+    ),
+    **dict.fromkeys(
+        words("""
+        client.cert client.key ssl.certfile ssl.certificate.location ssl.key.location ssl.keyfile
+    """),
+        _KEY_FILE,
+    ),
+    **dict.fromkeys(
+        words("""
+        debug error.cb log.cb log.connection.close log.level log.queue log.thread.name logger
+    """),
+        _LOGGED,
+    ),
+    **dict.fromkeys(words("delivery.report.only.error dr.cb dr.msg.cb on.delivery produce.offset.report"), _REPORTED),
+    **dict.fromkeys(words("ssl.ca ssl.ca.certificate.stores ssl.ca.location ssl.cafile"), _CA),
     "auto.create.topics.enable": "remove it; it is an option of brokers",
     "batch.num.messages": "{prefix}batch.size limits batches, in bytes and not in messages",
     "block.on.buffer.full": "{prefix}max.block.ms says how long send waits for memory; 0 = not at all",
-    "broker.address.family": _NOTHING,
-    "broker.address.ttl": _NOTHING,
-    "broker.version.fallback": _FOUND_OUT,
-    "client.cert": _KEY_FILE,
-    "client.key": _KEY_FILE,
     "compression.level": _BY_CODEC,
-    "debug": _LOGGED,
-    "delivery.report.only.error": _REPORTED,
-    "dr.cb": _REPORTED,
-    "dr.msg.cb": _REPORTED,
     "enable.gapless.guarantee": "remove it; {prefix}enable.idempotence=true, the default, keeps the order of records",
     "enable.ssl.certificate.verification": _VERIFIED,
-    "error.cb": _LOGGED,
     "key.serializer.class": "set {prefix}key.serializer: bytes, string, integer, long, json, or a class of yours",
-    "log.cb": _LOGGED,
-    "log.connection.close": _LOGGED,
-    "log.level": _LOGGED,
-    "log.queue": _LOGGED,
-    "log.thread.name": _LOGGED,
-    "message.copy.max.bytes": _NOTHING,
     "message.max.bytes": (
         "{prefix}max.request.size limits a record and a request, in bytes; brokers have an option message.max.bytes"
     ),
-    "logger": _LOGGED,
     "metadata.fetch.timeout.ms": "{prefix}max.block.ms says how long send waits for a topic's metadata",
-    "on.delivery": _REPORTED,
     "partitioner": (
         "remove it if it is murmur2_random, which is how partitions are chosen by default; otherwise name a class with "
         "{prefix}partitioner.class"
     ),
-    "produce.offset.report": _REPORTED,
     "producer.type": "remove it; send() never waits for an acknowledgement; its future does",
-    "queue.buffering.backpressure.threshold": _NOTHING,
     "queue.buffering.max.kbytes": "set {prefix}buffer.memory, in bytes and not in KiB",
     "queue.buffering.max.messages": _BY_BYTES,
     "queue.enqueue.timeout.ms": "{prefix}max.block.ms says how long send waits for memory; 0 = not at all",
-    "queuing.strategy": _NOTHING,
     "reconnect.backoff.jitter.ms": "remove it; {prefix}reconnect.backoff.ms has its own random share",
     "sasl.kerberos.keytab": _KERBEROS,
     "sasl.kerberos.principal": _KERBEROS,
@@ -139,32 +204,17 @@ _OTHERWISE: Final[Mapping[str, str]] = {
         "{prefix}sasl.login.callback.handler.class a function of yours"
     ),
     "serializer.class": "set {prefix}value.serializer: bytes, string, integer, long, json, or a class of yours",
-    "socket.keepalive.enable": _NOTHING,
-    "socket.max.fails": _NOTHING,
     "socket.nagle.disable": "remove it; the Nagle algorithm is always disabled",
-    "socket.options": _NOTHING,
-    "ssl.ca": _CA,
-    "ssl.ca.certificate.stores": _CA,
-    "ssl.ca.location": _CA,
     "ssl.ca.pem": "set {prefix}ssl.truststore.certificates, the text of the certificates",
-    "ssl.cafile": _CA,
-    "ssl.certfile": _KEY_FILE,
-    "ssl.certificate.location": _KEY_FILE,
     "ssl.certificate.pem": "set {prefix}ssl.keystore.certificate.chain, and {prefix}ssl.keystore.key with it",
     "ssl.check.hostname": "an empty {prefix}ssl.endpoint.identification.algorithm turns the check of the host name off",
     "ssl.context": "set {prefix}ssl.truststore.location and {prefix}ssl.keystore.location (PEM)",
     "ssl.crl.location": "remove it; lists of revoked certificates are not read",
     "ssl.crlfile": "remove it; lists of revoked certificates are not read",
-    "ssl.engine.id": _NOTHING,
-    "ssl.engine.location": _NOTHING,
-    "ssl.key.location": _KEY_FILE,
     "ssl.key.pem": "set {prefix}ssl.keystore.key, and {prefix}ssl.keystore.certificate.chain with it",
-    "ssl.keyfile": _KEY_FILE,
     "ssl.password": "set {prefix}ssl.key.password, the password of the private key",
-    "ssl.providers": _NOTHING,
     "statistics.interval.ms": _FIGURES,
     "stats.cb": _FIGURES,
-    "sticky.partitioning.linger.ms": _NOTHING,
     "timeout.ms": _TIME_OUT,
     "topic.metadata.propagation.max.ms": "{prefix}max.block.ms says how long send waits for a topic's metadata",
     "topic.metadata.refresh.fast.interval.ms": "{prefix}retry.backoff.ms is the wait before the next request",

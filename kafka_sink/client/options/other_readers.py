@@ -13,224 +13,70 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-PRODUCERS: Final = (
-    "acks",
-    "batch.size",
-    "buffer.memory",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.type",
-    "compression.zstd.level",
-    "delivery.timeout.ms",
-    "enable.idempotence",
-    "interceptor.classes",
-    "key.serializer",
-    "linger.ms",
-    "max.block.ms",
-    "max.request.size",
-    "metrics.num.samples",
-    "metrics.sample.window.ms",
-    "partitioner.adaptive.partitioning.enable",
-    "partitioner.availability.timeout.ms",
-    "partitioner.class",
-    "partitioner.ignore.keys",
-    "retries",
-    "transaction.timeout.ms",
-    "transaction.two.phase.commit.enable",
-    "transactional.id",
-    "value.serializer",
-)
-CONSUMERS: Final = (
-    "allow.auto.create.topics",
-    "auto.commit.interval.ms",
-    "auto.offset.reset",
-    "check.crcs",
-    "client.rack",
-    "default.api.timeout.ms",
-    "enable.auto.commit",
-    "exclude.internal.topics",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "group.id",
-    "group.instance.id",
-    "group.protocol",
-    "group.remote.assignor",
-    "heartbeat.interval.ms",
-    "isolation.level",
-    "key.deserializer",
-    "max.partition.fetch.bytes",
-    "max.poll.interval.ms",
-    "max.poll.records",
-    "partition.assignment.strategy",
-    "session.timeout.ms",
-    "share.acknowledgement.mode",
-    "share.acquire.mode",
-    "value.deserializer",
-)
+from kafka_sink.common.text import words
+
+PRODUCERS: Final = words("""
+    acks batch.size buffer.memory compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    delivery.timeout.ms enable.idempotence interceptor.classes key.serializer linger.ms max.block.ms max.request.size
+    metrics.num.samples metrics.sample.window.ms partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys retries transaction.timeout.ms
+    transaction.two.phase.commit.enable transactional.id value.serializer
+""")
+CONSUMERS: Final = words("""
+    allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs client.rack default.api.timeout.ms
+    enable.auto.commit exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level key.deserializer
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
+    share.acknowledgement.mode share.acquire.mode value.deserializer
+""")
 #: What consumers of librdkafka have besides.
-LIBRDKAFKA_CONSUMERS: Final = (
-    "auto.commit.enable",
-    "consume.callback.max.messages",
-    "coordinator.query.interval.ms",
-    "enable.auto.offset.store",
-    "enable.partition.eof",
-    "fetch.error.backoff.ms",
-    "fetch.message.max.bytes",
-    "fetch.queue.backoff.ms",
-    "fetch.wait.max.ms",
-    "group.protocol.type",
-    "offset.store.method",
-    "offset.store.path",
-    "offset.store.sync.interval.ms",
-    "queued.max.messages.kbytes",
-    "queued.min.messages",
-)
+LIBRDKAFKA_CONSUMERS: Final = words("""
+    auto.commit.enable consume.callback.max.messages coordinator.query.interval.ms enable.auto.offset.store
+    enable.partition.eof fetch.error.backoff.ms fetch.message.max.bytes fetch.queue.backoff.ms fetch.wait.max.ms
+    group.protocol.type offset.store.method offset.store.path offset.store.sync.interval.ms queued.max.messages.kbytes
+    queued.min.messages
+""")
 ADMIN_CLIENTS: Final = ("bootstrap.controllers",)
-STREAMS: Final = (
-    "acceptable.recovery.lag",
-    "allow.os.group.write.access",
-    "application.id",
-    "application.server",
-    "buffered.records.per.partition",
-    "built.in.metrics.version",
-    "cache.max.bytes.buffering",
-    "commit.interval.ms",
-    "default.client.supplier",
-    "default.deserialization.exception.handler",
-    "default.dsl.store",
-    "default.key.serde",
-    "default.production.exception.handler",
-    "default.timestamp.extractor",
-    "default.value.serde",
-    "deserialization.exception.handler",
-    "dsl.store.format",
-    "dsl.store.suppliers.class",
-    "ensure.explicit.internal.resource.naming",
-    "errors.dead.letter.queue.topic.name",
-    "log.summary.interval.ms",
-    "max.task.idle.ms",
-    "max.warmup.replicas",
-    "num.standby.replicas",
-    "num.stream.threads",
-    "poll.ms",
-    "probing.rebalance.interval.ms",
-    "processing.exception.handler",
-    "processing.exception.handler.global.enabled",
-    "processing.guarantee",
-    "processor.wrapper.class",
-    "production.exception.handler",
-    "rack.aware.assignment.non_overlap_cost",
-    "rack.aware.assignment.strategy",
-    "rack.aware.assignment.tags",
-    "rack.aware.assignment.traffic_cost",
-    "repartition.purge.interval.ms",
-    "replication.factor",
-    "rocksdb.config.setter",
-    "state.cleanup.delay.ms",
-    "state.cleanup.dir.max.age.ms",
-    "state.dir",
-    "statestore.cache.max.bytes",
-    "task.assignor.class",
-    "task.timeout.ms",
-    "topology.optimization",
-    "upgrade.from",
-    "window.size.ms",
-    "windowed.inner.class.serde",
-    "windowstore.changelog.additional.retention.ms",
-)
-CONNECT: Final = (
-    "access.control.allow.methods",
-    "access.control.allow.origin",
-    "admin.listeners",
-    "config.storage.replication.factor",
-    "config.storage.topic",
-    "connect.protocol",
-    "connector.client.config.override.policy",
-    "exactly.once.source.support",
-    "header.converter",
-    "inter.worker.key.generation.algorithm",
-    "inter.worker.key.size",
-    "inter.worker.key.ttl.ms",
-    "inter.worker.signature.algorithm",
-    "inter.worker.verification.algorithms",
-    "key.converter",
-    "listeners",
-    "offset.flush.interval.ms",
-    "offset.flush.timeout.ms",
-    "offset.storage.file.filename",
-    "offset.storage.partitions",
-    "offset.storage.replication.factor",
-    "offset.storage.topic",
-    "plugin.discovery",
-    "plugin.path",
-    "rebalance.timeout.ms",
-    "response.http.headers.config",
-    "rest.advertised.host.name",
-    "rest.advertised.listener",
-    "rest.advertised.port",
-    "rest.extension.classes",
-    "scheduled.rebalance.max.delay.ms",
-    "ssl.client.auth",
-    "status.storage.partitions",
-    "status.storage.replication.factor",
-    "status.storage.topic",
-    "task.shutdown.graceful.timeout.ms",
-    "topic.creation.enable",
-    "topic.tracking.allow.reset",
-    "topic.tracking.enable",
-    "value.converter",
-    "worker.sync.timeout.ms",
-    "worker.unsync.backoff.ms",
-)
+STREAMS: Final = words("""
+    acceptable.recovery.lag allow.os.group.write.access application.id application.server buffered.records.per.partition
+    built.in.metrics.version cache.max.bytes.buffering commit.interval.ms default.client.supplier
+    default.deserialization.exception.handler default.dsl.store default.key.serde default.production.exception.handler
+    default.timestamp.extractor default.value.serde deserialization.exception.handler dsl.store.format
+    dsl.store.suppliers.class ensure.explicit.internal.resource.naming errors.dead.letter.queue.topic.name
+    log.summary.interval.ms max.task.idle.ms max.warmup.replicas num.standby.replicas num.stream.threads poll.ms
+    probing.rebalance.interval.ms processing.exception.handler processing.exception.handler.global.enabled
+    processing.guarantee processor.wrapper.class production.exception.handler rack.aware.assignment.non_overlap_cost
+    rack.aware.assignment.strategy rack.aware.assignment.tags rack.aware.assignment.traffic_cost
+    repartition.purge.interval.ms replication.factor rocksdb.config.setter state.cleanup.delay.ms
+    state.cleanup.dir.max.age.ms state.dir statestore.cache.max.bytes task.assignor.class task.timeout.ms
+    topology.optimization upgrade.from window.size.ms windowed.inner.class.serde
+    windowstore.changelog.additional.retention.ms
+""")
+CONNECT: Final = words("""
+    access.control.allow.methods access.control.allow.origin admin.listeners config.storage.replication.factor
+    config.storage.topic connect.protocol connector.client.config.override.policy exactly.once.source.support
+    header.converter inter.worker.key.generation.algorithm inter.worker.key.size inter.worker.key.ttl.ms
+    inter.worker.signature.algorithm inter.worker.verification.algorithms key.converter listeners
+    offset.flush.interval.ms offset.flush.timeout.ms offset.storage.file.filename offset.storage.partitions
+    offset.storage.replication.factor offset.storage.topic plugin.discovery plugin.path rebalance.timeout.ms
+    response.http.headers.config rest.advertised.host.name rest.advertised.listener rest.advertised.port
+    rest.extension.classes scheduled.rebalance.max.delay.ms ssl.client.auth status.storage.partitions
+    status.storage.replication.factor status.storage.topic task.shutdown.graceful.timeout.ms topic.creation.enable
+    topic.tracking.allow.reset topic.tracking.enable value.converter worker.sync.timeout.ms worker.unsync.backoff.ms
+""")
 #: What Confluent's serializers and deserializers read.
-REGISTRY_CLIENTS: Final = (
-    "auto.register.schemas",
-    "avro.reflection.allow.null",
-    "avro.remove.java.properties",
-    "avro.use.logical.type.converters",
-    "basic.auth.credentials.source",
-    "basic.auth.user.info",
-    "bearer.auth.cache.expiry.buffer.seconds",
-    "bearer.auth.client.id",
-    "bearer.auth.client.secret",
-    "bearer.auth.credentials.source",
-    "bearer.auth.identity.pool.id",
-    "bearer.auth.issuer.endpoint.url",
-    "bearer.auth.logical.cluster",
-    "bearer.auth.scope",
-    "bearer.auth.scope.claim.name",
-    "bearer.auth.sub.claim.name",
-    "bearer.auth.token",
-    "http.connect.timeout.ms",
-    "http.read.timeout.ms",
-    "id.compatibility.strict",
-    "json.fail.invalid.schema",
-    "json.key.type",
-    "json.oneof.for.nullables",
-    "json.value.type",
-    "key.subject.name.strategy",
-    "latest.cache.size",
-    "latest.cache.ttl.sec",
-    "latest.compatibility.strict",
-    "max.schemas.per.subject",
-    "normalize.schemas",
-    "proxy.host",
-    "proxy.port",
-    "reference.subject.name.strategy",
-    "schema.format",
-    "schema.reflection",
-    "schema.registry.url",
-    "specific.avro.key.type",
-    "specific.avro.reader",
-    "specific.avro.value.type",
-    "specific.protobuf.key.type",
-    "specific.protobuf.value.type",
-    "use.latest.version",
-    "use.latest.with.metadata",
-    "use.schema.id",
-    "value.subject.name.strategy",
-)
+REGISTRY_CLIENTS: Final = words("""
+    auto.register.schemas avro.reflection.allow.null avro.remove.java.properties avro.use.logical.type.converters
+    basic.auth.credentials.source basic.auth.user.info bearer.auth.cache.expiry.buffer.seconds bearer.auth.client.id
+    bearer.auth.client.secret bearer.auth.credentials.source bearer.auth.identity.pool.id
+    bearer.auth.issuer.endpoint.url bearer.auth.logical.cluster bearer.auth.scope bearer.auth.scope.claim.name
+    bearer.auth.sub.claim.name bearer.auth.token http.connect.timeout.ms http.read.timeout.ms id.compatibility.strict
+    json.fail.invalid.schema json.key.type json.oneof.for.nullables json.value.type key.subject.name.strategy
+    latest.cache.size latest.cache.ttl.sec latest.compatibility.strict max.schemas.per.subject normalize.schemas
+    proxy.host proxy.port reference.subject.name.strategy schema.format schema.reflection schema.registry.url
+    specific.avro.key.type specific.avro.reader specific.avro.value.type specific.protobuf.key.type
+    specific.protobuf.value.type use.latest.version use.latest.with.metadata use.schema.id value.subject.name.strategy
+""")
 
 BY_READER: Final[Mapping[str, tuple[str, ...]]] = {
     "for producers": PRODUCERS,

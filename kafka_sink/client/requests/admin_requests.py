@@ -1,14 +1,14 @@
-"""The bodies of the admin client's requests about settings, partitions and leaders, and the parsing of their answers.
+"""The bodies of the admin client's requests about settings and leaders, and the parsing of their answers.
 
 Pure functions: the admin client sends the requests, on its caller's thread.
 
-Source: DescribeConfigs (KIP-226), IncrementalAlterConfigs (KIP-339), CreatePartitions (KIP-195), ElectLeaders
+Source: DescribeConfigs (KIP-226), IncrementalAlterConfigs (KIP-339), ElectLeaders
 (KIP-183), AlterPartitionReassignments (KIP-455).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,6 @@ from kafka_sink.protocol.messages.replicas import (
     ReassignableTopic,
     TopicPartitions,
 )
-from kafka_sink.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsTopic
 
 _TOPIC: Final = 2
 _SET: Final = 0
@@ -68,18 +67,13 @@ def described(result: DescribeConfigsResult) -> dict[str, ConfigValue]:
 
 
 def alter_topic_configs(
-    name: str, configs: Mapping[str, str], delete: Collection[str], *, validate_only: bool
+    name: str, configs: Mapping[str, str], delete: Iterable[str], *, validate_only: bool
 ) -> IncrementalAlterConfigsRequest:
     changes = [IncrementalAlterableConfig(key, _SET, value) for key, value in configs.items()]
     changes += [IncrementalAlterableConfig(key, _DELETE, None) for key in delete]
     return IncrementalAlterConfigsRequest(
         resources=[IncrementalAlterConfigsResource(_TOPIC, name, changes)], validate_only=validate_only
     )
-
-
-def create_partitions(name: str, count: int, timeout_ms: int, *, validate_only: bool) -> CreatePartitionsRequest:
-    topic = CreatePartitionsTopic(name, count, assignments=None)
-    return CreatePartitionsRequest(topics=[topic], timeout_ms=timeout_ms, validate_only=validate_only)
 
 
 def reassign(partition: TopicPartition, replicas: Sequence[int], timeout_ms: int) -> AlterPartitionReassignmentsRequest:

@@ -63,8 +63,7 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
     def build(self, version: int) -> Struct:
         if self.refuses_old_brokers and version < _STABLE_VERSION:
             raise error_for(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "OffsetFetch with require_stable needs brokers of version 2.5 or newer",
+                ErrorCode.UNSUPPORTED_VERSION, "OffsetFetch with require_stable needs brokers of version 2.5 or newer"
             )
         require_stable = self.waits_for_transactions and version >= _STABLE_VERSION
         asked = None if self.topics is None else [(name, list(indexes)) for name, indexes in self.topics.items()]

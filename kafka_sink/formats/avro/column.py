@@ -1,5 +1,5 @@
-"""A column in Avro, see :class:`kafka_sink.formats.by_name.Format`, and the schema that belongs to its Arrow type, as
-spark-avro derives it from the types of Spark.
+"""A column in Avro, see :class:`~kafka_sink.formats.column_format.Format`, and the schema that belongs to its Arrow
+type, as spark-avro derives it from the types of Spark.
 
 Schemas are derived on the driver, before any task. Names, namespaces and the order of unions are spark-avro's; only a
 decimal is ``bytes`` here, as other libraries have it, and ``fixed`` there. A schema that is registered has null first
@@ -25,7 +25,7 @@ from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.avro.schema import NAME, Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.kinds import is_list
+from kafka_sink.formats.fields import is_list
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.schema_text import SchemaText
 

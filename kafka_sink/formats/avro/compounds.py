@@ -17,8 +17,7 @@ import pyarrow as pa
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 from kafka_sink.columns.gather import Field, Piece, column_pieces, constant_field, varint_fields
 from kafka_sink.formats.fields import Absent, after, either, joined, nulls_of, only_present
-from kafka_sink.formats.items import encode_items
-from kafka_sink.formats.payloads import Writer
+from kafka_sink.formats.payloads import Writer, encode_items
 from kafka_sink.formats.refusals import refuse_nulls
 
 
@@ -30,7 +29,6 @@ class RequiredWriter:
     value: Writer
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         problem = "which the schema does not allow; fill it, or make the field a union with null"
         refuse_nulls(array, absent, self.path, problem)
         return self.value.pieces(array, absent)
@@ -44,7 +42,6 @@ class NullableWriter:
     null_index: int
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         nulls = nulls_of(array)
         # A position is a varint: 0 is the byte 0, and 1 the byte 2.
         of_null, of_value = 2 * self.null_index, 2 * (1 - self.null_index)
@@ -63,7 +60,6 @@ class AlwaysNullWriter:
     null_index: int
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         return only_present([constant_field(bytes([2 * self.null_index]))], absent)
 
 
@@ -74,7 +70,6 @@ class OnlyBranchWriter:
     value: Writer
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         return [*only_present([constant_field(b"\x00")], absent), *self.value.pieces(array, absent)]
 
 
@@ -86,7 +81,6 @@ class RecordWriter:
     fields: tuple[Writer, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         found: list[Piece] = []
         for column, writer in zip(self.columns, self.fields, strict=True):
             found += writer.pieces(array if column is None else array.field(column), absent)
@@ -100,7 +94,6 @@ class ItemsWriter:
     items: Writer
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         found = encode_items(array, absent, self._encoded)
@@ -122,5 +115,4 @@ class EntriesWriter:
     value: Writer
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         return [*self.key.pieces(array.field(0), absent), *self.value.pieces(array.field(1), absent)]

@@ -124,7 +124,6 @@ class ConstantWriter:
     data: bytes
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         return only_present(constant_fields(self.data), absent)
 
 
@@ -133,7 +132,6 @@ class BooleanWriter:
     """One byte, 0 or 1."""
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         words = numbers(array.cast(pa.uint8()), np.uint8).astype(np.uint64)
         return only_present([Field(words, 1, 1, 1)], absent)
 
@@ -150,7 +148,6 @@ class NumberWriter:
     divisor: int = 1
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         values: Int64s = numbers(array, self.stored).astype(np.int64, copy=False)
         if not len(values):
             return []
@@ -177,7 +174,6 @@ class FloatWriter:
     written: type[np.generic]
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         values = numbers(array, self.stored).astype(self.written, copy=False)
         size = np.dtype(self.written).itemsize
         words: Any = values.view(np.uint64) if size == 8 else values.view(np.uint32).astype(np.uint64)
@@ -191,7 +187,6 @@ class BytesWriter:
     path: str
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         column = bytes_of(array, self.path)
@@ -206,7 +201,6 @@ class FixedWriter:
     size: int
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         column = bytes_of(array, self.path)
         problem = f"but the schema has fixed of {self.size} bytes; fill or cut it to this length, or use bytes"
         refuse_rows(column.lengths != self.size, absent, array, self.path, problem)
@@ -221,7 +215,6 @@ class EnumWriter:
     symbols: tuple[str, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         found = pc.index_in(array, value_set=pa.array(self.symbols, array.type))
@@ -242,7 +235,6 @@ class DecimalWriter:
     target: Decimal
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         target = pa.decimal128(min(self.target.precision, MOST_DIGITS), self.target.scale)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from kafka_sink.formats import comments
 from kafka_sink.formats.avro.parsing import json_of
 from kafka_sink.formats.avro.schema import PRIMITIVES
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import without_comments as text_without_comments
 
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
@@ -46,7 +46,7 @@ def without_comments(schema: SchemaText) -> SchemaText:
     references = tuple(
         each if each.version else replace(each, schema=without_comments(each.schema)) for each in schema.references
     )
-    return SchemaText(comments.without_comments(schema.text), references)
+    return SchemaText(text_without_comments(schema.text), references)
 
 
 def linked(schema: SchemaText) -> str:

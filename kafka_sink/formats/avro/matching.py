@@ -1,15 +1,17 @@
 """Finds for each column the place in an Avro schema and the writer; what does not fit is refused before any row.
 
 Called on the driver, and once per task. Columns and fields match by their names. As in spark-avro a field without a
-column must be nullable or have a default, and a column without a field is an error.
+column must be nullable or have a default, and a column without a field is an error. A default is made a column of one
+row, so that it is written as columns are; it ignores logical types, because it is declared as the type below.
 
-Source: apache/spark ``AvroSerializer.scala``; https://avro.apache.org/docs/1.12.0/specification/#schema-resolution.
+Source: apache/spark ``AvroSerializer.scala``; https://avro.apache.org/docs/1.12.0/specification/#schema-resolution,
+#schema-record (field default values).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +26,6 @@ from kafka_sink.formats.avro.compounds import (
     RecordWriter,
     RequiredWriter,
 )
-from kafka_sink.formats.avro.defaults import default_column
 from kafka_sink.formats.avro.leaves import (
     MOST_DIGITS,
     BooleanWriter,
@@ -50,12 +51,25 @@ from kafka_sink.formats.avro.schema import (
     Record,
     Union,
 )
-from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.fields import joined
-from kafka_sink.formats.kinds import is_bytes, is_list, is_text
-from kafka_sink.formats.names import check_names
+from kafka_sink.formats.errors import FormatError, check_names, shown_type
+from kafka_sink.formats.fields import is_bytes, is_list, is_text, joined
 from kafka_sink.formats.payloads import NothingWriter, Writer
 
+_ARROW: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+
+
+#: Defaults of records within one another are written out, and there may be exponentially many.
+MOST_VALUES: Final = 5_000
+_SHOWN: Final = 200
 _INTS: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,
     pa.int16(): np.int16,
@@ -75,6 +89,100 @@ _MOST_DECIMAL_BYTES: Final = 512
 _MOST_DEFAULT_BYTES: Final = 1 << 16
 _PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
+
+
+def default_column(field: Field, path: str) -> tuple[AvroType, pa.Array]:
+    """The type of the default (of a union its first one, and no logical type) and an array with the default.
+
+    :raises FormatError: if the default is none of its type.
+    """
+    declared = field.type.branches[0] if isinstance(field.type, Union) else field.type
+    if _has_more(declared, MOST_VALUES):
+        raise FormatError(
+            f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
+            "with all names written out; add the column, or change the schema"
+        )
+    kind = _plain(declared)
+    try:
+        return kind, pa.array([_value(kind, field.default)], _arrow(kind))
+    except (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError, OverflowError):
+        raise FormatError(
+            f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
+            f"{kind}; correct the schema, or add the column"
+        ) from None
+
+
+def _has_more(avro: AvroType, most: int) -> bool:
+    """Whether *avro* has more than *most* types, with all names written out."""
+    waiting = [avro]
+    while waiting and most >= 0:
+        most -= 1
+        match waiting.pop():
+            case Array(inner) | Map(inner):
+                waiting.append(inner)
+            case Record() as record:
+                waiting += [each.type for each in record.fields]
+            case Union() as union:
+                waiting += union.branches
+    return most < 0
+
+
+def _plain(avro: AvroType) -> AvroType:
+    """*avro* without logical types."""
+    match avro:
+        case Primitive():
+            return Primitive(avro.name)
+        case Decimal():
+            return Primitive("bytes") if avro.size is None else Fixed("decimal", avro.size)
+        case Array():
+            return Array(_plain(avro.items))
+        case Map():
+            return Map(_plain(avro.values))
+        case Union():
+            return Union(tuple(_plain(branch) for branch in avro.branches))
+        case Record():
+            return Record(avro.name, tuple(Field(each.name, _plain(each.type), each.default) for each in avro.fields))
+        case _:
+            return avro
+
+
+def _arrow(avro: AvroType) -> pa.DataType:
+    match avro:
+        case Primitive():
+            return _ARROW[avro.name]
+        case Array():
+            return pa.list_(_arrow(avro.items))
+        case Map():
+            return pa.map_(pa.string(), _arrow(avro.values))
+        case Record():
+            return pa.struct([(each.name, _arrow(each.type)) for each in avro.fields])
+        case Union():
+            return _arrow(avro.others[0]) if avro.others else pa.null()
+        case Enum():
+            return pa.string()
+        case _:
+            return pa.binary()
+
+
+def _value(avro: AvroType, declared: Any) -> Any:
+    """*declared*, which is JSON, as Arrow takes it: bytes are declared as text."""
+    match avro:
+        case Primitive(name="bytes") | Fixed():
+            return declared.encode("latin-1")
+        case Array():
+            return [_value(avro.items, each) for each in declared]
+        case Map():
+            return [(name, _value(avro.values, each)) for name, each in declared.items()]
+        case Record():
+            return {each.name: _value(each.type, _of_field(each, declared)) for each in avro.fields}
+        case Union():
+            return None if declared is None else _value(avro.others[0], declared)
+        case _:
+            return declared
+
+
+def _of_field(field: Field, declared: Any) -> Any:
+    return declared[field.name] if field.name in declared or field.default is NO_DEFAULT else field.default
 
 
 def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> Writer:

@@ -31,8 +31,8 @@ from kafka_sink.formats.avro.schema import (
     Union,
 )
 from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
-from kafka_sink.formats.comments import without_comments
 from kafka_sink.formats.errors import FormatError, schema_boundary
+from kafka_sink.formats.schema_text import without_comments
 
 #: A row has at most so many values below one another and side by side: names stand for all that they declare.
 MOST_TYPES: Final = 100_000

@@ -1,5 +1,5 @@
-"""A column in JSON, see :class:`kafka_sink.formats.by_name.Format`: its encoder, and its JSON Schema in draft 7, as the
-registries' serializers have it.
+"""A column in JSON, see :class:`~kafka_sink.formats.column_format.Format`: its encoder, and its JSON Schema in draft 7,
+as the registries' serializers have it.
 
 The encoder is created once per task and column, and called on the task's thread for each batch of rows: one text per
 row, with a constant number of numpy and Arrow passes per field, and never a loop over rows. Schemas are derived on the
@@ -21,10 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
-from kafka_sink.formats.fields import nulls_of
+from kafka_sink.formats.fields import is_list, nulls_of
 from kafka_sink.formats.json.matching import writer_for
 from kafka_sink.formats.json.tokens import Literal, pieces_of
-from kafka_sink.formats.kinds import is_list
 from kafka_sink.formats.payloads import payloads_of
 from kafka_sink.formats.schema_text import SchemaText
 

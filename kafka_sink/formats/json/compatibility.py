@@ -15,6 +15,7 @@ from itertools import count
 from types import UnionType
 from typing import Any, Final
 
+from kafka_sink.common.text import words
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.json.references import resolved
@@ -24,46 +25,12 @@ from kafka_sink.formats.schema_text import SchemaText
 COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
 #: Keywords that may refuse values, in any draft; all others, known or not, are annotations.
 OTHER_CONSTRAINTS: Final = frozenset(
-    [
-        "multipleOf",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "contains",
-        "maxContains",
-        "minContains",
-        "maxProperties",
-        "minProperties",
-        "patternProperties",
-        "propertyNames",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "enum",
-        "const",
-        "allOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "disallow",
-        "extends",
-        "divisibleBy",
-        "$ref",
-        "$dynamicRef",
-        "$recursiveRef",
-    ]
+    words("""
+        multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems minItems
+        uniqueItems contains maxContains minContains maxProperties minProperties patternProperties propertyNames
+        dependencies dependentRequired dependentSchemas enum const allOf not if then else prefixItems additionalItems
+        unevaluatedItems unevaluatedProperties disallow extends divisibleBy $ref $dynamicRef $recursiveRef
+    """)
 )
 _OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
 #: Each alternative of one is compared with each of the other, down to the leaves.

@@ -17,8 +17,8 @@ import pyarrow as pa
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import column_pieces
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present, optional_field
-from kafka_sink.formats.items import encode_items
 from kafka_sink.formats.json.tokens import Literal, Token, Writer, pieces_of
+from kafka_sink.formats.payloads import encode_items
 
 _Encode: TypeAlias = Callable[[pa.Array, Absent], tuple[pa.Buffer, Int64s]]
 
@@ -31,7 +31,6 @@ class StructWriter:
     fields: tuple[Writer, ...]
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         found: list[Token] = [Literal(b"{", absent)]
         # Where a field was written before this one: in no row, in all rows, or in those of a mask.
         before: bool | Bools = False
@@ -58,7 +57,6 @@ class ArrayWriter:
     items: Writer
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         return _enclosed(b"[", array, absent, self._encoded, b"]")
 
     def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
@@ -73,7 +71,6 @@ class MapWriter:
     value: Writer
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         return _enclosed(b"{", array, absent, self._encoded, b"}")
 
     def _encoded(self, entries: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:

@@ -1,6 +1,7 @@
 """Writers of values without parts: numbers, texts and bytes, a whole column at once. Called on the task's thread.
 
-Source: apache/spark ``JacksonGenerator.scala``; com.fasterxml.jackson.core ``JsonGenerator``.
+Source: apache/spark ``JacksonGenerator.scala``; com.fasterxml.jackson.core ``JsonGenerator``, ``CharTypes``;
+https://www.rfc-editor.org/rfc/rfc8259#section-7.
 """
 
 from __future__ import annotations
@@ -14,17 +15,54 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.columns.binary_column import BinaryColumn
+from kafka_sink.columns.binary_column import BinaryColumn, Bytes
 from kafka_sink.columns.gather import Field, Piece, column_pieces
 from kafka_sink.formats.fields import Absent, joined, numbers, only_present, optional_field
-from kafka_sink.formats.json.escapes import escaped
 from kafka_sink.formats.json.floats import float_texts
 from kafka_sink.formats.json.tokens import Literal, Token
-from kafka_sink.formats.refusals import bytes_of, refuse_rows
+from kafka_sink.formats.refusals import bytes_of, refuse_other_than_utf8, refuse_rows
 
+_SHORT: Final = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+_FIRST_PLAIN: Final = 0x20
+_ASCII: Final = 0x80
 _QUOTE: Final = b'"'
 _TRUE: Final = np.uint64(int.from_bytes(b"true", "little"))
 _FALSE: Final = np.uint64(int.from_bytes(b"false", "little"))
+
+
+def escaped(array: pa.Array, absent: Absent, path: str) -> BinaryColumn:
+    """The rows of *array*, a column of text, with backslashes where JSON needs them.
+
+    :raises RowSerializationError: about the rows that are no UTF-8 and not *absent*.
+    """
+    column = bytes_of(array, path)
+    used = _used(column)
+    if not len(used):
+        return column
+    if int(used.max()) >= _ASCII:
+        refuse_other_than_utf8(array, absent, path, "cast the column to binary, which becomes base64")
+    found = [code for code in (92, 34) if (used == code).any()]
+    if int(used.min()) < _FIRST_PLAIN:
+        found += np.unique(used[used < _FIRST_PLAIN]).tolist()
+    if not found:
+        return column
+    binary = array.view(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
+    for code in found:
+        # The backslash comes first, since all others bring one.
+        binary = pc.replace_substring(binary, pattern=bytes([code]), replacement=escape(code))
+    return BinaryColumn.from_arrow(binary)
+
+
+def escape(code: int) -> bytes:
+    """How the character of this *code* is written."""
+    return _SHORT.get(code) or b"\\u%04X" % code
+
+
+def _used(column: BinaryColumn) -> Bytes:
+    """The bytes from the first row to the last."""
+    if not len(column):
+        return column.data[:0]
+    return column.data[int(column.starts.min()) : int((column.starts + column.lengths).max())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +70,6 @@ class NothingWriter:
     """The type of columns that only have nulls, which are left out, or are ``null`` where they cannot be."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         return []
 
 
@@ -41,7 +78,6 @@ class BooleanWriter:
     """``true`` or ``false``."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         values = numbers(array.cast(pa.uint8()), np.uint8) != 0
         sizes = np.where(values, np.uint64(4), np.uint64(5))
         return only_present([Field(np.where(values, _TRUE, _FALSE), sizes, 4, 5)], absent)
@@ -52,7 +88,6 @@ class NumberWriter:
     """Integers and decimals, whose texts in Arrow are those of Java."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         return _text_pieces(array.cast(pa.string()), absent)
 
 
@@ -64,7 +99,6 @@ class FloatWriter:
     is_strict: bool
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         texts, is_whole, is_number = float_texts(array)
         if self.is_strict and is_number is not None:
             problem = "which JSON does not have as a number; replace it: when(isnan(…), None)"
@@ -79,7 +113,6 @@ class TextWriter:
     path: str
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         inside = only_present(column_pieces(escaped(array, absent, self.path)), absent)
         return [Literal(_QUOTE, absent), *inside, Literal(_QUOTE, absent)]
 
@@ -91,7 +124,6 @@ class BinaryWriter:
     path: str
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         column = bytes_of(array, self.path)
@@ -117,7 +149,6 @@ class QuotedWriter:
     """Integers and booleans as texts: the keys of maps."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         return [
             Literal(_QUOTE, absent),
             *_text_pieces(pc.cast(array, pa.string()), absent),

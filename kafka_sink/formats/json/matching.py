@@ -10,8 +10,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError, shown_type
+from kafka_sink.formats.fields import is_list, is_text
 from kafka_sink.formats.json.compounds import ArrayWriter, MapWriter, StructWriter
-from kafka_sink.formats.json.escapes import escape
 from kafka_sink.formats.json.leaves import (
     BinaryWriter,
     BooleanWriter,
@@ -20,11 +20,11 @@ from kafka_sink.formats.json.leaves import (
     NumberWriter,
     QuotedWriter,
     TextWriter,
+    escape,
 )
 from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter
 from kafka_sink.formats.json.tokens import Writer
 from kafka_sink.formats.json.zones import known_zone
-from kafka_sink.formats.kinds import is_list, is_text
 
 
 def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:

@@ -32,7 +32,6 @@ class DateWriter:
     """A date in quotes."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         fields = _date_fields(numbers(array, np.int32).astype(np.int64))
@@ -49,7 +48,6 @@ class TimestampWriter:
     zone: tzinfo | None
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        """See :class:`Writer`."""
         if not len(array):
             return []
         values: Int64s = numbers(array, np.int64)

@@ -1,4 +1,4 @@
-"""A column in Protobuf; see :class:`kafka_sink.formats.by_name.Format`.
+"""A column in Protobuf; see :class:`kafka_sink.formats.column_format.Format`.
 
 Source: https://protobuf.dev/programming-guides/encoding/.
 """

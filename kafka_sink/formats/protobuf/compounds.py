@@ -1,9 +1,11 @@
-"""Writers of values with parts, messages, lists, maps and wrappers, and of the fields of messages.
+"""Writers of values with parts, messages, lists, maps and wrappers, and of the fields of messages; of timestamps and
+durations, which are messages of seconds and nanoseconds.
 
 Called on the task's thread. A message's pieces are its fields' pieces behind their length. The items of lists and maps
 are encoded as rows of their own; those of one row then are one piece, because they lie next to each other.
 
-Source: https://protobuf.dev/programming-guides/encoding/.
+Source: https://protobuf.dev/programming-guides/encoding/; apache/spark ``ProtobufSerializer.scala``;
+https://protobuf.dev/reference/protobuf/google.protobuf/#timestamp.
 """
 
 from __future__ import annotations
@@ -16,16 +18,53 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
-from kafka_sink.columns.gather import Piece, column_pieces, constant_fields
+from kafka_sink.columns.gather import Piece, column_pieces, constant_fields, unsigned_varint_fields
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
-from kafka_sink.formats.items import encode_items
-from kafka_sink.formats.payloads import Writer
-from kafka_sink.formats.protobuf.leaves import Value
-from kafka_sink.formats.protobuf.wire import framed, tag_of, tagged
-from kafka_sink.formats.refusals import refuse_nulls
+from kafka_sink.formats.fields import Absent, either, joined, nulls_of, numbers, only_present
+from kafka_sink.formats.payloads import Writer, encode_items
+from kafka_sink.formats.protobuf.leaves import Value, without_defaults
+from kafka_sink.formats.protobuf.wire import VARINT, framed, tag_of, tagged
+from kafka_sink.formats.refusals import refuse_nulls, refuse_rows
 
+_NANOS: Final = 1_000_000_000
+_SECONDS_TAG: Final = tag_of(1, VARINT)
+_NANOS_TAG: Final = tag_of(2, VARINT)
 _NO_NULL: Final = "and Protobuf has no null in lists and maps; leave it out, or fill it"
+
+
+@dataclass(frozen=True, slots=True)
+class MomentWriter:
+    """google.protobuf.Timestamp and Duration, from units of which *per_second* are a second. Seconds from *low* to
+    *high* are allowed. The nanoseconds of a Duration have the sign of its seconds, *is_signed*; those of a Timestamp
+    are never negative.
+    """
+
+    path: str
+    per_second: int
+    low: int
+    high: int
+    allowed: str
+    is_signed: bool
+
+    def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
+        """See :class:`~kafka_sink.formats.protobuf.leaves.Value`; a message has no default value."""
+        units: Int64s = numbers(array, np.int64)
+        seconds, rest = np.divmod(units, self.per_second)
+        wrong = (seconds < self.low) | (seconds > self.high)
+        if wrong.any():
+            problem = f"but {self.allowed}; correct the row, or choose another type in the schema"
+            # Python has no dates for such values.
+            refuse_rows(wrong, absent, array.cast(pa.int64()), self.path, problem)
+        if self.is_signed:
+            is_split = (seconds < 0) & (rest != 0)
+            seconds, rest = seconds + is_split, rest - is_split * self.per_second
+        nanos = rest * (_NANOS // self.per_second)
+        inside = [*_part(_SECONDS_TAG, seconds, absent), *_part(_NANOS_TAG, nanos, absent)]
+        return framed(tag, inside, absent)
+
+
+def _part(tag: bytes, values: Int64s, absent: Absent) -> list[Piece]:
+    return tagged(tag, unsigned_varint_fields(values.view(np.uint64)), without_defaults(absent, values == 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +76,6 @@ class SingularWriter:
     is_implicit: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         if array.null_count == len(array):
             return []
         return self.value.pieces(array, either(nulls_of(array), absent), self.tag, is_implicit=self.is_implicit)
@@ -52,7 +90,6 @@ class RequiredWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         problem = "which the schema requires; fill it, or make the field optional"
         refuse_nulls(array, absent, self.path, problem)
         return self.value.pieces(array, absent, self.tag, is_implicit=False)
@@ -70,7 +107,6 @@ class ListWriter:
     is_packed: bool
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         items = _encoded_items(array, absent, self._items)
         if not self.is_packed or not items.max_length:
             return column_pieces(items)
@@ -94,7 +130,6 @@ class MapWriter:
     value: Value
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        """See :class:`Writer`."""
         return column_pieces(_encoded_items(array, absent, self._entries))
 
     def _entries(self, entries: pa.Array, unused: Absent) -> Sequence[Piece]:

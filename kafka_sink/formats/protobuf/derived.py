@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.kinds import is_list
+from kafka_sink.formats.fields import is_list
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     BYTES,

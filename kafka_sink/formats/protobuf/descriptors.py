@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.formats.bounds import check_size
-from kafka_sink.formats.comments import without_comments
 from kafka_sink.formats.errors import FormatError, schema_boundary
-from kafka_sink.formats.schema_text import SchemaText
+from kafka_sink.formats.schema_text import SchemaText, without_comments
 
 #: What every compiler and every registry has.
 _WELL_KNOWN: Final = "google/protobuf/"

@@ -48,7 +48,6 @@ class BooleanWriter:
     """One byte, 0 or 1."""
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         words = numbers(array.cast(pa.uint8()), np.uint8).astype(np.uint64)
         if is_implicit:
             absent = without_defaults(absent, words == 0)
@@ -69,7 +68,6 @@ class IntegerWriter:
     bounds: tuple[int, int] | None = None
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         values: Int64s = numbers(array, self.stored).astype(np.int64, copy=False)
         if self.bounds is not None:
             low, high = self.bounds
@@ -91,7 +89,6 @@ class DecimalWriter:
     wire_type: int
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         low, high = decimal_halves(array)
         problem = f"but {self.kind} takes 0 to {(1 << 64) - 1}; correct the row, or choose another type in the schema"
         refuse_rows(high != 0, absent, array, self.path, problem)
@@ -117,7 +114,6 @@ class FloatWriter:
     written: type[np.generic]
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         values = numbers(array, self.stored).astype(self.written, copy=False)
         size = np.dtype(self.written).itemsize
         words: Any = values.view(np.uint64) if size == 8 else values.view(np.uint32).astype(np.uint64)
@@ -134,7 +130,6 @@ class BytesWriter:
     is_text: bool
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         if self.is_text:
             remedy = "cast the column to binary, and make the field bytes"
             refuse_other_than_utf8(array, absent, self.path, remedy)
@@ -154,7 +149,6 @@ class EnumWriter:
     is_named: bool
 
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
-        """See :class:`Value`."""
         known: list[Any] = [name if self.is_named else number for name, number in self.numbers]
         array = array if self.is_named else array.cast(pa.int64())
         found = pc.index_in(array, value_set=pa.array(known, array.type))

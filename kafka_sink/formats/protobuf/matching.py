@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.formats.errors import FormatError, shown_type
-from kafka_sink.formats.kinds import is_bytes, is_list, is_text
-from kafka_sink.formats.names import check_names
+from kafka_sink.formats.errors import FormatError, check_names, shown_type
+from kafka_sink.formats.fields import is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, Writer
 from kafka_sink.formats.protobuf.compounds import (
     GroupWriter,
@@ -24,6 +23,7 @@ from kafka_sink.formats.protobuf.compounds import (
     MapWriter,
     MessageFields,
     MessageWriter,
+    MomentWriter,
     Oneof,
     RequiredWriter,
     SingularWriter,
@@ -38,7 +38,6 @@ from kafka_sink.formats.protobuf.leaves import (
     IntegerWriter,
     Value,
 )
-from kafka_sink.formats.protobuf.moments import MomentWriter
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     DOUBLE,
@@ -54,15 +53,7 @@ from kafka_sink.formats.protobuf.schema import (
     Presence,
     Schema,
 )
-from kafka_sink.formats.protobuf.wire import (
-    END_GROUP,
-    FIXED32,
-    FIXED64,
-    LENGTH_DELIMITED,
-    START_GROUP,
-    VARINT,
-    tag_of,
-)
+from kafka_sink.formats.protobuf.wire import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT, tag_of
 
 _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,

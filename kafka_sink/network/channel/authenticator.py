@@ -21,17 +21,14 @@ class Authenticator(Protocol):
     @property
     def principal(self) -> str:
         """The principal of the peer, on the accepting side: ``User:name``."""
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether authentication is complete, so that requests may be sent."""
-        ...
 
     @property
     def wanted_events(self) -> int:
         """The socket events with which the exchange can continue."""
-        ...
 
     def authenticate(self) -> None:
         """Continue the exchange as far as possible without blocking.
@@ -39,29 +36,23 @@ class Authenticator(Protocol):
         :raises AuthenticationError: if authentication failed.
         :raises OSError: if the connection failed during the exchange.
         """
-        ...
 
     @property
     def wants_reauthentication(self) -> bool:
         """Whether reauthentication is due before the next frame is sent (connecting side)."""
-        ...
 
     @property
     def session_expired(self) -> bool:
         """Whether the session has expired without reauthentication by the peer (accepting side)."""
-        ...
 
     def begin_reauthentication(self, request: NetworkReceive | None) -> bool:
         """Begin reauthentication, on the accepting side with the peer's *request*. False if it is not allowed now."""
-        ...
 
     def take_received(self) -> NetworkReceive | None:
         """The next frame that was received during the exchange but is not part of it, in order of arrival."""
-        ...
 
     def send_failure(self) -> None:
         """Send the reason for the rejection to the peer, as far as the socket accepts it without blocking."""
-        ...
 
     def close(self) -> None: ...
 

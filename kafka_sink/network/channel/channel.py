@@ -12,8 +12,7 @@ from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.selectable import ChannelState
 from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
-from kafka_sink.network.frames.send_slot import SendSlot
+from kafka_sink.network.frames.send import NetworkSend, SendSlot
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 
 

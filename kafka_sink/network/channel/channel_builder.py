@@ -29,7 +29,6 @@ class ChannelBuilder(Protocol):
 
         :raises OSError: if the transport cannot be created.
         """
-        ...
 
 
 #: Creates the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
@@ -49,12 +48,7 @@ class PlaintextChannelBuilder:
 class SecureChannelBuilder:
     """SSL, SASL_PLAINTEXT and SASL_SSL: TLS if *contexts* is given, SASL if *authenticators* is given."""
 
-    def __init__(
-        self,
-        *,
-        contexts: TlsContexts | None,
-        authenticators: AuthenticatorFactory | None,
-    ) -> None:
+    def __init__(self, *, contexts: TlsContexts | None, authenticators: AuthenticatorFactory | None) -> None:
         self._contexts = contexts
         self._authenticators = authenticators
 

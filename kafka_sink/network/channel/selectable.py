@@ -46,22 +46,18 @@ class Selectable(Protocol):
     @property
     def completed_sends(self) -> list[NetworkSend]:
         """Frames whose bytes, and all that the transport added, were written; a response may have arrived earlier."""
-        ...
 
     @property
     def completed_receives(self) -> list[NetworkReceive]:
         """Complete frames that were received, at most one per connection."""
-        ...
 
     @property
     def connected(self) -> list[str]:
         """Connections that were established (handshake and authentication may not be complete yet)."""
-        ...
 
     @property
     def disconnected(self) -> dict[str, Disconnect]:
         """Connections that ended without :meth:`close_connection`, with the cause."""
-        ...
 
     def connect(
         self, connection_id: str, address: SocketAddress, send_buffer_bytes: int, receive_buffer_bytes: int
@@ -70,11 +66,9 @@ class Selectable(Protocol):
 
         :raises OSError: if it failed at once. :raises RuntimeError: if the id is in use.
         """
-        ...
 
     def register(self, connection_id: str, sock: Socket) -> None:
         """Add an accepted socket. :raises RuntimeError: if the id is in use."""
-        ...
 
     def send(self, send: NetworkSend) -> None:
         """Queue a frame; the following polls write it.
@@ -82,39 +76,30 @@ class Selectable(Protocol):
         :raises RuntimeError: if there is no such connection, or its last frame is not written yet (see
             :meth:`can_send`).
         """
-        ...
 
     def poll(self, timeout_ms: int) -> None:
         """Read and write; return after an event, a :meth:`wakeup`, or *timeout_ms*."""
-        ...
 
     def wakeup(self) -> None:
         """End the current poll, or the next one (any thread)."""
-        ...
 
     def can_send(self, connection_id: str) -> bool:
         """Whether the connection is ready (handshake and authentication are complete) and no frame is being written.
 
         Callers cannot derive it: a frame that the transport has accepted may still be buffered, encrypted.
         """
-        ...
 
     def is_open(self, connection_id: str) -> bool:
         """Whether the connection exists, or is closed but still has received frames to return."""
-        ...
 
     def mute(self, connection_id: str) -> None:
         """Return no further frames of this connection. :raises RuntimeError: if there is no such connection."""
-        ...
 
     def unmute(self, connection_id: str) -> None:
         """Undo :meth:`mute`. :raises RuntimeError: if there is no such connection."""
-        ...
 
     def close_connection(self, connection_id: str) -> None:
         """Close a connection, which is not reported as disconnected; unknown ids are ignored."""
-        ...
 
     def close(self) -> None:
         """Close all connections and the selector itself."""
-        ...

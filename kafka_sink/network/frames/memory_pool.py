@@ -16,26 +16,21 @@ class MemoryPool(Protocol):
 
     def try_reserve(self, size_bytes: int) -> bool:
         """Reserve *size_bytes*; False if there is no memory available now."""
-        ...
 
     def release(self, size_bytes: int) -> None:
         """Release *size_bytes*, which :meth:`try_reserve` has reserved."""
-        ...
 
     @property
     def available_bytes(self) -> int:
         """Bytes that are available; negative if the last reservation exceeded the limit."""
-        ...
 
     @property
     def is_out_of_memory(self) -> bool:
         """Whether nothing can be reserved until something is released."""
-        ...
 
     @property
     def low_memory_threshold_bytes(self) -> int:
         """Below this, connections are processed in random order so that none starves."""
-        ...
 
 
 class SimpleMemoryPool:

@@ -35,7 +35,6 @@ class ScatterReader(Protocol):
 
         :raises EOFError: if the peer has closed the connection and all its bytes were read.
         """
-        ...
 
 
 class NetworkReceive:

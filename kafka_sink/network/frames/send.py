@@ -1,8 +1,10 @@
-"""One outgoing frame.
+"""One outgoing frame, and the slot for the one that a connection is writing.
 
-Any thread may create it; the selector's thread writes it in as many parts as the socket accepts. The segments are
+Any thread may create a frame; the selector's thread writes it in as many parts as the socket accepts. The segments are
 passed to the transport as they are: they are never joined or copied, and must not change until
-:attr:`NetworkSend.completed`.
+:attr:`NetworkSend.completed`. A slot is owned by a channel, or by the authenticator of one. Only the slot can determine
+whether a frame was written to the socket: a transport may accept the last byte of a frame and buffer it (TLS encrypts
+more than the socket accepts), so that the transport has the whole frame while the slot is still taken.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kafka_sink.common.buffers import Buffer
+from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.protocol.framing import frame
 
 #: Maximum number of buffers of one gathering write; the system rejects more.
@@ -23,7 +26,6 @@ class GatherWriter(Protocol):
 
     def write(self, buffers: Sequence[memoryview]) -> int:
         """Write as many leading bytes of *buffers* as possible without blocking; 0 if none."""
-        ...
 
 
 class NetworkSend:
@@ -77,3 +79,55 @@ class NetworkSend:
 def _as_bytes(segment: Buffer) -> memoryview:
     view = memoryview(segment)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+class SendSlot:
+    """A slot that writes to *transport*."""
+
+    __slots__ = ("_send", "_transport")
+
+    def __init__(self, transport: TransportLayer) -> None:
+        self._transport = transport
+        self._send: NetworkSend | None = None
+
+    @property
+    def taken(self) -> bool:
+        """Whether the slot holds a frame, so that no other can follow yet."""
+        return self._send is not None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no byte of the frame was written and the transport has no buffered bytes of earlier frames."""
+        send = self._send
+        return send is not None and send.remaining == send.size and not self._transport.has_pending_writes()
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the transport has the whole frame: a response may arrive, though the slot may still be taken."""
+        return self._send is None or self._send.completed
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether there is anything to write, which may only be bytes buffered in the transport."""
+        return self._send is not None or self._transport.has_pending_writes()
+
+    def put(self, send: NetworkSend) -> None:
+        """Put a frame into the slot, which must be free."""
+        assert self._send is None
+        self._send = send
+
+    def write(self) -> NetworkSend | None:
+        """Continue to write, including the transport's buffer; returns the frame once it is sent and the slot free."""
+        send = self._send
+        if send is not None and not send.completed:
+            send.write_to(self._transport)
+        elif self._transport.has_pending_writes():
+            self._transport.write(())
+        if send is None or not send.completed or self._transport.has_pending_writes():
+            return None
+        self._send = None
+        return send
+
+    def clear(self) -> None:
+        """Discard the frame; no more of it is written."""
+        self._send = None

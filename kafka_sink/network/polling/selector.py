@@ -25,8 +25,7 @@ from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryP
 from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.frames.send import NetworkSend
 from kafka_sink.network.polling.causes import cause_of
-from kafka_sink.network.polling.delayed_refusals import DelayedRefusals
-from kafka_sink.network.polling.idle_expiry import IdleExpiryManager
+from kafka_sink.network.polling.idle_expiry import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.selector_metrics import SelectorMetrics
 from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.resolver import SocketAddress

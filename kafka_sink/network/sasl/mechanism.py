@@ -20,18 +20,15 @@ class SaslClient(Protocol):
     @property
     def complete(self) -> bool:
         """Whether the exchange is complete; with mutual authentication, the server has then been authenticated too."""
-        ...
 
     def initial_response(self) -> bytes:
         """The first token. :raises AuthenticationError: if there are no credentials."""
-        ...
 
     def respond(self, challenge: bytes) -> bytes | None:
         """The response to the server's token; None if the exchange needs no further response.
 
         :raises AuthenticationError: if the server fails to authenticate itself, or rejects the client.
         """
-        ...
 
 
 class SaslServer(Protocol):
@@ -40,17 +37,14 @@ class SaslServer(Protocol):
     @property
     def complete(self) -> bool:
         """Whether the client is authenticated."""
-        ...
 
     @property
     def user_name(self) -> str:
         """The name of the client; valid only once :attr:`complete`."""
-        ...
 
     @property
     def expires_ms(self) -> int:
         """When the client's credentials expire (wall clock, ms); :data:`NO_EXPIRY` for passwords."""
-        ...
 
     def evaluate(self, response: bytes) -> bytes:
         """The response to the client's token.
@@ -58,7 +52,6 @@ class SaslServer(Protocol):
         :raises AuthenticationError: if authentication failed; the text is sent to the client and does not reveal which
             part was wrong.
         """
-        ...
 
 
 ClientExchange: TypeAlias = Callable[[], SaslClient]

@@ -31,22 +31,18 @@ class TransportLayer(Protocol):
     @property
     def is_connected(self) -> bool:
         """Whether :meth:`finish_connect` has succeeded (on the accepting side always true)."""
-        ...
 
     @property
     def ready(self) -> bool:
         """Whether the connection and its handshake, if any, are complete, so that payload may be exchanged."""
-        ...
 
     @property
     def handshake_events(self) -> int:
         """The events for which the handshake waits: :data:`READ`, :data:`WRITE` or both."""
-        ...
 
     @property
     def peer_subject(self) -> str | None:
         """The subject of the peer's certificate, which may be empty; None if it has sent none."""
-        ...
 
     def fileno(self) -> int: ...
 
@@ -55,14 +51,12 @@ class TransportLayer(Protocol):
 
         :raises OSError: if it failed.
         """
-        ...
 
     def handshake(self) -> None:
         """Continue the handshake as far as possible without blocking.
 
         :raises OSError: if it failed.
         """
-        ...
 
     def read_into(self, target: memoryview) -> int:
         """Read into *target*; returns fewer bytes than its length only if no more are available now (possibly 0).
@@ -70,18 +64,15 @@ class TransportLayer(Protocol):
         :raises EOFError: if the peer has closed the connection and all its bytes were read.
         :raises OSError: if the connection failed.
         """
-        ...
 
     def write(self, buffers: Sequence[memoryview]) -> int:
         """Write as many leading bytes of *buffers* as possible without blocking; 0 if none.
 
         :raises OSError: if the connection failed.
         """
-        ...
 
     def has_bytes_buffered(self) -> bool:
         """Whether the transport has buffered incoming bytes that no socket event will announce again."""
-        ...
 
     def has_pending_writes(self) -> bool:
         """Whether the transport has buffered outgoing bytes; :meth:`write`, even with no buffers, writes them.
@@ -89,7 +80,6 @@ class TransportLayer(Protocol):
         They are bytes of earlier writes, or of the transport's protocol: a read may produce such bytes, but does not
         write them.
         """
-        ...
 
     def close(self) -> None: ...
 

@@ -249,12 +249,7 @@ class ProducerBatch:
         return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
 
     def append_encoded(
-        self,
-        records: Buffer,
-        count: int,
-        first_timestamp: int,
-        max_timestamp: int,
-        callback: DeliveryCallback | None,
+        self, records: Buffer, count: int, first_timestamp: int, max_timestamp: int, callback: DeliveryCallback | None
     ) -> bool:
         """Append *count* records that are already encoded for this position (including offset and timestamp deltas).
 

@@ -43,13 +43,7 @@ class Partitioner:
         """Called once, before anything is sent, with the producer's properties."""
 
     def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
     ) -> int:
         """Return the partition of one record, given its key and value before and after serialization."""
         raise NotImplementedError
@@ -88,13 +82,7 @@ class DefaultPartitioner(Partitioner):
         self._turn_bytes = max(int(configs["batch.size"]) - HEADER_BYTES, 1)
 
     def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
     ) -> int:
         if key_bytes is None:
             return self._current(topic, cluster)
@@ -155,13 +143,7 @@ class RoundRobinPartitioner(Partitioner):
         self._next: dict[str, int] = {}
 
     def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
     ) -> int:
         return int(self._take_turns(topic, 1, cluster)[0])
 

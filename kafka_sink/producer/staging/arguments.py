@@ -1,4 +1,5 @@
-"""Validation of the arguments of the producer's methods, before anything is staged.
+"""Validation of the arguments of the producer's methods, before anything is staged, and the answer to options that are
+passed as keyword arguments.
 
 :class:`KafkaProducer` calls it on the calling threads, once per call and in constant time. It uses no metadata: whether
 a partition exists is checked later.
@@ -6,13 +7,41 @@ a partition exists is checked later.
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import numpy as np
 import pyarrow as pa
 
 from kafka_sink.columns.record_columns import ColumnChunk
+from kafka_sink.common import config as c
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.producer_record import ProducerRecord
+
+P = ParamSpec("P")
+
+
+def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
+    """The constructor *init*; a TypeError for unknown keyword arguments says how options are passed and named."""
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        unknown = [name for name in kwargs if name not in known]
+        if unknown:
+            raise TypeError(
+                "options are passed as one mapping with Kafka's names, as in KafkaProducer({'bootstrap.servers': "
+                f"'localhost:9092'}}), and not as keyword arguments: {', '.join(map(_explained, unknown))}"
+            )
+        init(*args, **kwargs)
+
+    return checked
+
+
+def _explained(name: str) -> str:
+    return f"{name}{c.hint(ProducerConfig, name, '')}"
 
 
 def check_send(record: object, on_delivery: object) -> None:

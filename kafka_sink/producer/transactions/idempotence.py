@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, ProducerIdAndEpoch, TopicPartition
-from kafka_sink.producer.batching.producer_batch import (
-    NO_SEQUENCE,
-    ProducerBatch,
-    sequence_after,
-    sequence_precedes,
-)
+from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch, sequence_after, sequence_precedes
 
 _EPOCH_MAX = 2**15 - 1
 

@@ -164,10 +164,7 @@ class TransactionManager:
 
     @leaves("_lock")
     def join(
-        self,
-        identity: ProducerIdAndEpoch,
-        transaction_version: TransactionVersion,
-        transactional_id: str | None = None,
+        self, identity: ProducerIdAndEpoch, transaction_version: TransactionVersion, transactional_id: str | None = None
     ) -> None:
         """Join a transaction that another producer began and will end, under *transactional_id* or this producer's own;
         no batch of an earlier one is without an outcome."""

@@ -37,7 +37,7 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
     # Only writes with a format load Arrow in this process.
-    from kafka_sink.formats.by_name import format_of
+    from kafka_sink.formats.column_format import format_of
 
     column, name = wanted.column, wanted.name
     latest = None if registry is None else registry.latest(column, name)
@@ -61,7 +61,7 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
 
 
 def _by_latest(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, registry: Registration) -> ColumnFormat:
-    from kafka_sink.formats.by_name import format_of
+    from kafka_sink.formats.column_format import format_of
 
     if wanted.name == JSON and not registry.config.latest_strict:
         return ColumnFormat(wanted.column, JSON, schema.text)
@@ -72,7 +72,7 @@ def _forms(
     wanted: WantedFormat, kind: pa.DataType, given: SchemaText | None, *, is_registered: bool
 ) -> Sequence[ColumnFormat]:
     """*wanted* by the *given* schema, or by those that are derived for rows of the type *kind*."""
-    from kafka_sink.formats.by_name import format_of
+    from kafka_sink.formats.column_format import format_of
 
     form = format_of(wanted.name)
     if given is not None:
@@ -82,11 +82,11 @@ def _forms(
 
 def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[ColumnFormat]:
     """The forms of a column of *schema*, the one first whose schema a registry would get
-    (:meth:`~kafka_sink.formats.by_name.Format.registrable`). It refers to nothing that the registry has.
+    (:meth:`~kafka_sink.formats.column_format.Format.registrable`). It refers to nothing that the registry has.
 
     :raises ConfigError: as :func:`formats_of` does.
     """
-    from kafka_sink.formats.by_name import format_of
+    from kafka_sink.formats.column_format import format_of
 
     kind = _arrow_type(schema[wanted.column].dataType, wanted.column)
     given = None if wanted.schema is None else given_schema(wanted)

@@ -142,7 +142,7 @@ def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) ->
     :raises ConfigError: if the subject has no name; the text names the option.
     """
     # Only writes with a registry load the formats here.
-    from kafka_sink.formats.by_name import format_of
+    from kafka_sink.formats.column_format import format_of
 
     record, schema = format_of(form.name).record_name(form), format_of(form.name).registered_schema(form)
     return subject_name(config.strategy(form.column), form.column, topic, record), schema

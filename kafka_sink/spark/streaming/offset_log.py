@@ -39,14 +39,12 @@ class CheckpointFiles(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """The names of all entries in *folder*."""
-        ...
 
     def read(self, path: str, most: int) -> tuple[bytes, bool]:
         """The last *most* bytes of a file, and whether this is the complete file.
 
         :raises FileNotFoundError: if the file does not exist.
         """
-        ...
 
 
 def planned_offsets(files: CheckpointFiles, version: int | None = None) -> PlannedOffsets:

@@ -20,10 +20,9 @@ from pyspark import TaskContext
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import RowError, RowTooLargeError, RowWithoutKeyError
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import JSON, ColumnFormat
+from kafka_sink.formats.column_format import JSON, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.kinds import is_list, is_text
+from kafka_sink.formats.fields import is_list, is_text
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
 from kafka_sink.spark.task.bad_rows import TaskRows

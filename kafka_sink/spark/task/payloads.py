@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kafka_sink.formats.by_name import format_of
-from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat
+from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat, format_of
 
 
 class Payloads:

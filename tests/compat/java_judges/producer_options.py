@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from kafka_sink.client.options import java_options
+from kafka_sink.client.options import other_names
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig, reconcile
 from tests.compat.java_judges.judging import Difference, Judged, Verdict
@@ -188,7 +188,7 @@ PRODUCER_OPTIONS: Final = Judged(
         Difference(
             "Options without effect",
             _case(metrics_recording_level="none"),
-            _refused_by_java(rf"configuration ({'|'.join(java_options.NO_EFFECT)})"),
+            _refused_by_java(rf"configuration ({'|'.join(other_names.NO_EFFECT)})"),
         ),
         Difference(
             "Values that are read at once",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from kafka_sink.cli.commands.acl_choice import Choice, Principals, Resources, Roles
+from kafka_sink.cli.commands.acls import Choice, Principals, Resources, Roles
 from kafka_sink.common.acl import AclBindingFilter, AclOperation, PatternType, ResourceType
 from tests.support.cases import with_each
 

@@ -16,7 +16,7 @@ from kafka_sink.broker.config import EndPoint
 from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.cli.commands import broker
 from kafka_sink.cli.main import run
-from kafka_sink.cli.stop_signals import StopSignals
+from kafka_sink.cli.serving import StopSignals
 from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.version import VERSION
 

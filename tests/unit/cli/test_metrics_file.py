@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli import metrics_file
-from kafka_sink.cli.metrics_file import MetricsFile
+from kafka_sink.cli import serving
+from kafka_sink.cli.serving import MetricsFile
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from tests.fakes.clock import FakeClock
 
@@ -55,7 +55,7 @@ def test_a_disk_that_refuses_is_a_line_in_the_log(tmp_path: Path, caplog: pytest
 
 def test_without_a_path_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    monkeypatch.setattr(metrics_file, "start_thread", lambda name, run: started.append(name))
+    monkeypatch.setattr(serving, "start_thread", lambda name, run: started.append(name))
     with MetricsFile(None, lambda: "x", SYSTEM_CLOCK):
         pass
     assert started == []

@@ -7,17 +7,17 @@ import socket
 import pytest
 
 from kafka_sink.client.connection.api_versions import ApiVersions, NodeApiVersions, allowed_versions, throttle_ms
-from kafka_sink.client.connection.client_request import ClientRequest
+from kafka_sink.client.connection.client_request import ClientRequest, InFlightRequest, InFlightRequests
 from kafka_sink.client.connection.connection_states import (
     ClusterConnectionStates,
     ConnectionFailure,
-    ConnectionFailures,
     ConnectionState,
+    Peers,
 )
-from kafka_sink.client.connection.in_flight_requests import InFlightRequest, InFlightRequests
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import UnsupportedVersionError
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
@@ -342,17 +342,19 @@ def test_client_throttles_itself_only_where_broker_does_not() -> None:
 
 
 def test_failures_are_kept_per_address_until_it_can_be_reached() -> None:
-    failures = ConnectionFailures()
-    assert failures.record("a", 1, "connection refused")
-    assert not failures.record("a", 1, "connection refused")
-    before = failures.report()
-    assert failures.record("b", 2, "connection timed out")
-    assert failures.record("a", 1, "closed by the other side")
+    peers = Peers(states(), ContextLogger(__name__, ""))
+    assert peers.failed("a", 1, "connection refused")
+    assert not peers.failed("a", 1, "connection refused")
+    before = peers.failures()
+    assert peers.failed("b", 2, "connection timed out")
+    assert peers.failed("a", 1, "closed by the other side")
     assert before == (ConnectionFailure("a", 1, "connection refused"),)
-    assert [str(failure) for failure in failures.report()] == [
+    assert [str(failure) for failure in peers.failures()] == [
         "a:1: closed by the other side",
         "b:2: connection timed out",
     ]
-    failures.clear("a", 1)
-    failures.clear("never", 0)
-    assert failures.report() == (ConnectionFailure("b", 2, "connection timed out"),)
+    peers.connecting(Node(1, "a", 1))
+    peers.answered("1")
+    peers.connecting(Node(7, "never", 0))
+    peers.answered("7")
+    assert peers.failures() == (ConnectionFailure("b", 2, "connection timed out"),)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kafka_sink.columns.gather import varint_sizes, zigzag_array
 from kafka_sink.columns.varint import encode_varint, read_varint, read_varlong, varint_size
-from kafka_sink.columns.varint_arrays import varint_sizes, zigzag_array
 from kafka_sink.common.errors import CorruptRecordError
 from tests.support.cases import with_each
 

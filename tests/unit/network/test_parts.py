@@ -18,8 +18,7 @@ from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
 from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
 from kafka_sink.network.polling.causes import cause_of
-from kafka_sink.network.polling.delayed_refusals import DelayedRefusals
-from kafka_sink.network.polling.idle_expiry import IdleExpiryManager
+from kafka_sink.network.polling.idle_expiry import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.listener import Listener, local_address, remote_address
 from kafka_sink.network.transport.resolver import SocketAddress, canonical_names, resolve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.ui.rates import Rates
+from kafka_sink.ui.cluster_view import Rates
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

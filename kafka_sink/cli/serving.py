@@ -1,0 +1,132 @@
+"""What commands share that run until a signal: its handler, metrics at an address for Prometheus, and metrics in a
+file.
+
+The main thread waits for the signal. The server of metrics (:mod:`kafka_sink.http.metrics_server`) and the writer of
+the file have threads of their own. The file is replaced atomically, so it is never read incompletely; an error of
+writing it is logged and has no other effect.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+import click
+
+from kafka_sink.common.clock import Clock
+from kafka_sink.common.files import replace_text
+from kafka_sink.common.metrics import Metric
+from kafka_sink.common.threads import start_thread
+
+INTERVAL_MS: Final = 10_000
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+C = TypeVar("C", bound=Callable[..., Any])
+_log = logging.getLogger("kafka_sink.cli")
+
+
+class MetricsFile:
+    """Writes the result of *render* to *path* every :data:`INTERVAL_MS`, and once more at the end; without *path*
+    nothing is written."""
+
+    def __init__(self, path: Path | None, render: Callable[[], str], clock: Clock) -> None:
+        self._path = path
+        self._render = render
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> MetricsFile:
+        if self._path is not None:
+            self._thread = start_thread("metrics-file", self._run)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            with self._changed:
+                if not self._ending:
+                    self._clock.wait(self._changed, INTERVAL_MS)
+                ending = self._ending
+            self._write()
+
+    def _write(self) -> None:
+        assert self._path is not None
+        text = self._render()
+        try:
+            replace_text(self._path, text)
+        except OSError as error:
+            _log.warning("cannot write metrics to %s: %s", self._path, error)
+
+
+class StopSignals:
+    """The first stop signal ends :meth:`wait`; the second one ends the process.
+
+    The first signal also counts while the cluster is still starting. It is transferred through a pipe: a signal handler
+    may run while the main thread holds any lock, so it must not acquire one.
+    """
+
+    def __enter__(self) -> StopSignals:
+        self._received = 0
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        self._writer = writer
+        self._previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._previous = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        os.close(self._writer)
+        os.close(self._reader)
+
+    def wait(self) -> None:
+        """Return once a stop signal has arrived."""
+        os.read(self._reader, 1)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._received += 1
+        if self._received > 1:
+            os._exit(128 + number)
+
+
+def metrics_address(command: C) -> C:
+    """Add the options; the command gets ``metrics_port``, which may be None, and ``metrics_host``."""
+    command = click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address of --metrics-port.")(
+        command
+    )
+    return click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help="Serve metrics as OpenMetrics at http://HOST:PORT/metrics, for Prometheus; 0 selects a free port.",
+    )(command)
+
+
+@contextmanager
+def served(host: str, port: int | None, collect: Callable[[], Iterable[Metric]]) -> Iterator[None]:
+    """Serve what *collect* returns; nothing without a port. :raises ConfigError: if the port is in use."""
+    if port is None:
+        yield
+        return
+    # Commands that serve nothing start without it.
+    from kafka_sink.http.metrics_server import MetricsServer
+
+    with MetricsServer(host, port, collect) as server:
+        _log.info("metrics=%s", server.url)
+        yield
