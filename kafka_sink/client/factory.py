@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 
 from kafka_sink.client.connection.connection_states import ConnectionFailure
-from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.metadata_updater import MetadataUpdater
 from kafka_sink.client.connection.network_client import NetworkClient
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.metadata.metadata import Metadata
@@ -68,7 +68,7 @@ def create_client(
     )
     addresses, unresolved = bootstrap_addresses(config)
     metadata.bootstrap(addresses)
-    updater = DefaultMetadataUpdater(
+    updater = MetadataUpdater(
         metadata, config, allow_auto_topic_creation=allow_auto_topic_creation, log_context=context
     )
     if selectable is None:

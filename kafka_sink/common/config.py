@@ -88,10 +88,6 @@ def _parse_int(value: Any) -> int:
     return int(_matching(value, _WHOLE_NUMBER))
 
 
-def _parse_double(value: Any) -> float:
-    return float(_matching(value, _NUMBER))
-
-
 def _matching(value: Any, form: re.Pattern[str]) -> Any:
     """*value*, trimmed if it is text. :raises ValueError: if it is text of another form."""
     if not isinstance(value, str):
@@ -114,14 +110,6 @@ def _parse_string(value: Any) -> str:
     return value.strip(_TRIMMED)
 
 
-def _parse_upper_case(value: Any) -> str:
-    return _parse_string(value).upper()
-
-
-def _parse_lower_case(value: Any) -> str:
-    return _parse_string(value).lower()
-
-
 def _parse_plugin(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -138,11 +126,11 @@ def _parse_plugins(value: Any) -> tuple[Any, ...]:
 
 BOOLEAN = ConfigType("true or false", _parse_bool)
 INT = ConfigType("a whole number", _parse_int)
-DOUBLE = ConfigType("a number", _parse_double)
+DOUBLE = ConfigType("a number", lambda value: float(_matching(value, _NUMBER)))
 STRING = ConfigType("text", _parse_string)
 #: Names that may be written in any case.
-UPPER_CASE = ConfigType("text", _parse_upper_case)
-LOWER_CASE = ConfigType("text", _parse_lower_case)
+UPPER_CASE = ConfigType("text", lambda value: _parse_string(value).upper())
+LOWER_CASE = ConfigType("text", lambda value: _parse_string(value).lower())
 LIST = ConfigType("a comma-separated list", _parse_list)
 PLUGIN = ConfigType("the dotted path of a class, a class or an object", _parse_plugin)
 PLUGINS = ConfigType("dotted paths of classes separated by commas, or a list of classes or objects", _parse_plugins)

@@ -1,5 +1,6 @@
 """Text from outside, such as a peer's message, a record or a schema: it must not write lines of its own into a log,
-control a terminal, or turn the text around it. Also the words of a table.
+control a terminal, or turn the text around it. Also tables of words, and tables for notebooks: HTML with every cell
+escaped, which has no style of its own, so that it looks like the notebook's other tables.
 
 Pure functions, called wherever such text reaches a person.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any, Final
 
 #: C0 but for tab and line feed, DEL, C1, the separators of lines and paragraphs, and what overrides the direction.
@@ -37,3 +40,18 @@ def json_text(value: Any) -> str:
 def words(text: str) -> tuple[str, ...]:
     """The words of a table of names."""
     return tuple(text.split())
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+    """An HTML table of *rows* under the names of the *columns*."""
+    parts = ["<table>"]
+    if caption:
+        parts.append(f"<caption>{escape(without_controls(caption))}</caption>")
+    if columns:
+        parts.append(f"<thead>{_row(columns, 'th')}</thead>")
+    parts += ["<tbody>", *(_row(row, "td") for row in rows), "</tbody></table>"]
+    return "".join(parts)
+
+
+def _row(cells: Sequence[object], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(without_controls(str(cell)))}</{tag}>" for cell in cells) + "</tr>"

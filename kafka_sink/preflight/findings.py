@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.html_table import html_table
-from kafka_sink.common.text import printable
+from kafka_sink.common.text import html_table, printable
 
 
 class Status(Enum):

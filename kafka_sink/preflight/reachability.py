@@ -18,8 +18,7 @@ from kafka_sink.common.errors import SslAuthenticationError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER
 from kafka_sink.common.threads import start_thread
 from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder
-from kafka_sink.network.channel.selectable import ChannelState, Disconnect
-from kafka_sink.network.polling.causes import cause_of
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect, cause_of
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.resolver import SocketAddress, resolve
 from kafka_sink.network.transport.transport import OS_DEFAULT_BUFFER

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.common.once import Said
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
@@ -51,7 +52,7 @@ _MOST_TEXTS: Final = 1_000
 _USED: Final = frozenset({"id", "version", "schema", "schemaType", "references"})
 _HIGHEST_ID: Final = 2**31 - 1
 #: The registries that credentials go to unencrypted, each of which is told once in a process.
-_WARNED: Final[set[str]] = set()
+_SAID: Final = Said()
 
 _log = logging.getLogger(__name__)
 
@@ -258,8 +259,7 @@ class RegistryClient:
 
 
 def _warn_once(shown: str) -> None:
-    if shown not in _WARNED:
-        _WARNED.add(shown)
+    if _SAID.is_new(shown):
         _log.warning(
             "the credentials for the schema registry go unencrypted to %s, where others can read them on the way; use "
             "https:// in %s",

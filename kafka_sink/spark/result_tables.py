@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_sink.common.html_table import html_table
+from kafka_sink.common.text import html_table
 
 if TYPE_CHECKING:
     from kafka_sink.reports.writes import PartitionRange

@@ -30,7 +30,7 @@ from kafka_sink.broker.network.request_channel import (
 )
 from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
 from kafka_sink.client.connection.client_request import ClientResponse
-from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.metadata_updater import MetadataUpdater
 from kafka_sink.client.connection.network_client import NetworkClient
 from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.metadata.metadata import Metadata
@@ -184,7 +184,7 @@ class Client:
         metadata.update(
             answer(nodes=(self.node,)), metadata.next_request(clock.now_ms), version=12, now_ms=clock.now_ms
         )
-        updater = DefaultMetadataUpdater(metadata, config, allow_auto_topic_creation=False)
+        updater = MetadataUpdater(metadata, config, allow_auto_topic_creation=False)
         self.client = NetworkClient(
             config, selectable=KSelector(builder, clock), metadata_updater=updater, clock=clock, client_id="me"
         )

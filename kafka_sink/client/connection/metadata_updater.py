@@ -46,39 +46,7 @@ class Requester(Protocol):
         """Send without the readiness check; the outcome is passed to the ``handle_`` methods."""
 
 
-class MetadataUpdater(Protocol):
-    """The interface through which a NetworkClient maintains its metadata."""
-
-    def nodes(self) -> tuple[Node, ...]:
-        """All brokers that may be contacted."""
-
-    def is_update_due(self, now_ms: int) -> bool:
-        """Whether an update must be sent before any other request."""
-
-    def maybe_update(self, client: Requester, now_ms: int) -> int:
-        """Start an update if one is due; returns the time until the next call, ms."""
-
-    def is_rebootstrap_due(self, now_ms: int) -> bool:
-        """Whether the known brokers are unusable: the client must then disconnect from all of them and call
-        :meth:`rebootstrap`.
-        """
-
-    def rebootstrap(self, now_ms: int) -> None:
-        """Start again with the bootstrap addresses."""
-
-    def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
-        """Handle the answer to the update, in *version*."""
-
-    def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
-        """Handle a failed update; with an *error* no later update can succeed either."""
-
-    def handle_server_disconnect(self, now_ms: int, error: KafkaError | None) -> None:
-        """Handle a connection that was lost or could not be made; *error* if the broker refused the authentication."""
-
-    def close(self) -> None: ...
-
-
-class DefaultMetadataUpdater:
+class MetadataUpdater:
     """Updates a :class:`~kafka_sink.client.metadata.metadata.Metadata`.
 
     With ``metadata.recovery.strategy=rebootstrap`` it starts again with the bootstrap addresses if no known broker can
@@ -107,12 +75,15 @@ class DefaultMetadataUpdater:
         self._in_progress: UpdateRequest | None = None
 
     def nodes(self) -> tuple[Node, ...]:
+        """All brokers that may be contacted."""
         return self._metadata.fetch().nodes
 
     def is_update_due(self, now_ms: int) -> bool:
+        """Whether an update must be sent before any other request."""
         return self._in_progress is None and self._metadata.time_to_next_update_ms(now_ms) == 0
 
     def maybe_update(self, client: Requester, now_ms: int) -> int:
+        """Start an update if one is due; returns the time until the next call, ms."""
         wait_ms = self._metadata.time_to_next_update_ms(now_ms)
         if self._in_progress is not None:
             wait_ms = max(wait_ms, self._request_timeout_ms)
@@ -129,12 +100,16 @@ class DefaultMetadataUpdater:
         return self._update_from(client, node, now_ms)
 
     def is_rebootstrap_due(self, now_ms: int) -> bool:
+        """Whether the known brokers are unusable: the client must then disconnect from all of them and call
+        :meth:`rebootstrap`.
+        """
         if not self._may_rebootstrap:
             return False
         since_ms = self._trying_since_ms
         return self._is_sent_back or (since_ms is not None and now_ms - since_ms > self._rebootstrap_trigger_ms)
 
     def rebootstrap(self, now_ms: int) -> None:
+        """Start again with the bootstrap addresses."""
         self._is_sent_back = False
         self._trying_since_ms = self._rebootstrapped_ms = now_ms
         self._metadata.rebootstrap()
@@ -173,6 +148,7 @@ class DefaultMetadataUpdater:
         return build
 
     def handle_response(self, response: MetadataResponse, version: int, now_ms: int) -> None:
+        """Handle the answer to the update, in *version*."""
         update, self._in_progress = self._in_progress, None
         if update is None:
             raise RuntimeError("received a metadata response without a request in flight")
@@ -196,12 +172,14 @@ class DefaultMetadataUpdater:
             )
 
     def handle_failed_request(self, now_ms: int, error: KafkaError | None) -> None:
+        """Handle a failed update; with an *error* no later update can succeed either."""
         self._in_progress = None
         self._metadata.failed_update(now_ms)
         if error is not None:
             self._metadata.fatal_error(error)
 
     def handle_server_disconnect(self, now_ms: int, error: KafkaError | None) -> None:
+        """Handle a connection that was lost or could not be made; *error* if the broker refused the authentication."""
         if self.is_update_due(now_ms):
             # An update was due; counting it as failed applies the backoff between attempts.
             self._metadata.failed_update(now_ms)

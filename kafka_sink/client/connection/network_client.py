@@ -35,10 +35,9 @@ from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
-from kafka_sink.network.channel.selectable import ChannelState, Disconnect, Selectable
+from kafka_sink.network.channel.selectable import CLOSED, RESET, ChannelState, Disconnect, Selectable, cause_of
 from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.network.frames.send import NetworkSend
-from kafka_sink.network.polling.causes import CLOSED, RESET, cause_of
 from kafka_sink.network.transport.resolver import resolve
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kafka_sink.common.once import Said, once, warn
 from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.fields import is_list, nulls_of
 from kafka_sink.formats.json.matching import writer_for
@@ -45,7 +46,7 @@ _LEAVES: Final[tuple[tuple[Callable[[pa.DataType], bool], dict[str, str]], ...]]
 )
 
 #: What was warned of in this process: a stream is prepared again for every batch.
-_WARNED: Final[set[tuple[str, ...]]] = set()
+_SAID: Final = Said()
 _log = logging.getLogger(__name__)
 
 
@@ -123,14 +124,15 @@ class JsonFormat:
         from kafka_sink.formats.json.compatibility import check_rows
 
         others = check_rows(schema, self.derived(kind, column).schema, column)
-        if others and (column, *others) not in _WARNED:
-            _WARNED.add((column, *others))
-            _log.warning(
-                "the JSON Schema of column '%s' has constraints that the rows are not checked against, and readers may "
-                "refuse what does not fit them: %s",
-                column,
-                ", ".join(others),
-            )
+        if others:
+            with once(_SAID):
+                warn(
+                    _log,
+                    "the JSON Schema of column '%s' has constraints that the rows are not checked against, and readers "
+                    "may refuse what does not fit them: %s",
+                    column,
+                    ", ".join(others),
+                )
         return ColumnFormat(column, JSON, schema.text, source=schema if schema.references else None)
 
     def linked(self, schema: SchemaText) -> str:

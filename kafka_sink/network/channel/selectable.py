@@ -3,20 +3,41 @@
 ``NetworkClient`` and the broker's ``Processor`` each drive a :class:`Selectable` on one thread: they queue operations
 (connect, send, mute), call :meth:`Selectable.poll` and read its results. The implementation is
 :class:`kafka_sink.network.polling.selector.KSelector`; tests use a fake. Other threads may call only
-:meth:`Selectable.wakeup`. Only ``poll`` blocks.
+:meth:`Selectable.wakeup`. Only ``poll`` blocks. The cause of a disconnection is text that helps users to act.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
-from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.network.frames.send import NetworkSend
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import Socket
+
+CLOSED: Final = "closed by the other side"
+RESET: Final = "connection reset by the other side"
+
+
+def cause_of(error: BaseException) -> str:
+    """Short lower-case text for *error*, without the address, which the caller adds."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "connection timed out"
+    if isinstance(error, ConnectionResetError | BrokenPipeError | ConnectionAbortedError):
+        return RESET
+    if isinstance(error, EOFError):
+        return CLOSED
+    if isinstance(error, KafkaError):
+        return str(error)
+    if isinstance(error, OSError):
+        text = error.strerror or str(error)
+        return text[:1].lower() + text[1:]
+    return f"{type(error).__name__}: {error}"
 
 
 class ChannelState(Enum):

@@ -20,11 +20,10 @@ from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.channel.channel_builder import ChannelBuilder
-from kafka_sink.network.channel.selectable import ChannelState, Disconnect
+from kafka_sink.network.channel.selectable import ChannelState, Disconnect, cause_of
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
 from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.frames.send import NetworkSend
-from kafka_sink.network.polling.causes import cause_of
 from kafka_sink.network.polling.idle_expiry import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.selector_metrics import SelectorMetrics
 from kafka_sink.network.polling.socket_events import SocketEvents

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.client.connection.client_request import ClientRequest, ClientResponse
 from kafka_sink.client.connection.connection_states import ConnectionFailure
-from kafka_sink.client.connection.metadata_updater import DefaultMetadataUpdater
+from kafka_sink.client.connection.metadata_updater import MetadataUpdater
 from kafka_sink.client.connection.network_client import NetworkClient
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.client.options.config import ClientConfig
@@ -60,7 +60,7 @@ class World:
         self.client = NetworkClient(
             self.config,
             selectable=self.network,
-            metadata_updater=DefaultMetadataUpdater(self.metadata, self.config, allow_auto_topic_creation=True),
+            metadata_updater=MetadataUpdater(self.metadata, self.config, allow_auto_topic_creation=True),
             clock=self.clock,
             client_id="me",
             resolver=lambda host, port: [SocketAddress(2, f"{host}-ip", port)],

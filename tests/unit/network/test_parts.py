@@ -15,9 +15,9 @@ import pytest
 from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
 from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.channel.selectable import cause_of
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
 from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
-from kafka_sink.network.polling.causes import cause_of
 from kafka_sink.network.polling.idle_expiry import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.listener import Listener, local_address, remote_address
