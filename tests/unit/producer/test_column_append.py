@@ -90,6 +90,22 @@ def test_rows_without_timestamp_get_the_time_of_their_own_call() -> None:
     assert times == [-70, 0, 0]
 
 
+def test_rows_fill_an_open_batch_to_its_last_byte() -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
+    for rows in (1, 5):
+        append_columns(accumulator, [ROW] * rows)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3]
+
+
+def test_rows_fill_batches_and_only_the_last_stays_open() -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS + 5)
+    assert append_columns(accumulator, [ROW] * 7)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 1]
+    assert [batch.room_bytes > 0 for batch in queued(accumulator)] == [False, False, True]
+    assert append_columns(accumulator, [ROW] * 3)
+    assert [batch.record_count for batch in queued(accumulator)] == [3, 3, 3, 1]
+
+
 def test_sender_is_woken_only_for_something_new_to_send() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     assert append_columns(accumulator, [ROW]), "a new batch: when to look again has changed"
@@ -107,7 +123,28 @@ def test_a_callback_is_told_once_for_each_batch() -> None:
     assert [(told.base_offset, told.count) for told in seen] == [(1, 2), (100, 3)]
 
 
+def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
+    large = Row(b"y" * 1000)
+    append_columns(accumulator, [ROW, large, ROW, ROW])
+    assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
+    for batch in drain_all(accumulator):
+        batch.done(0, NO_TIMESTAMP, None)
+        accumulator.incomplete.deallocate(batch)
+    assert accumulator.pool.available_memory == accumulator.pool.total_memory
+
+
 # --- others at the same queues ---------------------------------------------------------------------------------------
+
+
+def test_rows_whose_batch_was_drained_meanwhile_open_a_new_one(after_encoding: list[Callable[[], object]]) -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
+    append_columns(accumulator, [Row(b"0"), Row(b"1")])
+    drained: list[ProducerBatch] = []
+    after_encoding.append(lambda: drained.extend(drain_all(accumulator)))
+    append_columns(accumulator, [Row(b"2"), Row(b"3")])
+    assert values(drained) == [[b"0", b"1"]]
+    assert values(drain_all(accumulator)) == [[b"2", b"3"]]
 
 
 def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list[Callable[[], object]]) -> None:
@@ -125,7 +162,9 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
     ]
 
 
-def test_record_appended_meanwhile_stands_before_the_rows(after_encoding: list[Callable[[], object]]) -> None:
+def test_record_appended_meanwhile_stands_before_the_rows(
+    after_encoding: list[Callable[[], object]],
+) -> None:
     accumulator = make_accumulator(FakeClock())
     append(accumulator, value=b"0")
     after_encoding.append(lambda: append(accumulator, value=b"theirs"))
@@ -134,6 +173,22 @@ def test_record_appended_meanwhile_stands_before_the_rows(after_encoding: list[C
     assert values([batch]) == [[b"0", b"theirs", b"1", b"2"]]
     _, records = read_wire(batch.wire)
     assert [record.offset for record in records] == [0, 1, 2, 3]
+
+
+def test_rows_stay_in_order_when_their_first_batch_was_drained(
+    after_encoding: list[Callable[[], object]],
+) -> None:
+    accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
+    append_columns(accumulator, [ROW, Row(b"a", partition=1)])
+    after_encoding.append(lambda: drain_all(accumulator))
+    rows = [Row(b"%d" % index + VALUE) for index in range(6)]
+    append_columns(accumulator, [*rows, Row(b"b", partition=1)])
+    assert values(queued(accumulator)) == [
+        [row.value for row in rows[:2]],
+        [row.value for row in rows[2:4]],
+        [row.value for row in rows[4:]],
+    ]
+    assert values(queued(accumulator, 1)) == [[b"a", b"b"]]
 
 
 def test_rows_are_appended_despite_repeatedly_outdated_plans(after_encoding: list[Callable[[], object]]) -> None:
