@@ -23,13 +23,7 @@ from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.network.client_quotas import ClientQuota
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.network.request_channel import (
-    Request,
-    RequestChannel,
-    RequestContext,
-    Response,
-    SendResponse,
-)
+from kafka_sink.broker.network.request_channel import Request, RequestChannel, RequestContext, Response, SendResponse
 from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock

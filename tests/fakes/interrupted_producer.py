@@ -110,13 +110,7 @@ class _Thread:
 class InterruptedProducer:
     """*producer*, what its brokers have stored, and what was told of each delivery."""
 
-    def __init__(
-        self,
-        *,
-        transactional: bool = False,
-        interceptors: Any = None,
-        **properties: Any,
-    ) -> None:
+    def __init__(self, *, transactional: bool = False, interceptors: Any = None, **properties: Any) -> None:
         self.clock = SteppingClock()
         self.brokers = TransactionalBrokers(leaders=(1, 1, 1))
         self.network = self.brokers.attach(self.clock)

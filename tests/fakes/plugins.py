@@ -72,13 +72,7 @@ class LengthPartitioner(Partitioner):
     """The partition is the length of the value."""
 
     def partition(
-        self,
-        topic: str,
-        key: Any,
-        key_bytes: bytes | None,
-        value: Any,
-        value_bytes: bytes | None,
-        cluster: Cluster,
+        self, topic: str, key: Any, key_bytes: bytes | None, value: Any, value_bytes: bytes | None, cluster: Cluster
     ) -> int:
         return len(value_bytes or b"")
 

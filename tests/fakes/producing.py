@@ -146,14 +146,7 @@ def append(
     abort_on_new_batch: bool = False,
 ) -> AppendResult:
     return accumulator.append(
-        tp(partition),
-        timestamp,
-        key,
-        value,
-        headers,
-        callback,
-        max_block_ms,
-        abort_on_new_batch=abort_on_new_batch,
+        tp(partition), timestamp, key, value, headers, callback, max_block_ms, abort_on_new_batch=abort_on_new_batch
     )
 
 

@@ -12,17 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kafka_sink.protocol.registry import APIS
-from kafka_sink.protocol.schema import (
-    BYTES,
-    RECORDS,
-    STRING,
-    UUID,
-    Array,
-    Field,
-    FieldType,
-    Primitive,
-    Struct,
-)
+from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Field, FieldType, Primitive, Struct
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "protocol"
 

@@ -146,15 +146,7 @@ def _too_few_or_many(rng: random.Random, body: ProduceResponse) -> None:
     body.responses[0].partition_responses = rng.choice([[], body.responses[0].partition_responses * 2])
 
 
-METADATA_LIES = [
-    _no_brokers,
-    _other_addresses,
-    _no_topics,
-    _refused,
-    _no_leaders,
-    _other_partitions,
-    _partition_errors,
-]
+METADATA_LIES = [_no_brokers, _other_addresses, _no_topics, _refused, _no_leaders, _other_partitions, _partition_errors]
 #: The last needs version 10.
 PRODUCE_LIES = [_codes, _other_places, _other_topic, _too_few_or_many, _false_leaders]
 

@@ -79,12 +79,7 @@ _EVERYTHING = 2**30
 _FETCH_VERSION = 11
 #: So little that a reader has to ask several times.
 _FETCH_BYTES = 1000
-_OF_TRANSACTIONS = (
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.END_TXN,
-)
+_OF_TRANSACTIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
 
 
 @dataclass(slots=True)

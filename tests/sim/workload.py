@@ -46,10 +46,7 @@ class Workload:
         return staged
 
     def send(
-        self,
-        topic: str,
-        partition: int | None = None,
-        on_staged: Callable[[Sending], None] = lambda sending: None,
+        self, topic: str, partition: int | None = None, on_staged: Callable[[Sending], None] = lambda sending: None
     ) -> None:
         """Send one record; *on_staged* hears of it before the producer does."""
         rng = self._world.rng

@@ -84,10 +84,7 @@ def test_resources_alone_select_all_of_their_acls() -> None:
     [
         (choice(Resources()), "Give a resource"),
         (choice(TOPIC, Principals()), "Give --allow-principal or --deny-principal"),
-        (
-            choice(TOPIC, ALICE, "CLUSTER_ACTION"),
-            "CLUSTER_ACTION does not exist for TOPIC; it has ALL, READ",
-        ),
+        (choice(TOPIC, ALICE, "CLUSTER_ACTION"), "CLUSTER_ACTION does not exist for TOPIC; it has ALL, READ"),
         (choice(TOPIC, ALICE, "READ", producer=True), "without options that stand for operations"),
         (choice(TOPIC, Principals(denied=("User:a",)), producer=True), "without options that stand for operations"),
         (choice(Resources(groups=("g",)), producer=True), "--producer needs --topic"),

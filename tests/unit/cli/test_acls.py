@@ -28,10 +28,7 @@ class FakeAdmin:
     def describe_acls(self, wanted: AclBindingFilter) -> list[AclBinding]:
         return [
             AclBinding(
-                principal="User:a",
-                operation=AclOperation.UNKNOWN,
-                resource_type=ResourceType.TOPIC,
-                resource_name="t",
+                principal="User:a", operation=AclOperation.UNKNOWN, resource_type=ResourceType.TOPIC, resource_name="t"
             )
         ]
 

@@ -127,8 +127,7 @@ def test_topics_nobody_wants_are_left_out() -> None:
 
 def test_a_partial_answer_keeps_what_was_said_about_other_topics() -> None:
     before = after(
-        Cluster(),
-        answer(topic("bad", error=ErrorCode.INVALID_TOPIC_EXCEPTION), topic("no", error=29)),
+        Cluster(), answer(topic("bad", error=ErrorCode.INVALID_TOPIC_EXCEPTION), topic("no", error=29))
     ).cluster
     merged = after(before, answer(topic("new", partition(0, 1))), is_partial=True).cluster
     assert (merged.invalid_topics, merged.unauthorized_topics) == ({"bad"}, {"no"})

@@ -10,13 +10,7 @@ import pytest
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.client.metadata.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
-from kafka_sink.common.errors import (
-    AuthenticationError,
-    ErrorCode,
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-)
+from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import ZERO_UUID

@@ -480,10 +480,7 @@ def test_a_request_may_have_its_own_timeout(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("payload", "cause"),
-    [
-        (b"\0\0\0\x63" + bytes(5) + b"\1\0", "has the correlation id 99"),
-        (b"\0\0", "response cannot be decoded"),
-    ],
+    [(b"\0\0\0\x63" + bytes(5) + b"\1\0", "has the correlation id 99"), (b"\0\0", "response cannot be decoded")],
 )
 def test_an_answer_that_makes_no_sense_ends_the_connection(world: World, payload: bytes, cause: str) -> None:
     world.make_ready()

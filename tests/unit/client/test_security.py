@@ -142,10 +142,7 @@ def test_clear_text_password_and_unused_options_are_warned_of(caplog: pytest.Log
     build("SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_username="alice", sasl_password="s3cr3t")
     build("PLAINTEXT", sasl_mechanism="PLAIN", sasl_password="s3cr3t", ssl_key_password="s3cr3t")
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (
-            logging.WARNING,
-            "PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL to encrypt it",
-        ),
+        (logging.WARNING, "PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL to encrypt it"),
         (
             logging.WARNING,
             "with security.protocol=PLAINTEXT, these options have no effect: "

@@ -27,12 +27,7 @@ from kafka_sink.common.model import (
 )
 from kafka_sink.producer.transactions.reactions import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import (
-    GROUP,
-    TRANSACTION,
-    Coordinator,
-    FindCoordinatorResponse,
-)
+from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,

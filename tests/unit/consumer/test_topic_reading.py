@@ -36,10 +36,7 @@ def reading(cluster: FakeLogCluster, **properties: Any) -> TopicReading:
 
 
 def read(
-    cluster: FakeLogCluster,
-    partitions: Collection[int] | None = None,
-    start: str | int = EARLIEST,
-    **properties: Any,
+    cluster: FakeLogCluster, partitions: Collection[int] | None = None, start: str | int = EARLIEST, **properties: Any
 ) -> list[ConsumedRecord]:
     return list(reading(cluster, **properties).begin(partitions, start, stop_at_end=True))
 
@@ -312,8 +309,7 @@ def test_answer_without_the_partition_is_retried() -> None:
 
 @with_each("api_key", [ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH])
 @with_each(
-    "fault",
-    [ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokersUnreachableError("no broker"), KafkaTimeoutError("too late")],
+    "fault", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, BrokersUnreachableError("no broker"), KafkaTimeoutError("too late")]
 )
 def test_non_retriable_error_is_raised_at_once(fault: Any, api_key: ApiKey) -> None:
     cluster = filled()

@@ -16,12 +16,7 @@ from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import BrokersUnreachableError
-from kafka_sink.common.model import (
-    Node,
-    OffsetAndMetadata,
-    TopicPartition,
-    TransactionVersion,
-)
+from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import Transaction
@@ -30,11 +25,7 @@ from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from kafka_sink.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct

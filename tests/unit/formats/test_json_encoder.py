@@ -109,16 +109,10 @@ def test_values_under_null_rows_are_not_written() -> None:
 @with_each(
     ("kind", "message"),
     [
-        (
-            pa.struct([("d", pa.duration("us"))]),
-            r"column 'value\.d' is duration.*, which has no counterpart",
-        ),
+        (pa.struct([("d", pa.duration("us"))]), r"column 'value\.d' is duration.*, which has no counterpart"),
         (pa.map_(pa.float64(), pa.int32()), r"column 'value\{key\}' has the type double, but the names .* are texts"),
         (pa.struct([("a", pa.int32()), ("a", pa.int32())]), "column 'value' has two fields named 'a'"),
-        (
-            pa.list_(pa.timestamp("us", "Mars/Base")),
-            r"column 'value\[\]' has times in .* time zone 'Mars/Base'",
-        ),
+        (pa.list_(pa.timestamp("us", "Mars/Base")), r"column 'value\[\]' has times in .* time zone 'Mars/Base'"),
     ],
 )
 def test_types_without_counterpart_are_refused(kind: pa.DataType, message: str) -> None:

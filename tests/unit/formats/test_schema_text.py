@@ -37,10 +37,7 @@ MIDDLE = of(record("Middle", "Deep", ["null", {"type": "array", "items": "Kind"}
 @with_each(
     ("schema", "whole"),
     [
-        (
-            of(record("c.Root", "Bare"), Bare=BARE),
-            record("c.Root", json.loads(record("Bare", "int", namespace=""))),
-        ),
+        (of(record("c.Root", "Bare"), Bare=BARE), record("c.Root", json.loads(record("Bare", "int", namespace="")))),
         (
             # A type within another one is used before that one, and each is declared once.
             of(

@@ -39,8 +39,7 @@ def test_an_empty_frame_is_a_length_alone() -> None:
 
 
 @given(
-    segments=st.lists(st.binary(max_size=20), max_size=12),
-    rooms=st.lists(st.integers(0, 30), min_size=1, max_size=40),
+    segments=st.lists(st.binary(max_size=20), max_size=12), rooms=st.lists(st.integers(0, 30), min_size=1, max_size=40)
 )
 def test_writing_goes_on_where_it_stopped(segments: list[bytes], rooms: list[int]) -> None:
     send, socket = NetworkSend("1", segments), Socket()

@@ -136,9 +136,7 @@ def test_partitions_are_given_once() -> None:
         with_partitions(given, np.arange(6, dtype=np.int32))
 
 
-def test_headers_in_one_piece_are_encoded_once_for_many_pieces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_headers_in_one_piece_are_encoded_once_for_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
     join = join_rows
 

@@ -101,10 +101,7 @@ def test_every_partition_with_a_leader_has_the_same_chance() -> None:
     assert max(found.values()) - min(found.values()) < 300
 
 
-@pytest.mark.behaviour(
-    "Partitioner",
-    "The adaptive partitioner prefers short queues, in proportion",
-)
+@pytest.mark.behaviour("Partitioner", "The adaptive partitioner prefers short queues, in proportion")
 def test_shorter_queues_are_preferred_in_proportion() -> None:
     partitioner = make()
     drawn(partitioner, [0] * 3, 1)

@@ -162,9 +162,7 @@ def test_only_the_rows_of_drained_batches_are_appended_anew(after_encoding: list
     ]
 
 
-def test_record_appended_meanwhile_stands_before_the_rows(
-    after_encoding: list[Callable[[], object]],
-) -> None:
+def test_record_appended_meanwhile_stands_before_the_rows(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(FakeClock())
     append(accumulator, value=b"0")
     after_encoding.append(lambda: append(accumulator, value=b"theirs"))
@@ -175,9 +173,7 @@ def test_record_appended_meanwhile_stands_before_the_rows(
     assert [record.offset for record in records] == [0, 1, 2, 3]
 
 
-def test_rows_stay_in_order_when_their_first_batch_was_drained(
-    after_encoding: list[Callable[[], object]],
-) -> None:
+def test_rows_stay_in_order_when_their_first_batch_was_drained(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=THREE_ROWS)
     append_columns(accumulator, [ROW, Row(b"a", partition=1)])
     after_encoding.append(lambda: drain_all(accumulator))

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.common.errors import (
-    ErrorCode,
-    OutOfOrderSequenceError,
-    error_for,
-)
+from kafka_sink.common.errors import ErrorCode, OutOfOrderSequenceError, error_for
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_OFFSET, ProducerIdAndEpoch, TopicPartition
 from kafka_sink.producer.batching.producer_batch import ProducerBatch

@@ -220,11 +220,7 @@ def goes_on(episode: Episode) -> None:
 def commits_or_aborts(episode: Episode) -> None:
     """Whatever was interrupted, repeated as its error says, leads to a transaction that can be committed."""
     producer = episode.world.producer
-    for call in (
-        producer.init_transactions,
-        producer.commit_transaction,
-        producer.abort_transaction,
-    ):
+    for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
         settled(call)
     producer.begin_transaction()
     episode.send(0)

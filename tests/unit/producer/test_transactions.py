@@ -682,9 +682,7 @@ def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -
     world.manager.begin()
 
 
-def test_offsets_of_missing_topic_fail_with_name_and_advice(
-    world: TransactionalWorld,
-) -> None:
+def test_offsets_of_missing_topic_fail_with_name_and_advice(world: TransactionalWorld) -> None:
     world.begin()
     world.brokers.errors[COMMIT].extend([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 99)
     result = world.manager.send_offsets(OFFSET, GROUP)
@@ -799,9 +797,7 @@ def test_produce_epoch_error_leaves_fencing_to_coordinator(world: TransactionalW
         world.abort()
 
 
-def test_unstaged_record_prevents_commit(
-    world: TransactionalWorld,
-) -> None:
+def test_unstaged_record_prevents_commit(world: TransactionalWorld) -> None:
     world.begin()
     world.manager.staging_failed(KafkaTimeoutError("no memory"))
     with pytest.raises(TransactionAbortableError, match="no memory"):

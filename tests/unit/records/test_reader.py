@@ -14,11 +14,7 @@ from kafka_sink.records.reference import write_record
 from tests.support.cases import with_each
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
-ROWS: list[Row] = [
-    (1000, b"key", b"value", []),
-    (990, None, b"", [("h", b"x"), ("ß", None)]),
-    (1010, b"", None, []),
-]
+ROWS: list[Row] = [(1000, b"key", b"value", []), (990, None, b"", [("h", b"x"), ("ß", None)]), (1010, b"", None, [])]
 
 
 def body_of(rows: list[Row]) -> bytes:

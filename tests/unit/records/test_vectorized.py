@@ -9,12 +9,7 @@ import pytest
 from kafka_sink.columns import gather
 from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk
 from kafka_sink.records.reference import write_record
-from kafka_sink.records.vectorized import (
-    content_sizes,
-    encode_records,
-    partition_order,
-    sizes_from_content,
-)
+from kafka_sink.records.vectorized import content_sizes, encode_records, partition_order, sizes_from_content
 from tests.support.cases import with_each
 
 

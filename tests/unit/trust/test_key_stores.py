@@ -172,15 +172,9 @@ def test_a_key_may_have_a_password_of_its_own(stores: Path) -> None:
             {"keystore_location": "DIR/two-passwords.JKS", "keystore_password": PASSWORD},
             "the password of the private key is wrong; check ssl.keystore.password and ssl.key.password",
         ),
-        (
-            {"keystore_location": "DIR/two-keys.JKS", "keystore_password": PASSWORD},
-            "it contains 2 private keys",
-        ),
+        ({"keystore_location": "DIR/two-keys.JKS", "keystore_password": PASSWORD}, "it contains 2 private keys"),
         ({"keystore_location": "DIR/trust.JKS", "keystore_password": PASSWORD}, "it contains 0 private keys"),
-        (
-            {"keystore_location": "DIR/trust.PKCS12", "keystore_password": PASSWORD},
-            "it contains 0 private keys",
-        ),
+        ({"keystore_location": "DIR/trust.PKCS12", "keystore_password": PASSWORD}, "it contains 0 private keys"),
     ],
 )
 def test_stores_that_cannot_be_used_are_explained(stores: Path, options: dict[str, str], problem: str) -> None:
