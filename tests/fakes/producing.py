@@ -11,7 +11,7 @@ from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.model import Header, Node, TopicPartition
+from kafka_sink.common.model import NO_TIMESTAMP, Header, Node, TopicPartition
 from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool
@@ -172,6 +172,12 @@ def drain(
     """What a node takes."""
     now_ms = accumulator.clock.monotonic_ms()
     return accumulator.sender_side.drain(cluster, [NODES[node]], max_bytes, now_ms)[node]
+
+
+def finish(accumulator: MadeAccumulator, batch: ProducerBatch) -> None:
+    """*batch* was stored at the beginning of its partition."""
+    batch.done(0, NO_TIMESTAMP, None)
+    accumulator.incomplete.deallocate(batch)
 
 
 def is_ready(accumulator: MadeAccumulator, cluster: Cluster = ONE) -> bool:

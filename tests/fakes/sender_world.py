@@ -155,6 +155,11 @@ class SenderWorld:
         """Get as far as being able to send: metadata, connections, producer id."""
         self.step(20)
 
+    def close(self) -> None:
+        """Close as the program does that waits for the end."""
+        self.sender.initiate_close()
+        self.sender.run()
+
     # --- what is left ------------------------------------------------------------------------------------------------
 
     @property

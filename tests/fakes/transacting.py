@@ -165,6 +165,21 @@ class TransactionalWorld(SenderWorld):
             self.finish(self.manager.initialize())
         self.manager.begin()
 
+    def begin_with(self, *values: bytes, partition: int = 0) -> list[Any]:
+        """A transaction in which *values* have their outcome; their futures."""
+        self.begin()
+        return self.sent(*values, partition=partition)
+
+    def transact(self, *values: bytes, partition: int = 0) -> None:
+        """A transaction with *values*, from its begin to its commit."""
+        self.begin()
+        self.send(*values, partition=partition)
+        self.commit()
+
+    def until_asked(self, key: ApiKey) -> None:
+        while key not in self.order:
+            self.sender.run_once()
+
     def commit(self) -> None:
         self.finish(self.manager.begin_commit())
 

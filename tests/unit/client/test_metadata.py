@@ -22,9 +22,18 @@ NOW = 1_000_000
 BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS = 100, 300_000, 60_000
 
 
-def make(clock: FakeClock | None = None) -> Metadata:
+def make(*topics: str, clock: FakeClock | None = None) -> Metadata:
+    """Metadata that is asked for *topics*."""
     metadata = Metadata(clock or FakeClock(NOW, shared=True), BACKOFF_MS, MAX_AGE_MS, MAX_IDLE_MS)
     metadata.bootstrap([("127.0.0.1", 9092)])
+    for name in topics:
+        metadata.add(name, NOW)
+    return metadata
+
+
+def updated() -> Metadata:
+    metadata = make()
+    update(metadata)
     return metadata
 
 
@@ -41,8 +50,7 @@ def test_new_metadata_is_bootstrap_and_due_for_a_full_update() -> None:
 
 
 def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     assert metadata.update_version == 2
     assert metadata.time_to_next_update_ms(NOW) == MAX_AGE_MS
     assert metadata.time_to_next_update_ms(NOW + MAX_AGE_MS) == 0
@@ -51,8 +59,7 @@ def test_after_an_update_the_next_one_is_due_when_it_is_too_old() -> None:
 
 @pytest.mark.behaviour("Metadata", "An update that was asked for waits for retry.backoff.ms")
 def test_an_update_that_was_asked_for_waits_for_the_backoff() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     assert metadata.request_update() == 2
     waits = metadata.time_to_next_update_ms(NOW)
     assert 80 <= waits <= 120
@@ -72,8 +79,7 @@ def test_failures_back_off_longer_and_longer_until_one_succeeds() -> None:
 
 @pytest.mark.behaviour("Metadata", "A new topic is asked for at once and alone")
 def test_a_new_topic_is_asked_for_at_once_and_alone() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     metadata.add("t", NOW)
     assert metadata.time_to_next_update_ms(NOW) == 0
     request = metadata.next_request(NOW)
@@ -95,16 +101,13 @@ def test_a_name_that_no_request_can_carry_is_refused(name: Any) -> None:
 
 
 def test_a_full_update_asks_for_every_topic() -> None:
-    metadata = make()
-    metadata.add("b", NOW)
-    metadata.add("a", NOW)
+    metadata = make("b", "a")
     request = metadata.next_request(NOW)
     assert (request.topics, request.is_partial) == (("a", "b"), False)
 
 
 def test_topic_added_during_an_update_is_asked_for_next() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     metadata.add("first", NOW)
     request = metadata.next_request(NOW)
     metadata.add("second", NOW)
@@ -115,8 +118,7 @@ def test_topic_added_during_an_update_is_asked_for_next() -> None:
 
 
 def test_asking_for_a_topic_is_partial_until_it_was_answered() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     metadata.add("t", NOW)
     assert metadata.request_update_for_topic("t") == 2
     assert metadata.next_request(NOW).is_partial
@@ -126,15 +128,13 @@ def test_asking_for_a_topic_is_partial_until_it_was_answered() -> None:
 
 
 def test_topic_error_in_metadata_requests_another_update() -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     update(metadata, answer(topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
     assert metadata.time_to_next_update_ms(NOW) <= 120
 
 
 def test_a_topic_nobody_uses_is_forgotten() -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     update(metadata, answer(topic("t", partition(0, 1))))
     metadata.request_update()
     update(metadata, answer(topic("t", partition(0, 1))), NOW + MAX_IDLE_MS - 1)
@@ -146,8 +146,7 @@ def test_a_topic_nobody_uses_is_forgotten() -> None:
 
 
 def test_a_topic_that_was_never_answered_is_not_forgotten() -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     metadata.update(answer(), metadata.next_request(NOW), version=12, now_ms=NOW + MAX_IDLE_MS)
     assert metadata.next_request(NOW).topics == ("t",)
 
@@ -180,8 +179,7 @@ def test_a_fatal_error_is_raised_once() -> None:
 
 
 def test_rebootstrapping_begins_again_with_the_addresses() -> None:
-    metadata = make()
-    update(metadata)
+    metadata = updated()
     metadata.rebootstrap()
     assert metadata.fetch().is_bootstrap
     assert metadata.update_version == 3
@@ -189,8 +187,7 @@ def test_rebootstrapping_begins_again_with_the_addresses() -> None:
 
 
 def test_a_leader_epoch_outlives_an_error_of_its_topic() -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     for leader, epoch in ((2, 7), (None, 0), (1, 6)):
         told = topic("t", error=3) if leader is None else topic("t", partition(0, leader, epoch))
         update(metadata, answer(told))
@@ -199,8 +196,7 @@ def test_a_leader_epoch_outlives_an_error_of_its_topic() -> None:
 
 
 def test_a_leader_epoch_outlives_a_rebootstrap() -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     update(metadata, answer(topic("t", partition(0, 2, 7))))
     for _ in range(2):
         metadata.rebootstrap()
@@ -214,8 +210,7 @@ def test_a_leader_epoch_outlives_a_rebootstrap() -> None:
 
 @pytest.mark.parametrize("topic_id", [ID_B, ZERO_UUID], ids=["another-topic", "no-ids"])
 def test_possibly_recreated_topic_begins_with_its_own_epochs(topic_id: uuid.UUID) -> None:
-    metadata = make()
-    metadata.add("t", NOW)
+    metadata = make("t")
     old_id = ID_A if topic_id == ID_B else ZERO_UUID
     update(metadata, answer(topic("t", partition(0, 2, 7), topic_id=old_id)))
     update(metadata, answer(topic("t", error=3, topic_id=ZERO_UUID)))
@@ -258,7 +253,7 @@ def test_await_update_returns_for_a_past_version() -> None:
 )
 def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Exception] | None) -> None:
     clock = FakeClock(NOW, shared=True)
-    metadata = make(clock)
+    metadata = make(clock=clock)
     thread, outcome = waiting(metadata)
     clock.until_somebody_waits()
     act(metadata)
@@ -269,7 +264,7 @@ def test_waiters_are_woken(act: Callable[[Metadata], None], expected: type[Excep
 @pytest.mark.behaviour("Metadata", "Waiting for a topic that is unknown ends at its deadline")
 def test_waiting_ends_at_its_deadline() -> None:
     clock = FakeClock(NOW, shared=True)
-    thread, outcome = waiting(make(clock), 500)
+    thread, outcome = waiting(make(clock=clock), 500)
     clock.until_somebody_waits()
     clock.advance(500)
     thread.join(60)
@@ -289,8 +284,7 @@ def test_after_close_nothing_is_taken_over_and_nobody_waits() -> None:
 
 @with_each(("host", "port"), [("", 9092), ("two", 0), ("two", -1), ("two", 70_000)])
 def test_broker_with_impossible_address_is_left_out(host: str, port: int) -> None:
-    metadata = make()
-    metadata.add("a", NOW)
+    metadata = make("a")
     update(metadata, answer(topic("a", partition(0, 1), partition(1, 2)), nodes=(ONE, Node(2, host, port))))
     cluster = metadata.fetch()
     assert cluster.nodes == (ONE,)
@@ -299,8 +293,7 @@ def test_broker_with_impossible_address_is_left_out(host: str, port: int) -> Non
 
 
 def test_leaders_named_by_a_broker_count_only_with_newer_epoch() -> None:
-    metadata = make()
-    metadata.add("a", NOW)
+    metadata = make("a")
     update(metadata, answer(topic("a", partition(0, 1, epoch=4), partition(1, 1, epoch=4))))
     version = metadata.update_version
     three = Node(3, "three", 9092)

@@ -50,6 +50,13 @@ def states(dns: Dns | None = None) -> ClusterConnectionStates:
     )
 
 
+def connect(subject: ClusterConnectionStates, *, ready: bool = True) -> None:
+    subject.connecting(NODE, 0)
+    subject.checking_api_versions("1")
+    if ready:
+        subject.ready("1")
+
+
 def lose(subject: ClusterConnectionStates, now_ms: int, node: Node = NODE) -> None:
     subject.connecting(node, now_ms)
     subject.disconnected(node.connection_id, now_ms)
@@ -97,14 +104,11 @@ def test_reconnect_backoff_grows_until_a_request_is_answered() -> None:
         assert subject.poll_delay_ms("1", 0) == wait_ms
         assert not subject.can_connect("1", wait_ms - 1)
         assert subject.can_connect("1", wait_ms)
-    subject.connecting(NODE, 0)
-    subject.checking_api_versions("1")
+    connect(subject, ready=False)
     subject.disconnected("1", 0)
     # The connection came about but was never of use: that does not count as success.
     assert subject.poll_delay_ms("1", 0) == 1000
-    subject.connecting(NODE, 0)
-    subject.checking_api_versions("1")
-    subject.ready("1")
+    connect(subject)
     subject.answered("1")
     subject.disconnected("1", 0)
     assert subject.poll_delay_ms("1", 0) == 50
@@ -121,8 +125,7 @@ def test_setup_timeout_grows_after_every_failure() -> None:
         subject.disconnected("1", 0)
     assert subject.is_unreachable("1", 0)
     assert subject.time_to_setup_timeout_ms(0) == FOREVER_MS
-    subject.connecting(NODE, 0)
-    subject.checking_api_versions("1")
+    connect(subject, ready=False)
     subject.disconnected("1", 0)
     assert subject.is_disconnected("1")
     assert not subject.is_unreachable("1", 0)
@@ -162,9 +165,7 @@ def test_lost_address_is_not_the_next_one() -> None:
 def test_lost_working_connection_resolves_its_name_again() -> None:
     dns = Dns("10.0.0.1", "10.0.0.2")
     subject = states(dns)
-    subject.connecting(NODE, 0)
-    subject.checking_api_versions("1")
-    subject.ready("1")
+    connect(subject)
     subject.disconnected("1", 0)
     dns.hosts = ("10.0.0.9",)
     assert subject.connecting(NODE, 0).host == "10.0.0.9"
@@ -191,9 +192,7 @@ def test_an_unknown_name_counts_as_a_failed_attempt() -> None:
 def test_throttling_never_gets_shorter() -> None:
     subject = states()
     subject.throttle("1", 100)
-    subject.connecting(NODE, 0)
-    subject.checking_api_versions("1")
-    subject.ready("1")
+    connect(subject)
     subject.throttle("1", 100)
     subject.throttle("1", 60)
     assert (subject.is_ready("1", 99), subject.poll_delay_ms("1", 60)) == (False, 40)

@@ -9,7 +9,6 @@ import pytest
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.producer.batching.buffer_pool import BatchMemory
-from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
@@ -18,11 +17,11 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     LARGE,
-    MadeAccumulator,
     Straggler,
     append,
     append_record,
     drain,
+    finish,
     is_ready,
     make_accumulator,
     make_cluster,
@@ -86,8 +85,7 @@ def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
     append(accumulator, value=b"")
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1]
     (batch,) = drain(accumulator)
-    batch.done(0, NO_TIMESTAMP, None)
-    accumulator.incomplete.deallocate(batch)
+    finish(accumulator, batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory - 100
 
 
@@ -270,8 +268,7 @@ def test_memory_comes_back_when_a_batch_is_done() -> None:
     append(accumulator)
     (batch,) = drain(accumulator)
     assert accumulator.has_incomplete
-    batch.done(0, NO_TIMESTAMP, None)
-    accumulator.incomplete.deallocate(batch)
+    finish(accumulator, batch)
     accumulator.incomplete.deallocate(batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert not accumulator.has_incomplete
@@ -297,11 +294,6 @@ def test_memory_stays_while_a_request_points_into_it() -> None:
 
 
 # --- flush and close -------------------------------------------------------------------------------------------------
-
-
-def finish(accumulator: MadeAccumulator, batch: ProducerBatch) -> None:
-    batch.done(0, NO_TIMESTAMP, None)
-    accumulator.incomplete.deallocate(batch)
 
 
 def test_flush_waits_only_for_batches_incomplete_at_its_start() -> None:

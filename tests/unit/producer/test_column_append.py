@@ -30,6 +30,7 @@ from tests.fakes.producing import (
     MadeAccumulator,
     append,
     append_columns,
+    finish,
     make_accumulator,
     make_cluster,
     queue_of,
@@ -129,8 +130,7 @@ def test_a_row_larger_than_a_batch_has_one_of_its_own() -> None:
     append_columns(accumulator, [ROW, large, ROW, ROW])
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1, 2]
     for batch in drain_all(accumulator):
-        batch.done(0, NO_TIMESTAMP, None)
-        accumulator.incomplete.deallocate(batch)
+        finish(accumulator, batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
 
 
@@ -291,8 +291,7 @@ def test_exhausted_memory_leaves_only_the_rows_appended_so_far() -> None:
     batches = drain_all(accumulator)
     assert values(batches) == [[row.value for row in rows[:3]], [row.value for row in rows[3:6]]]
     for batch in batches:
-        batch.done(0, NO_TIMESTAMP, None)
-        accumulator.incomplete.deallocate(batch)
+        finish(accumulator, batch)
     assert sum(delivery.count for delivery in told) == 6
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
     assert append_columns(accumulator, rows[:3])
@@ -345,8 +344,7 @@ def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[
     append_columns(accumulator, [Row(b"z" * 9_000)])
     assert [batch.record_count for batch in queued(accumulator)] == [1, 2]
     for batch in drain_all(accumulator):
-        batch.done(0, NO_TIMESTAMP, None)
-        accumulator.incomplete.deallocate(batch)
+        finish(accumulator, batch)
     assert accumulator.pool.available_memory == accumulator.pool.total_memory
 
 
@@ -357,8 +355,7 @@ def test_the_wait_for_memory_is_counted_for_the_whole_chunk() -> None:
     def one_is_acknowledged() -> None:
         clock.advance(30)
         (batch,) = drain_all(accumulator)
-        batch.done(0, NO_TIMESTAMP, None)
-        accumulator.incomplete.deallocate(batch)
+        finish(accumulator, batch)
 
     clock.actions.extend([one_is_acknowledged, one_is_acknowledged])
     append_columns(accumulator, [ROW] * 9, max_block_ms=100)

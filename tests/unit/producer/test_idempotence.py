@@ -53,6 +53,18 @@ def settle(manager: IdempotenceManager) -> None:
     manager.bump_epoch_if_required()
 
 
+def gap_before(manager: IdempotenceManager, batch: ProducerBatch) -> None:
+    """The broker misses what came before *batch*."""
+    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
+    settle(manager)
+
+
+def forgotten_at(manager: IdempotenceManager, batch: ProducerBatch) -> None:
+    """The broker does not know the producer of *batch*."""
+    assert manager.can_retry(batch, UNKNOWN_ID, LOG_START)
+    settle(manager)
+
+
 def place(batch: ProducerBatch) -> tuple[int, int, int]:
     return batch.producer_id, batch.producer_epoch, batch.base_sequence
 
@@ -150,16 +162,14 @@ def test_nothing_follows_the_first_batch_before_it_is_stored() -> None:
 def test_first_batch_of_a_new_epoch_need_not_travel_alone() -> None:
     manager = make_manager(known=False)
     manager.completed(drained(manager))
-    assert manager.can_retry(drained(manager), OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, drained(manager))
     assert not manager.must_wait(fresh()), "the broker knows the id, and takes a new epoch from sequence 0 only"
 
 
 def test_a_new_id_is_unknown_to_the_brokers_again() -> None:
     manager = make_manager(epoch=2**15 - 1)
     batch = drained(manager)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     manager.assign_producer_id(77, 0)
     assert manager.must_wait(fresh())
     manager.completed(batch)
@@ -185,8 +195,7 @@ def test_new_epoch_restarts_the_limit_of_remembered_batches() -> None:
     for _ in range(3):
         manager.completed(drained(manager))
     second = drained(manager)
-    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, first)
     assert (place(first), place(second)) == ((9, 1, 0), (9, 1, 1))
     assert [drained(manager).base_sequence for _ in range(3)] == [2, 3, 4]
     assert manager.must_wait(fresh())
@@ -198,8 +207,7 @@ def test_new_epoch_restarts_the_limit_of_remembered_batches() -> None:
 def test_out_of_order_behind_another_batch_waits_for_that_batch() -> None:
     manager = make_manager()
     first, second = drained(manager), drained(manager)
-    assert manager.can_retry(second, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, second)
     assert manager.identity == ProducerIdAndEpoch(9, 0)
     assert place(first) == (9, 0, 0)
     assert place(second) == (9, 0, 1)
@@ -213,8 +221,7 @@ def test_out_of_order_of_oldest_batch_begins_new_epoch_at_zero() -> None:
     manager = make_manager()
     manager.completed(drained(manager, 4))
     first, second = drained(manager, 3), drained(manager, 2)
-    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, first)
     assert place(first) == (9, 1, 0)
     assert place(second) == (9, 1, 3)
     for batch in (first, second):
@@ -228,23 +235,19 @@ def test_out_of_order_of_oldest_batch_begins_new_epoch_at_zero() -> None:
 def test_late_errors_of_old_sequences_do_not_bump_epoch_again() -> None:
     manager = make_manager()
     first, second = drained(manager), drained(manager)
-    assert manager.can_retry(first, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, first)
     # Both were on the wire together; this answer is to what was sent before the new epoch.
     manager.completed(first)
-    assert manager.can_retry(second, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, second)
     assert manager.identity.epoch == 1
 
 
 def test_a_gap_after_the_new_epoch_was_sent_begins_yet_another() -> None:
     manager = make_manager()
     batch = drained(manager)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     resend(manager, batch)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     assert place(batch) == (9, 2, 0)
 
 
@@ -255,27 +258,23 @@ def test_a_forgotten_producer_begins_a_new_epoch_once() -> None:
     manager = make_manager()
     manager.completed(drained(manager, 7))
     first, second = drained(manager, 2), drained(manager)
-    assert manager.can_retry(first, UNKNOWN_ID, LOG_START)
-    settle(manager)
+    forgotten_at(manager, first)
     assert (place(first), place(second)) == ((9, 1, 0), (9, 1, 2))
-    assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
-    settle(manager)
+    forgotten_at(manager, second)
     assert manager.identity.epoch == 1
 
 
 def test_unknown_producer_id_is_handled_by_the_oldest_batch() -> None:
     manager = make_manager()
     first, second = drained(manager, 2), drained(manager)
-    assert manager.can_retry(second, UNKNOWN_ID, LOG_START)
-    settle(manager)
+    forgotten_at(manager, second)
     assert (place(first), place(second)) == ((9, 0, 0), (9, 0, 2))
 
 
 def test_first_batch_after_unknown_producer_id_travels_alone() -> None:
     manager = make_manager()
     batch = drained(manager)
-    assert manager.can_retry(batch, UNKNOWN_ID, LOG_START)
-    settle(manager)
+    forgotten_at(manager, batch)
     assert manager.must_wait(fresh())
     assert not manager.must_wait(fresh(1, OTHER)), "nobody forgot it there"
     manager.completed(batch)
@@ -391,8 +390,7 @@ def test_refused_batch_keeps_sequence_of_an_earlier_batch() -> None:
     assert (place(before), place(behind)) == ((9, 0, 0), (9, 0, 2)), "the first may be stored already"
     assert manager.must_wait(fresh())
     manager.completed(before)
-    assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, behind)
     assert place(behind) == (9, 1, 0)
 
 
@@ -431,8 +429,7 @@ def test_later_sequence_gap_shows_that_batch_was_not_stored() -> None:
     manager = make_manager()
     unknown, behind = drained(manager, 3), drained(manager, 2)
     manager.failed(unknown)
-    assert manager.can_retry(behind, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, behind)
     assert place(behind) == (9, 1, 0)
     manager.completed(behind)
     assert drained(manager).base_sequence == 2, "nothing is unresolved any more"
@@ -458,8 +455,7 @@ def test_new_epoch_waits_for_partitions_in_flight_under_old_one() -> None:
     manager = make_manager()
     elsewhere = drained(manager, 2, OTHER)
     batch = drained(manager)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     assert place(elsewhere) == (9, 0, 0), "nothing was wrong there"
     assert not manager.must_wait(elsewhere)
     assert manager.must_wait(fresh(1, OTHER)), "a new epoch must not overtake the old one"
@@ -471,8 +467,7 @@ def test_old_epoch_acknowledgement_does_not_count_in_new_epoch() -> None:
     manager = make_manager()
     old = drained(manager, 6, OTHER)
     batch = drained(manager)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     manager.completed(old)
     new = drained(manager, 2, OTHER)
     assert new.base_sequence == 0
@@ -486,8 +481,7 @@ def test_old_epoch_acknowledgement_does_not_count_in_new_epoch() -> None:
 def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
     manager = make_manager(epoch=2**15 - 1)
     batch = drained(manager, 2)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
     assert not manager.identity.is_valid
     assert manager.must_wait(batch)
     assert place(batch) == (9, 2**15 - 1, 0), "not rewritten before there is an id to rewrite it to"
@@ -501,10 +495,8 @@ def test_after_the_last_epoch_a_new_id_is_asked_for() -> None:
 def test_epoch_bump_during_id_request_waits_for_that_id() -> None:
     manager = make_manager(epoch=2**15 - 1)
     batch, elsewhere = drained(manager), drained(manager, 3, OTHER)
-    assert manager.can_retry(batch, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
-    assert manager.can_retry(elsewhere, OUT_OF_ORDER, NO_OFFSET)
-    settle(manager)
+    gap_before(manager, batch)
+    gap_before(manager, elsewhere)
     assert not manager.identity.is_valid
     assert place(elsewhere) == (9, 2**15 - 1, 0)
     manager.assign_producer_id(77, 0)

@@ -80,8 +80,7 @@ def test_rows_go_where_single_records_go() -> None:
 
 
 def test_rows_without_a_key_among_others_stick_together() -> None:
-    cluster = make_cluster([0] * 50)
-    partitioner = make_partitioner()
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 50)
     keys = [None, b"a", b"b", None, b"c", None]
     found = partition_rows(partitioner, [Row(key=key) for key in keys], cluster)
     assert len({int(found[row]) for row in (0, 3, 5)}) == 1
@@ -90,8 +89,7 @@ def test_rows_without_a_key_among_others_stick_together() -> None:
 
 
 def test_slice_without_nulls_of_a_nullable_key_column_is_hashed() -> None:
-    cluster = make_cluster([0] * 5)
-    partitioner = make_partitioner()
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 5)
     chunk = make_chunk([Row(key=None), Row(key=b"a"), Row(key=b"b")]).slice(1, 2)
     found = partitioner.partition_rows(TOPIC, chunk, content_sizes(chunk), cluster)
     assert found.tolist() == [choose(partitioner, TOPIC, key, cluster) for key in (b"a", b"b")]
@@ -102,14 +100,12 @@ def test_slice_without_nulls_of_a_nullable_key_column_is_hashed() -> None:
 
 @pytest.mark.behaviour("Partitioner", "Records without a key stick to one partition until its batch is full")
 def test_records_without_a_key_stick_to_one_partition() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 10)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
     assert len({choose(partitioner, TOPIC, None, cluster) for _ in range(20)}) == 1
 
 
 def test_new_batch_moves_records_without_key_elsewhere() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 3)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 3)
     for _ in range(20):
         before = choose(partitioner, TOPIC, None, cluster)
         partitioner.on_new_batch(TOPIC, cluster, before)
@@ -117,8 +113,7 @@ def test_new_batch_moves_records_without_key_elsewhere() -> None:
 
 
 def test_new_batch_elsewhere_does_not_change_sticky_partition() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 10)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
     current = choose(partitioner, TOPIC, None, cluster)
     partitioner.on_new_batch(TOPIC, cluster, (current + 1) % 10)
     assert choose(partitioner, TOPIC, None, cluster) == current
@@ -136,8 +131,7 @@ def test_sticky_partition_is_chosen_after_a_keyed_new_batch() -> None:
 
 
 def test_the_only_partition_is_kept() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0])
+    partitioner, cluster = make_partitioner(), make_cluster([0])
     assert choose(partitioner, TOPIC, None, cluster) == 0
     partitioner.on_new_batch(TOPIC, cluster, 0)
     assert choose(partitioner, TOPIC, None, cluster) == 0
@@ -152,8 +146,7 @@ def test_topics_are_chosen_for_apart() -> None:
 
 @pytest.mark.behaviour("Partitioner", "Two threads that leave a partition at once move on together, once")
 def test_concurrent_new_batches_move_the_sticky_partition_once() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 100)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 100)
     before = choose(partitioner, TOPIC, None, cluster)
     start = threading.Barrier(8)
     chosen: list[int] = []
@@ -231,16 +224,14 @@ def test_rows_without_a_key_fill_a_batch_and_move_on(size: int) -> None:
 
 
 def test_sticky_turn_continues_in_the_next_chunk() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 10)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
     found = np.concatenate([partition_rows(partitioner, [Row(b"x" * 93)] * 2, cluster) for _ in range(50)])
     once = partition_rows(make_partitioner(), [Row(b"x" * 93)] * 100, cluster)
     assert found.tolist() == once.tolist()
 
 
 def test_moving_by_a_single_record_begins_a_new_turn() -> None:
-    partitioner = make_partitioner()
-    cluster = make_cluster([0] * 10)
+    partitioner, cluster = make_partitioner(), make_cluster([0] * 10)
     first = partition_rows(partitioner, [Row(b"x" * 93)] * 7, cluster)
     partitioner.on_new_batch(TOPIC, cluster, int(first[-1]))
     full = runs(partition_rows(make_partitioner(), [Row(b"x" * 93)] * 100, cluster))[0][1]

@@ -792,8 +792,7 @@ def test_close_sends_what_is_queued_and_waits_for_the_answers() -> None:
     world.brokers.acknowledge_everything()
     futures = [world.append(partition) for partition in (0, 1)]
     started = world.now
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     assert [future.get(0).offset for future in futures] == [100, 100]
     assert world.now < started + 5000, "it does not linger"
     assert world.network.is_closed
@@ -817,8 +816,7 @@ def test_close_ends_although_a_broker_never_answers() -> None:
     created = world.now
     ended: list[int] = []
     future = world.append(callback=lambda delivery: ended.append(world.now - created))
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     with pytest.raises(KafkaTimeoutError, match="expiring 1 record"):
         future.get(0)
     assert ended == [5000]
@@ -865,8 +863,7 @@ def test_a_close_that_is_forced_half_way_ends() -> None:
     world = settled()
     future = world.append()
     world.brokers.on_produce = lambda node, request: world.sender.force_close()
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     with pytest.raises(KafkaError, match="closed before"):
         future.get(0)
 

@@ -188,9 +188,7 @@ def test_version_2_sends_no_add_partitions_and_bumps_the_epoch() -> None:
 
 
 def test_batches_say_that_they_are_transactional(world: TransactionalWorld) -> None:
-    world.begin()
-    world.send(b"a")
-    world.commit()
+    world.transact(b"a")
     (batch,) = world.brokers.batches[0]
     assert batch.is_transactional
     assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (PRODUCER_ID, 0, 0)
@@ -207,9 +205,7 @@ def test_idempotent_batches_do_not(  # the flag would make a broker look for a t
 
 def test_sequences_continue_within_an_epoch_and_restart_in_next(world: TransactionalWorld) -> None:
     for _ in range(2):
-        world.begin()
-        world.send(b"a", b"b")
-        world.commit()
+        world.transact(b"a", b"b")
     places = [(view.header.producer_epoch, view.header.base_sequence) for view in world.brokers.batches[0]]
     assert places == ([(0, 0), (1, 0)] if is_version_2(world) else [(0, 0), (0, 2)])
 
@@ -262,17 +258,14 @@ def test_empty_transaction_sends_no_end_txn(world: TransactionalWorld, ends: str
 
 
 def test_empty_transaction_after_another_sends_no_end_txn(world: TransactionalWorld) -> None:
-    world.begin()
-    world.send(b"a")
-    world.commit()
+    world.transact(b"a")
     world.begin()
     world.commit()
     assert world.order.count(END) == 1
 
 
 def test_abort_drops_records_not_sent_yet(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     futures = world.send(b"b", b"c")
     world.abort()
     with pytest.raises(TransactionAbortableError):
@@ -286,9 +279,7 @@ def test_abort_drops_records_not_sent_yet(world: TransactionalWorld) -> None:
 def test_a_record_may_not_be_sent_outside_a_transaction(world: TransactionalWorld) -> None:
     with pytest.raises(TransactionStateError, match="call begin_transaction first"):
         world.send(b"a")
-    world.begin()
-    world.send(b"a")
-    world.commit()
+    world.transact(b"a")
     with pytest.raises(TransactionStateError):
         world.send(b"b")
 
@@ -300,8 +291,7 @@ def test_the_first_call_must_be_the_initialization() -> None:
 
 def test_an_append_that_is_under_way_holds_the_end_back(world: TransactionalWorld) -> None:
     """A thread that was let in before the commit began still brings its record into this transaction."""
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
 
     def while_appending() -> TransactionalResult:
         result = world.manager.begin_commit()
@@ -428,8 +418,7 @@ def test_retriable_errors_are_retried_with_a_pause(level: int, api: ApiKey, code
 def test_a_coordinator_that_moved_is_looked_for(level: int, api: ApiKey, code: ErrorCode) -> None:
     world = TransactionalWorld(TransactionalBrokers(level, nodes=2))
     result = provoke(world, api, code)
-    while api not in world.order:
-        world.sender.run_once()
+    world.until_asked(api)
     world.brokers.coordinator = 2
     world.finish(result)
     after = world.order[world.order.index(api) + 1 :]
@@ -468,9 +457,7 @@ def test_abortable_error_can_be_aborted_and_producer_continues(level: int, api: 
         world.finish(provoke(world, api, ErrorCode.TRANSACTION_ABORTABLE))
     assert world.manager.state is S.ABORTABLE_ERROR
     world.abort()
-    world.begin()
-    world.send(b"again", partition=1)
-    world.commit()
+    world.transact(b"again", partition=1)
     assert world.brokers.values(1) == [b"again"]
 
 
@@ -516,8 +503,7 @@ def test_a_group_that_may_not_be_looked_up_aborts(world: TransactionalWorld) -> 
 
 
 def test_an_abort_that_is_refused_ends_the_producer(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     world.brokers.errors[END].append(ErrorCode.TRANSACTION_ABORTABLE)
     with pytest.raises(KafkaError, match="could not be aborted either"):
         world.abort()
@@ -554,8 +540,7 @@ def test_transaction_versions_are_never_mixed(api: ApiKey, least: int) -> None:
 
 
 def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     offsets = world.manager.send_offsets(OFFSET, GROUP)
     world.manager.fail_for_good(KafkaError("broken"))
     with pytest.raises(KafkaError, match="broken"):
@@ -563,12 +548,10 @@ def test_fatal_error_fails_pending_offset_commits(world: TransactionalWorld) -> 
 
 
 def test_fatal_error_ends_the_wait_for_an_answer(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     world.brokers.errors[END].append(SILENCE)
     result = world.manager.begin_commit()
-    while END not in world.order:
-        world.sender.run_once()
+    world.until_asked(END)
     world.manager.fail_for_good(KafkaError("broken"))
     with pytest.raises(KafkaError, match="broken"):
         result.wait(0)
@@ -603,8 +586,7 @@ def test_closing_producer_does_not_end_a_joined_transaction() -> None:
     world.manager.join(ProducerIdAndEpoch(77, 7), TransactionVersion.V2)
     world.sent(b"v")
     assert not world.manager.has_ongoing_transaction
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     assert END not in world.order
 
 
@@ -656,10 +638,7 @@ def test_a_request_whose_answer_is_lost_is_sent_again(level: int, api: ApiKey) -
     world = make_world(level)
     world.brokers.errors[api].append(SILENCE)
     result = provoke(world, api, ErrorCode.NONE)
-    for _ in range(200):
-        if api in world.order:
-            break
-        world.sender.run_once()
+    world.until_asked(api)
     world.network.lose("1")
     world.finish(result)
     sent = world.brokers.requests(api)
@@ -668,8 +647,7 @@ def test_a_request_whose_answer_is_lost_is_sent_again(level: int, api: ApiKey) -
 
 
 def test_a_call_that_timed_out_can_only_be_repeated(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     world.brokers.errors[END].extend([ErrorCode.CONCURRENT_TRANSACTIONS] * 5)
     result = world.manager.begin_commit()
     with pytest.raises(KafkaTimeoutError, match="call it again"):
@@ -707,10 +685,7 @@ def test_maybe_begun_aborted_transaction_ends_before_new_epoch(answer: ErrorCode
     world.brokers.errors[PARTITIONS].append(SILENCE)
     world.brokers.errors[END].append(answer)
     world.send(b"a")
-    for _ in range(200):
-        if PARTITIONS in world.order:
-            break
-        world.sender.run_once()
+    world.until_asked(PARTITIONS)
     world.network.lose("1")
     result = world.manager.begin_abort()
     world.finish(result)
@@ -722,8 +697,7 @@ def test_maybe_begun_aborted_transaction_ends_before_new_epoch(answer: ErrorCode
 
 def test_begun_transaction_that_is_not_open_cannot_be_aborted() -> None:
     world = make_world(1)
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     world.brokers.errors[END].append(ErrorCode.INVALID_TXN_STATE)
     with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
         world.abort()
@@ -741,9 +715,7 @@ def test_refused_record_prevents_commit(world: TransactionalWorld) -> None:
     with pytest.raises(TransactionAbortableError):
         world.send(b"more")
     world.abort()
-    world.begin()
-    world.send(b"good")
-    world.commit()
+    world.transact(b"good")
     epochs = [view.header.producer_epoch for view in world.brokers.batches[0]]
     sequences = [view.header.base_sequence for view in world.brokers.batches[0]]
     assert (epochs, sequences) == ([0, 1], [0, 0])
@@ -805,8 +777,7 @@ def test_unstaged_record_prevents_commit(world: TransactionalWorld) -> None:
 
 
 def test_a_gap_before_the_oldest_batch_is_not_tried_again(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"first")
+    world.begin_with(b"first")
     world.brokers.verdicts[0].append(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     world.sent(b"second")
     assert world.manager.state is S.ABORTABLE_ERROR
@@ -814,8 +785,7 @@ def test_a_gap_before_the_oldest_batch_is_not_tried_again(world: TransactionalWo
 
 
 def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.begin()
-    world.sent(b"first")
+    world.begin_with(b"first")
     with monkeypatch.context() as patch:
         patch.setattr(ProducerBatch, "close", lambda batch: 1 / 0)
         world.sent(b"second")
@@ -826,8 +796,7 @@ def test_unclosable_batch_prevents_commit(world: TransactionalWorld, monkeypatch
 
 
 def test_batches_behind_refused_one_do_not_delay_the_abort(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"first")
+    world.begin_with(b"first")
     out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     world.brokers.verdicts[0].extend([ErrorCode.INVALID_RECORD, out_of_order, out_of_order, out_of_order])
     for value in (b"x" * 700, b"y" * 700, b"z" * 700):
@@ -838,15 +807,12 @@ def test_batches_behind_refused_one_do_not_delay_the_abort(world: TransactionalW
     assert world.clock.now_ms - before_ms < 10_000, "no waiting for delivery.timeout.ms"
     assert world.manager.state is S.READY
     world.brokers.verdicts[0].clear()
-    world.begin()
-    world.send(b"next")
-    world.commit()
+    world.transact(b"next")
     assert world.brokers.batches[0][-1].header.base_sequence == 0
 
 
 def test_expired_batch_aborts_and_next_transaction_bumps_epoch(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"first")
+    world.begin_with(b"first")
     world.brokers.verdicts[0].extend([SILENCE] * 100)
     world.sent(b"late")
     assert world.manager.state is S.ABORTABLE_ERROR
@@ -859,8 +825,7 @@ def test_expired_batch_aborts_and_next_transaction_bumps_epoch(world: Transactio
 def test_sequence_gap_without_epoch_bump_is_fatal() -> None:
     world = make_world(1)
     world.brokers.max_versions[INIT] = 2
-    world.begin()
-    world.sent(b"first")
+    world.begin_with(b"first")
     world.brokers.verdicts[0].extend([SILENCE] * 100)
     world.sent(b"late")
     world.step(5)
@@ -868,8 +833,7 @@ def test_sequence_gap_without_epoch_bump_is_fatal() -> None:
 
 
 def test_unknown_producer_id_restarts_sequence_unless_data_lost(world: TransactionalWorld) -> None:
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     manager = world.manager.sequences
     world.send(b"b")
     (batch,) = queued(world.accumulator)
@@ -888,8 +852,7 @@ def test_unknown_producer_id_restarts_sequence_unless_data_lost(world: Transacti
 def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> None:
     world.brokers.epoch = LAST_EPOCH
     world.manager.sequences.assign_producer_id(PRODUCER_ID, LAST_EPOCH)
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     if not is_version_2(world):
         # Only an error makes version 1 ask for an epoch.
         world.brokers.verdicts[0].append(ErrorCode.INVALID_RECORD)
@@ -898,9 +861,7 @@ def test_beyond_the_last_epoch_comes_another_id(world: TransactionalWorld) -> No
     else:
         world.commit()
     assert world.manager.identity == ProducerIdAndEpoch(PRODUCER_ID + 1, 0)
-    world.begin()
-    world.send(b"b")
-    world.commit()
+    world.transact(b"b")
     last = world.brokers.batches[0][-1].header
     assert (last.producer_id, last.producer_epoch, last.base_sequence) == (PRODUCER_ID + 1, 0, 0)
 
@@ -915,8 +876,7 @@ def report_level(world: TransactionalWorld, level: int) -> None:
 
 def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
     world = make_world(1)
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     report_level(world, 2)
     world.send(b"b", partition=1)
     world.commit()
@@ -924,24 +884,19 @@ def test_upgrade_to_version_2_takes_effect_after_transaction() -> None:
     assert world.brokers.versions(PRODUCE) == {11}
     assert world.order[-2:] == [END, INIT], "version 2 begins in an epoch of its own"
     assert world.manager.transaction_version is TransactionVersion.V2
-    world.begin()
-    world.send(b"c")
-    world.commit()
+    world.transact(b"c")
     assert world.brokers.versions(END) == {4, 5}
     assert world.order.count(PARTITIONS) == 2
 
 
 def test_a_cluster_that_goes_back_to_version_1() -> None:
     world = make_world(2)
-    world.begin()
-    world.sent(b"a")
+    world.begin_with(b"a")
     report_level(world, 1)
     world.commit()
     assert world.brokers.versions(END) == {5}
     assert world.order[-1] is END, "the epoch is new already"
-    world.begin()
-    world.send(b"b")
-    world.commit()
+    world.transact(b"b")
     assert world.brokers.versions(END) == {4, 5}
     assert world.order.count(PARTITIONS) == 1
 
@@ -964,8 +919,7 @@ def test_an_older_report_of_the_features_does_not_count() -> None:
 def test_closing_aborts_what_was_not_committed(world: TransactionalWorld) -> None:
     world.begin()
     world.send(b"a")
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     assert world.acknowledged == 1
     assert [body.committed for body in world.brokers.requests(END)] == [False]
 
@@ -974,8 +928,7 @@ def test_closing_finishes_a_commit_that_has_begun(world: TransactionalWorld) -> 
     world.begin()
     world.send(b"a")
     result = world.manager.begin_commit()
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     result.wait(0)
     assert [body.committed for body in world.brokers.requests(END)] == [True]
 
@@ -995,8 +948,7 @@ def test_closing_after_an_error_for_good_ends(world: TransactionalWorld) -> None
     world.begin()
     world.send(b"a")
     world.manager.fail_for_good(KafkaError("broken"))
-    world.sender.initiate_close()
-    world.sender.run()
+    world.close()
     assert world.failed == 1
 
 
