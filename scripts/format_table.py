@@ -20,10 +20,7 @@ from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat,
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
 from kafka_sink.spark.arrow_types import arrow_type
-from scripts.pages import between_marks
-
-BEGIN = "<!-- types: begin -->"
-END = "<!-- types: end -->"
+from scripts.pages import print_into
 
 #: Each type, with a value as Arrow takes it.
 _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
@@ -166,10 +163,5 @@ def _shown(avro: Any) -> str:
     return f"`{name}` ({avro['logicalType']})" if "logicalType" in avro else f"`{name}`"
 
 
-def update(page: Path) -> None:
-    """Replace the text between the markers of *page* by the table."""
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, type_table()), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    update(Path(sys.argv[1]))
+    print_into(Path(sys.argv[1]), "types", type_table())

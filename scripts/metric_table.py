@@ -19,10 +19,7 @@ from kafka_sink.common.metrics import Family
 from kafka_sink.producer import metrics as producer_metrics
 from kafka_sink.reports import figures
 from kafka_sink.ui import cluster_metrics
-from scripts.pages import between_marks
-
-BEGIN: Final = "<!-- metrics: begin -->"
-END: Final = "<!-- metrics: end -->"
+from scripts.pages import print_into
 
 #: Heading → what the labels are, and the families.
 SECTIONS: Final[Mapping[str, tuple[str, Iterable[Family]]]] = {
@@ -69,10 +66,5 @@ def _section(heading: str, labels: str, families: Iterable[Family]) -> str:
     return f"## {heading}\n\n{shown}\n\n| metric | what it means |\n| --- | --- |\n{rows}"
 
 
-def update(page: Path) -> None:
-    """Replace the text between the markers of *page* by the tables."""
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, metric_tables()), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    update(Path(sys.argv[1]))
+    print_into(Path(sys.argv[1]), "metrics", metric_tables())

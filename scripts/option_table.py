@@ -18,10 +18,7 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
-from scripts.pages import between_marks
-
-BEGIN = "<!-- options: begin -->"
-END = "<!-- options: end -->"
+from scripts.pages import print_into
 
 
 class Group(NamedTuple):
@@ -156,10 +153,5 @@ def _shown_default(default: Any) -> str:
     return ",".join(default) if isinstance(default, tuple) else str(default)
 
 
-def update(page: Path) -> None:
-    """Replace the text between the markers of *page* by the tables."""
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, option_tables()), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    update(Path(sys.argv[1]))
+    print_into(Path(sys.argv[1]), "options", option_tables())

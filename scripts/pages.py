@@ -1,9 +1,34 @@
-"""Pages of which a part is generated: tables of options, types, metrics and measurements."""
+"""Pages of which a part is printed: tables of options, types, metrics and measurements.
+
+Such a part has a name, and stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 
-def between_marks(page: str, begin: str, end: str, lines: str) -> str:
-    """*page* with *lines*, each with its line feed, in the place of what stands between *begin* and *end*."""
-    before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
+
+def printed(page: Path, name: str) -> str:
+    """The part *name* of *page*.
+
+    :raises SystemExit: if the page does not have it.
+    """
+    return _around(page, name)[1]
+
+
+def print_into(page: Path, name: str, lines: str) -> None:
+    """Replace the part *name* of *page* by *lines*, each with its line feed.
+
+    :raises SystemExit: if the page does not have it.
+    """
+    before, _, rest = _around(page, name)
+    page.write_text(f"{before}\n{lines}{rest}", encoding="utf-8")
+
+
+def _around(page: Path, name: str) -> tuple[str, str, str]:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    part, mark, rest = rest.partition(end)
+    if not mark:
+        raise SystemExit(f"{page} has no {begin} … {end}")
+    return before + begin, part, mark + rest

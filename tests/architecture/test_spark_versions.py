@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages import printed
 from tests.support import ways
 from tests.support.ways import Cell
 
@@ -20,8 +21,7 @@ def runs() -> list[ways.Run]:
 def test_pages_have_the_tables_of_the_last_runs(
     runs: list[ways.Run], page: Path, lines: Callable[[Iterable[ways.Run]], str]
 ) -> None:
-    shown = page.read_text(encoding="utf-8").partition(ways.BEGIN)[2].partition(ways.END)[0]
-    assert shown.strip() == lines(runs)
+    assert printed(page, "ways").strip() == lines(runs)
 
 
 @pytest.mark.behaviour(

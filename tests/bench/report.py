@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from scripts.pages import between_marks
+from scripts.pages import print_into
 from tests.bench.results import RESULTS, load
 
 ROOT: Final = Path(__file__).parents[2]
@@ -24,8 +24,6 @@ README: Final = ROOT / "README.md"
 PAGE: Final = ROOT / "docs" / "speed.md"
 GOALS_PAGE: Final = RESULTS / "README.md"
 CHART: Final = RESULTS / "speed.svg"
-BEGIN: Final = "<!-- speed: begin -->"
-END: Final = "<!-- speed: end -->"
 
 _MB_OF_A_MIB: Final = 2**20 / 1e6
 
@@ -526,19 +524,12 @@ def _svg(title: str, sinks: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def with_table(page: str, lines: str) -> str:
-    """*page* with what stands between the two marks replaced."""
-    if END not in page.partition(BEGIN)[2]:
-        raise SystemExit(f"the page has no {BEGIN} … {END}")
-    return between_marks(page, BEGIN, END, lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     found = load(parser.parse_args().results)
     for page, lines in ((PAGE, readers_tables(found)), (README, summary(found)), (GOALS_PAGE, goals_table(found))):
-        page.write_text(with_table(page.read_text(), lines))
+        print_into(page, "speed", lines)
     drawn = chart(found)
     if drawn is not None:
         CHART.write_text(drawn)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from scripts.pages import print_into
 from tests.bench import results
 from tests.bench.bench_broker import WORKS
-from tests.bench.report import BEGIN, END, GOALS, PARTS, chart, goals_table, readers_tables, summary, with_table
+from tests.bench.report import GOALS, PARTS, chart, goals_table, readers_tables, summary
 
 
 def spark_result(ours: int, theirs: int) -> dict[str, Any]:
@@ -136,8 +139,13 @@ def test_the_table_says_when_and_where_it_was_measured(tmp_path: Path) -> None:
     assert commit not in summary(found)
 
 
-def test_only_the_table_between_the_marks_is_replaced() -> None:
-    assert with_table(f"a\n{BEGIN}\nold\n{END}\nb", "new\n") == f"a\n{BEGIN}\nnew\n{END}\nb"
+def test_only_the_table_between_the_marks_is_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- speed: begin -->\nold\n<!-- speed: end -->\nb")
+    print_into(page, "speed", "new\n")
+    assert page.read_text() == "a\n<!-- speed: begin -->\nnew\n<!-- speed: end -->\nb"
+    with pytest.raises(SystemExit, match="has no <!-- ways: begin"):
+        print_into(page, "ways", "new\n")
 
 
 def test_chart_has_bar_per_sink_and_is_absent_without_results(tmp_path: Path) -> None:

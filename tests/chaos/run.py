@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Final
 
 from kafka_sink.client.blocking.admin import AdminClient
+from scripts.pages import print_into
 from tests.chaos.faults import CLUSTER_FAULTS, FAULTS, Fault, World, pairs
 from tests.chaos.servers import SECURITIES, running_servers
 from tests.chaos.spark import Program, options_of
@@ -140,14 +141,9 @@ def _run(asked: argparse.Namespace, folder: Path) -> tuple[list[Cell], list[str]
 def _write_page(heading: str, text: str) -> None:
     """Replace the section of the page that has this heading, or add it."""
     page = PAGE.read_text()
-    begin, end = f"<!-- {heading}: begin -->", f"<!-- {heading}: end -->"
-    section = f"{begin}\n## {heading}\n\n{text}\n{end}"
-    if begin in page:
-        before, _, rest = page.partition(begin)
-        page = before + section + rest.partition(end)[2]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    PAGE.write_text(page)
+    if f"<!-- {heading}: begin -->" not in page:
+        PAGE.write_text(f"{page.rstrip()}\n\n<!-- {heading}: begin -->\n<!-- {heading}: end -->\n")
+    print_into(PAGE, heading, f"## {heading}\n\n{text}\n")
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.common.exposition import prometheus_name
-from scripts.metric_table import BEGIN, END, SECTIONS, metric_tables
+from scripts.metric_table import SECTIONS, metric_tables
+from scripts.pages import printed
 from tests.support.command_line import run_command
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +28,8 @@ def alerts() -> dict[str, str]:
 
 @pytest.mark.behaviour("Metrics", "The page of metrics and their HELP are one table, and every metric is in it")
 def test_the_page_of_metrics_is_the_table() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert page.partition(BEGIN)[2].partition(END)[0].strip() == metric_tables().strip(), (
-        "python -m scripts.metric_table docs/metrics.md"
-    )
+    shown = printed(ROOT / "docs" / "metrics.md", "metrics")
+    assert shown.strip() == metric_tables().strip(), "python -m scripts.metric_table docs/metrics.md"
     meanings = [family.meaning for _, families in SECTIONS.values() for family in families]
     assert all(text.endswith(".") and "\n" not in text and "|" not in text for text in meanings)
 

@@ -20,6 +20,7 @@ from kafka_sink.common.acl import AclBinding, AclOperation, PatternType, Resourc
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
+from scripts.pages import printed
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import guarded_cluster
@@ -38,7 +39,7 @@ class Needed(NamedTuple):
 
 
 def rows() -> list[Needed]:
-    marked = PAGE.read_text().partition("<!-- permissions: begin -->")[2].partition("<!-- permissions: end -->")[0]
+    marked = printed(PAGE, "permissions")
     found = []
     for line in marked.strip().splitlines()[2:]:
         way, operation, resource_type, name, error = (cell.strip() for cell in line.strip("|").split(" | "))

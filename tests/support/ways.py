@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from scripts.pages import between_marks
+from scripts.pages import print_into
 from tests.support import figures
 
 DF_WRITE: Final = "`df.write.format`"
@@ -55,8 +55,6 @@ ROOT: Final = Path(__file__).parents[2]
 RECORDED: Final = ROOT / "tests" / "ways.json"
 PAGE: Final = ROOT / "docs" / "versions.md"
 README: Final = ROOT / "README.md"
-BEGIN: Final = "<!-- ways: begin -->"
-END: Final = "<!-- ways: end -->"
 
 
 @dataclass
@@ -178,7 +176,7 @@ def _together(run: Run, ways: Iterable[str]) -> str:
 def write(runs: list[Run]) -> None:
     """Put the tables into docs/versions.md and README.md."""
     for page, lines in ((PAGE, table(runs)), (README, summary(runs))):
-        page.write_text(between_marks(page.read_text(encoding="utf-8"), BEGIN, END, f"{lines}\n"), encoding="utf-8")
+        print_into(page, "ways", f"{lines}\n")
 
 
 def main() -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from scripts.format_table import BEGIN, END, type_table
+from scripts.format_table import type_table
+from scripts.pages import printed
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
 
 
 @pytest.mark.behaviour("Avro", "The documented table of types is what columns are derived to and matched with")
 def test_page_shows_the_types_as_they_are() -> None:
-    shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    shown = printed(PAGE, "types")
     assert shown.strip() == type_table().strip(), "run: python -m scripts.format_table docs/formats.md"
     assert "| `bigint` | `long` | `float`, `double` | `int64` | " in shown

@@ -19,7 +19,8 @@ from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.options import SINK_DEFAULTS, parse_options
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.arrow_columns import topic_chunks
-from scripts.option_table import BEGIN, END, option_tables
+from scripts.option_table import option_tables
+from scripts.pages import printed
 from tests.support.cases import with_each
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
@@ -239,8 +240,7 @@ def test_each_group_has_an_example_with_its_options() -> None:
 
 
 def test_the_page_of_options_shows_the_tables_as_they_are() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "options.md").read_text(encoding="utf-8")
-    shown = page.partition(BEGIN)[2].partition(END)[0]
+    shown = printed(Path(__file__).parents[3] / "docs" / "options.md", "options")
     assert shown.strip() == option_tables().strip(), "run: python -m scripts.option_table docs/options.md"
 
 
