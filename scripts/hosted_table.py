@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.common.requirements import OLDEST, parse_version
-from scripts.pages import between_marks
+from scripts.pages import print_into
 
-BEGIN = "<!-- hosted Sparks: begin -->"
-END = "<!-- hosted Sparks: end -->"
 RUNTIMES: Final[tuple[Mapping[str, Any], ...]] = tuple(
     json.loads(Path(__file__).with_name("hosted_sparks.json").read_text(encoding="utf-8"))
 )
@@ -57,11 +55,5 @@ def _oldest_python() -> tuple[int, ...]:
     return parse_version(settings["options"]["python_requires"].removeprefix(">="))
 
 
-def main() -> None:
-    page = Path(sys.argv[1])
-    text = between_marks(page.read_text(encoding="utf-8"), BEGIN, END, hosted_table())
-    page.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    print_into(Path(sys.argv[1]), "hosted Sparks", hosted_table())
