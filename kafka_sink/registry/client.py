@@ -228,9 +228,9 @@ class RegistryClient:
                     causes[server.shown] = _refusal(answer)
                     continue
                 return _read(answer, server, expected)
-        told = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
+        reasons = "; ".join(f"{shown}: {cause}" for shown, cause in causes.items())
         failure = RegistryUnavailableError if is_down else RegistryError
-        raise failure(f"the schema registry cannot be used ({told}); check schema.registry.url and the registry")
+        raise failure(f"the schema registry cannot be used ({reasons}); check schema.registry.url and the registry")
 
     def _authorized(self, server: Server, headers: dict[str, str]) -> dict[str, str]:
         """*headers* with what the configuration says about the one who asks."""

@@ -239,19 +239,20 @@ class TlsContexts:
 
     def _load(self, context: ssl.SSLContext, pem: str, where: str) -> None:
         password, option = self._config.ssl_key_password, f"{self._prefix}ssl.key.password"
-        asked = []
+        is_encrypted = False
 
         def ask() -> str:
-            asked.append(True)
+            nonlocal is_encrypted
+            is_encrypted = True
             return password
 
         try:
             with _memory_file(rebuilt(pem)) as path:
                 context.load_cert_chain(path, password=ask)
         except (ssl.SSLError, OSError, ValueError) as error:
-            if asked and not password:
+            if is_encrypted and not password:
                 raise ConfigError(f"{where}: {option} is required: the private key is encrypted") from None
-            if asked:
+            if is_encrypted:
                 self._load(context, self._decrypted(pem, where), where)
                 return
             reason = error if type(error) is ValueError else getattr(error, "reason", None)

@@ -119,7 +119,7 @@ def consume(
                 looking=SHOW_DAMAGED,
             )
         for record in records:
-            stdout.write(to_json_line(record, show_key, show_value, told=refuse))
+            stdout.write(to_json_line(record, show_key, show_value, report=refuse))
             printed += 1
             if follow:
                 stdout.flush()

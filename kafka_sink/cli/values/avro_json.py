@@ -59,7 +59,7 @@ def _read(read: Callable[[str], Any], text: str, kind: AvroType, path: str) -> A
     try:
         found = read(text)
     except (ValueError, ArithmeticError):
-        raise SerializationError(f"field {path}: {text[:60]!r} is no {kind}") from None
+        raise SerializationError(f"field {path}: {text[:60]!r} is not valid for {kind}") from None
     if isinstance(found, datetime) and found.tzinfo is None:
         # A timestamp without an offset is meant in UTC, and so is one of local time for fastavro.
         return found.replace(tzinfo=UTC)

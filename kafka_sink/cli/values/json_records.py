@@ -40,12 +40,12 @@ def to_json_line(
     key: Shown = bytes_text,
     value: Shown = bytes_text,
     *,
-    told: Callable[[str], None] = lambda reason: None,
+    report: Callable[[str], None] = lambda reason: None,
 ) -> bytes:
     """*record* as one line of JSON in UTF-8, with its line feed; the timestamp is null if the record has none.
 
     *key* and *value* make JSON of the record's. What they refuse is written as ``{"hex": "…"}``, and ``error`` then
-    says where and why, which is *told* too. Of a damaged record the value is written so, which are all its bytes.
+    says where and why, which *report* gets too. Of a damaged record the value is written so, which are all its bytes.
     """
     reasons: list[str] = []
     if record.problem:
@@ -69,7 +69,7 @@ def to_json_line(
     }
     if reasons:
         fields["error"] = json_text("; ".join(reasons))
-        told("; ".join(reasons))
+        report("; ".join(reasons))
     # Each field is encoded by itself: of one that is not ASCII a text takes four bytes a character.
     encoded = (b'"%s": %s' % (name.encode(), text.encode("utf-8")) for name, text in fields.items())
     return b"{" + b", ".join(encoded) + b"}\n"

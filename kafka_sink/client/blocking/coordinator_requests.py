@@ -89,14 +89,6 @@ class CoordinatorRequests:
     def together(self, first: Exchange[A], second: Exchange[B], /) -> tuple[A, B]: ...
 
     @overload
-    def together(self, first: Exchange[A], second: Exchange[B], third: Exchange[C], /) -> tuple[A, B, C]: ...
-
-    @overload
-    def together(
-        self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], /
-    ) -> tuple[A, B, C, D]: ...
-
-    @overload
     def together(
         self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], fifth: Exchange[E], /
     ) -> tuple[A, B, C, D, E]: ...

@@ -151,8 +151,10 @@ class Attempts(Generic[T]):
 def gravest(api_key: ApiKey, codes: Iterable[ErrorCode], reactions: Reactions) -> ErrorCode:
     """The code with the most severe reaction. OPERATION_NOT_ATTEMPTED is only chosen if there is no other code."""
     order = list(Reaction)
-    told = [code for code in codes if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
-    return max(told, key=lambda code: order.index(reactions(api_key, code)), default=ErrorCode.OPERATION_NOT_ATTEMPTED)
+    attempted = [code for code in codes if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
+    return max(
+        attempted, key=lambda code: order.index(reactions(api_key, code)), default=ErrorCode.OPERATION_NOT_ATTEMPTED
+    )
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,14 @@ class GssApiClient:
         minor = ". ".join(error.get_all_statuses(error.min_code, False)).strip(". ")
         major = ". ".join(error.get_all_statuses(error.maj_code, True)).strip(". ")
         login = self._login
-        told = minor if minor and minor not in ("Success", "Unknown error") else major
-        if login.keytab and told.startswith("No "):
+        cause = minor if minor and minor not in ("Success", "Unknown error") else major
+        if login.keytab and cause.startswith("No "):
             # The library says that there is no ticket, and not why it got none.
             is_readable = os.access(login.keytab, os.R_OK)
-            told = "the keytab has no key of this principal" if is_readable else "the keytab cannot be read here"
-        advice = next((what for part, what in _ADVICE.items() if part in told), "check krb5.conf (KRB5_CONFIG)")
+            cause = "the keytab has no key of this principal" if is_readable else "the keytab cannot be read here"
+        advice = next((what for part, what in _ADVICE.items() if part in cause), "check krb5.conf (KRB5_CONFIG)")
         whose = f"keytab {login.keytab}" if login.keytab else f"ticket cache {login.ticket_cache or 'of the process'}"
         return AuthenticationError(
             f"no Kerberos authentication as {login.principal or 'the default principal'} ({whose}) with "
-            f"{login.service}/{self._host}: {told}; {advice.format(service=self._service_option)}"
+            f"{login.service}/{self._host}: {cause}; {advice.format(service=self._service_option)}"
         )
