@@ -292,7 +292,7 @@ def test_lines_that_do_not_fit_are_reported_with_the_path(shell: Shell) -> None:
     told = shell("produce", TOPIC, "--format", "avro", "--registry", shell.url, stdin=stdin, code=1)
     for expected in (
         "line 1: field value.price: 'much' is not valid for bytes (decimal",
-        "line 2: field value.at: 'noon' is no long (timestamp-micros)",
+        "line 2: field value.at: 'noon' is not valid for long (timestamp-micros)",
         "line 3: field value.weights[]: 'x' is not valid for double",
         "line 4: field value.other: the schema has no such field in its record Order",
         "line 5: field value: Order.id is <7> of type <class 'str'> expected",
