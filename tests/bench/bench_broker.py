@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -29,9 +28,9 @@ from rich.table import Table
 
 from kafka_sink import KafkaProducer
 from tests.bench import resources, results
+from tests.bench.java_tool import records_per_s
 from tests.bench.topics import fresh_topic, records_in
 
-KAFKA_SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 PARTITIONS: Final = 4
 _IDLE_S: Final = 2.0
 _MIB: Final = 1 << 20
@@ -55,21 +54,9 @@ class Work:
 
 def java(settings: Mapping[str, Any]) -> Callable[[str, str, int, int], float]:
     def run(bootstrap_servers: str, topic: str, records: int, value_bytes: int) -> float:
-        pairs = [f"{name}={value}" for name, value in {**settings, "bootstrap.servers": bootstrap_servers}.items()]
-        tool = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)]
-        arguments = ["--record-size", str(value_bytes), "--throughput", "-1", "--producer-props", *pairs]
-        done = subprocess.run(
-            ["bash", str(KAFKA_SCRIPT), "run", *tool, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec", done.stdout, re.MULTILINE)
-        if done.returncode != 0 or not found or int(found[-1][0]) != records:
-            raise RuntimeError(f"the Java tool failed: {done.stdout[-500:]} {done.stderr[-500:]}")
         # Its own figure: the start of a JVM is not the broker's affair.
-        return records / float(found[-1][1])
+        properties = {**settings, "bootstrap.servers": bootstrap_servers}
+        return records / records_per_s(topic, records, properties, "--record-size", str(value_bytes))
 
     return run
 

@@ -11,10 +11,8 @@ import argparse
 import json
 import os
 import random
-import re
 import statistics
 import string
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,9 +26,9 @@ from rich.table import Table
 from kafka_sink import KafkaProducer
 from kafka_sink.producer.futures import Delivery
 from tests.bench import resources, results
+from tests.bench.java_tool import records_per_s
 from tests.bench.topics import fresh_topic, records_in
 
-KAFKA_SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 CODECS: Final = ("none", "lz4", "zstd", "snappy", "gzip")
 #: As many rows as Spark hands over at a time.
 CHUNK_ROWS: Final = 10_000
@@ -85,20 +83,7 @@ def send_with_java(
     bootstrap_servers: str, topic: str, payload: Path, rows: int, codec: str, settings: Mapping[str, Any]
 ) -> float:
     properties = {**settings, "compression.type": codec, "bootstrap.servers": bootstrap_servers}
-    pairs = [f"{name}={value}" for name, value in properties.items()]
-    tool = ["org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(rows)]
-    arguments = ["--payload-file", str(payload), "--throughput", "-1", "--producer-props", *pairs]
-    done = subprocess.run(
-        ["bash", str(KAFKA_SCRIPT), "run", *tool, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or not found or int(found[-1][0]) != rows:
-        raise RuntimeError(f"the Java tool failed: {done.stdout[-500:]} {done.stderr[-500:]}")
-    return float(found[-1][1])
+    return records_per_s(topic, rows, properties, "--payload-file", str(payload))
 
 
 def measure(

@@ -34,60 +34,9 @@ from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Trans
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions
+from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-)
-from kafka_sink.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
-from kafka_sink.protocol.messages.find_coordinator import (
-    GROUP,
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kafka_sink.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from kafka_sink.protocol.messages.transaction_admin import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TopicData,
-)
-from kafka_sink.protocol.messages.transaction_admin import ListedTransaction as ListedState
-from kafka_sink.protocol.messages.transaction_admin import TransactionState as DescribedState
-from kafka_sink.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.driver.before_write import task_options
@@ -100,6 +49,7 @@ from tests.bench.scale_model import COORDINATOR_PARTITIONS
 from tests.fakes.clock import FakeClock
 from tests.fakes.left_producers import LeftProducers
 from tests.fakes.selectable import FakeSelectable
+from tests.support.messages import response_body
 
 TOPIC = "rows"
 SINK = "bench"
@@ -306,34 +256,33 @@ class PlayedCluster:
         made: Struct = answer(int(connection_id.partition("/")[0]), body)
         return made
 
-    def _api_versions(self, node: int, body: ApiVersionsRequest) -> ApiVersionsResponse:
-        return ApiVersionsResponse(
-            api_keys=[ApiVersion(key, api.versions.min, api.versions.max) for key, api in APIS.items()],
+    def _api_versions(self, node: int, body: Any) -> Any:
+        return response_body(
+            ApiKey.API_VERSIONS,
+            api_keys=[(key, api.versions.min, api.versions.max) for key, api in APIS.items()],
             finalized_features_epoch=1,
-            finalized_features=[FinalizedFeatureKey("transaction.version", 2, 0)],
+            finalized_features=[("transaction.version", 2, 0)],
         )
 
-    def _metadata(self, node: int, body: MetadataRequest) -> MetadataResponse:
+    def _metadata(self, node: int, body: Any) -> Any:
         return metadata_answer(self.brokers, self.partitions if body.topics else 0)
 
-    def _find_coordinator(self, node: int, body: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    def _find_coordinator(self, node: int, body: Any) -> Any:
         found = []
         for key in body.coordinator_keys:
             number = 0 if body.key_type == GROUP else self._coordinator(key)
-            found.append(Coordinator(key=key, node_id=number, host=HOST, port=FIRST_PORT + number))
-        return FindCoordinatorResponse(coordinators=found)
+            found.append((key, number, HOST, FIRST_PORT + number))
+        return response_body(ApiKey.FIND_COORDINATOR, coordinators=found)
 
-    def _describe_configs(self, node: int, body: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    def _describe_configs(self, node: int, body: Any) -> Any:
         (resource,) = body.resources
-        configs = [
-            DescribeConfigsResourceResult(name=name, value=_SETTINGS[name])
-            for name in resource.configuration_keys or ()
-        ]
-        return DescribeConfigsResponse(
-            results=[DescribeConfigsResult(resource_type=4, resource_name=resource.resource_name, configs=configs)]
+        configs = [(name, _SETTINGS[name]) for name in resource.configuration_keys or ()]
+        return response_body(
+            ApiKey.DESCRIBE_CONFIGS,
+            results=[{"resource_type": 4, "resource_name": resource.resource_name, "configs": configs}],
         )
 
-    def _init_producer_id(self, node: int, body: InitProducerIdRequest) -> InitProducerIdResponse:
+    def _init_producer_id(self, node: int, body: Any) -> Any:
         name = body.transactional_id or ""
         known = self._ids.get(name)
         if known is None:
@@ -341,31 +290,29 @@ class PlayedCluster:
         else:
             known.transaction = replace(known.transaction, epoch=known.transaction.epoch + 1)
         known.state, known.timeout_ms = "Empty", body.transaction_timeout_ms
-        return InitProducerIdResponse(producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch)
+        return response_body(
+            ApiKey.INIT_PRODUCER_ID, producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch
+        )
 
-    def _offset_fetch(self, node: int, body: OffsetFetchRequest) -> OffsetFetchResponse:
+    def _offset_fetch(self, node: int, body: Any) -> Any:
         (group,) = body.groups
         assert group.topics is not None
         (topic,) = group.topics
         parts = [_offset(number, self._offsets.get(number, (-1, ""))) for number in topic.partition_indexes]
-        return OffsetFetchResponse(
-            groups=[
-                OffsetFetchResponseGroup(
-                    group_id=group.group_id, topics=[OffsetFetchResponseTopics(name=topic.name, partitions=parts)]
-                )
-            ]
+        return response_body(
+            ApiKey.OFFSET_FETCH, groups=[(group.group_id, [{"name": topic.name, "partitions": parts}])]
         )
 
-    def _txn_offset_commit(self, node: int, body: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    def _txn_offset_commit(self, node: int, body: Any) -> Any:
         (topic,) = body.topics
         self._pending = {
             part.partition_index: (part.committed_offset, part.committed_metadata or "") for part in topic.partitions
         }
         self._ids[body.transactional_id].state = "Ongoing"
-        parts = [TxnOffsetCommitResponsePartition(partition_index=number) for number in self._pending]
-        return TxnOffsetCommitResponse(topics=[TxnOffsetCommitResponseTopic(name=topic.name, partitions=parts)])
+        parts = list(self._pending)
+        return response_body(ApiKey.TXN_OFFSET_COMMIT, topics=[(topic.name, parts)])
 
-    def _end_txn(self, node: int, body: EndTxnRequest) -> EndTxnResponse:
+    def _end_txn(self, node: int, body: Any) -> Any:
         known = self._ids[body.transactional_id]
         if known.state == "Ongoing":
             known.state = "CompleteCommit" if body.committed else "CompleteAbort"
@@ -375,78 +322,77 @@ class PlayedCluster:
                 if body.committed:
                     self._offsets |= self._pending
                 self._pending = {}
-        return EndTxnResponse(producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch)
+        return response_body(
+            ApiKey.END_TXN, producer_id=known.transaction.producer_id, producer_epoch=known.transaction.epoch
+        )
 
-    def _list_transactions(self, node: int, body: ListTransactionsRequest) -> ListTransactionsResponse:
+    def _list_transactions(self, node: int, body: Any) -> Any:
         names = self._of_coordinator.get(node, set())
-        return ListTransactionsResponse(
+        return response_body(
+            ApiKey.LIST_TRANSACTIONS,
             transaction_states=[
-                ListedState(name, self._ids[name].transaction.producer_id, self._ids[name].state) for name in names
-            ]
+                (name, self._ids[name].transaction.producer_id, self._ids[name].state) for name in names
+            ],
         )
 
-    def _list_offsets(self, node: int, body: ListOffsetsRequest) -> ListOffsetsResponse:
+    def _list_offsets(self, node: int, body: Any) -> Any:
         # Every row is decided.
-        return ListOffsetsResponse(
+        return response_body(
+            ApiKey.LIST_OFFSETS,
             topics=[
-                ListOffsetsTopicResponse(
-                    topic.name,
-                    [
-                        ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=_END)
-                        for each in topic.partitions
-                    ],
-                )
+                (topic.name, [{"partition_index": each.partition_index, "offset": _END} for each in topic.partitions])
                 for topic in body.topics
-            ]
+            ],
         )
 
-    def _describe_transactions(self, node: int, body: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-        states = []
+    def _describe_transactions(self, node: int, body: Any) -> Any:
+        states: list[Any] = []
         for name in body.transactional_ids:
             assert self._coordinator(name) == node
             known = self._ids.get(name)
             if known is None:
-                unknown = DescribedState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name, "", 0, 0, 0, 0, [])
+                unknown: Any = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name, "", 0, 0, 0, 0, [])
                 states.append(unknown)
                 continue
-            topics = [TopicData(TOPIC, sorted(part.partition for part in known.partitions))]
+            topics = [(TOPIC, sorted(part.partition for part in known.partitions))]
             states.append(
-                DescribedState(
-                    transactional_id=name,
-                    transaction_state=known.state,
-                    producer_id=known.transaction.producer_id,
-                    producer_epoch=known.transaction.epoch,
-                    transaction_timeout_ms=known.timeout_ms,
-                    topics=topics if known.state == "Ongoing" else [],
-                )
+                {
+                    "transactional_id": name,
+                    "transaction_state": known.state,
+                    "producer_id": known.transaction.producer_id,
+                    "producer_epoch": known.transaction.epoch,
+                    "transaction_timeout_ms": known.timeout_ms,
+                    "topics": topics if known.state == "Ongoing" else [],
+                }
             )
-        return DescribeTransactionsResponse(transaction_states=states)
+        return response_body(ApiKey.DESCRIBE_TRANSACTIONS, transaction_states=states)
 
 
-def _offset(partition: int, known: tuple[int, str]) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=known[0], metadata=known[1])
+def _offset(partition: int, known: tuple[int, str]) -> Any:
+    return {"partition_index": partition, "committed_offset": known[0], "metadata": known[1]}
 
 
 @cache
-def metadata_answer(brokers: int, partitions: int) -> MetadataResponse:
+def metadata_answer(brokers: int, partitions: int) -> Any:
     """Of *brokers* and one topic of *partitions*, three copies of each."""
     found = []
     for number in range(partitions):
         replicas = [(number + copy) % brokers for copy in range(min(3, brokers))]
         found.append(
-            MetadataResponsePartition(
-                partition_index=number,
-                leader_id=replicas[0],
-                leader_epoch=0,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-            )
+            {
+                "partition_index": number,
+                "leader_id": replicas[0],
+                "leader_epoch": 0,
+                "replica_nodes": replicas,
+                "isr_nodes": replicas,
+            }
         )
-    return MetadataResponse(
-        brokers=[MetadataResponseBroker(number, HOST, FIRST_PORT + number) for number in range(brokers)],
+    return response_body(
+        ApiKey.METADATA,
+        brokers=[(number, HOST, FIRST_PORT + number) for number in range(brokers)],
         cluster_id="kafkalite-bench-scale1",
         controller_id=0,
-        topics=[MetadataResponseTopic(name=TOPIC, topic_id=_TOPIC_ID, partitions=found)] if partitions else [],
+        topics=[{"name": TOPIC, "topic_id": _TOPIC_ID, "partitions": found}] if partitions else [],
     )
 
 

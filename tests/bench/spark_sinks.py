@@ -87,7 +87,7 @@ def _headers() -> Column:
 
 
 def _struct(times: int) -> Column:
-    """A value of *times* the five columns of ``bench_avro``."""
+    """A value of *times* the five columns of ``encoding``."""
     columns = {
         "id": col("id"),
         "customer": concat(lit("customer-"), (col("id") % 1_000_000).cast("string")),

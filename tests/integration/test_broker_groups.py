@@ -47,6 +47,14 @@ TOPIC = "clicks"
 PARTITIONS = 4
 RECORDS = 200
 PATIENCE_S = 90.0
+#: Of the consumers that are not librdkafka's.
+READERS: Any = {
+    "group_id": "readers",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "session_timeout_ms": 20_000,
+    "heartbeat_interval_ms": 100,
+}
 KILLS = 3
 COMMITS = 30
 #: Clients are told that they have to join again with their next heartbeat.
@@ -345,15 +353,7 @@ def test_two_members_of_kafka_python(cluster: EmbeddedCluster) -> None:
     produce(cluster.bootstrap_servers)
 
     def consumer() -> Any:
-        return KafkaConsumer(
-            TOPIC,
-            bootstrap_servers=cluster.bootstrap_servers,
-            group_id="readers",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=20_000,
-            heartbeat_interval_ms=100,
-        )
+        return KafkaConsumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **READERS)
 
     one, two = consumer(), consumer()
     seen: set[int] = set()
@@ -396,15 +396,7 @@ def test_two_members_of_aiokafka(cluster: EmbeddedCluster) -> None:
 
     async def share() -> None:
         def consumer() -> Any:
-            return AIOKafkaConsumer(
-                TOPIC,
-                bootstrap_servers=cluster.bootstrap_servers,
-                group_id="readers",
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                session_timeout_ms=20_000,
-                heartbeat_interval_ms=100,
-            )
+            return AIOKafkaConsumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, **READERS)
 
         one, two = consumer(), consumer()
         await one.start()
