@@ -107,7 +107,8 @@ def request_bytes(key: ApiKey, version: int, body: Struct) -> bytes:
     return frame(b"".join(map(bytes, encode_request(key, version, 7, "hostile", body))))
 
 
-def call(sock: socket.socket, key: ApiKey, version: int, body: Struct) -> Struct:
+def call(sock: socket.socket, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
+    body = request_body(key, *values, **named)
     sock.sendall(request_bytes(key, version, body))
     correlation_id, answer = decode_response(key, version, read_frame(sock))
     assert correlation_id == 7
@@ -322,7 +323,7 @@ def fetch(sock: socket.socket, offset: int, **options: Any) -> FetchResponse:
 
 @pytest.mark.behaviour("Faults: hostile clients", "Produce to the wrong place is answered with an error code")
 @pytest.mark.parametrize(
-    ("request_body", "code"),
+    ("body", "code"),
     [
         (produce(GOOD, acks=2), 21),
         (produce(GOOD, acks=-2), 21),
@@ -332,7 +333,7 @@ def fetch(sock: socket.socket, offset: int, **options: Any) -> FetchResponse:
         (produce(GOOD, topic=""), 3),
     ],
 )
-def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, request_body: ProduceRequest, code: int) -> None:
+def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, body: ProduceRequest, code: int) -> None:
     with connect(cluster) as sock:
         answer = call(sock, ApiKey.PRODUCE, 9, request_body)
         assert isinstance(answer, ProduceResponse)

@@ -439,6 +439,16 @@ def _elect(label: str, topic: str, partition: int = 0, kind: int = 0) -> Ask:
     return Ask("ElectLeaders", label, {"election_type": kind, "topic_partitions": asked, "timeout_ms": 9000})
 
 
+def _placed_anew(label: str, topic: str, partition: int, replicas: list[int] | None) -> Ask:
+    topics = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
+    return Ask("AlterPartitionReassignments", label, {"topics": topics, "timeout_ms": 9000})
+
+
+def _epoch(label: str, topic: Json, partition: int, epoch: int, current: int) -> Ask:
+    wanted = {"partition": partition, "leader_epoch": epoch, "current_leader_epoch": current}
+    return Ask("OffsetForLeaderEpoch", label, {"replica_id": -1, "topics": [{**topic, "partitions": [wanted]}]})
+
+
 CLUSTER: Final = (
     Ask("DescribeCluster", "the cluster", {}),
     Ask("DescribeCluster", "operations", {"include_cluster_authorized_operations": True}),
@@ -452,52 +462,21 @@ CLUSTER: Final = (
     _elect("a kind of 9", "diff-a", kind=9),
     Ask("ElectLeaders", "nothing", {"topic_partitions": [], "timeout_ms": 9000}),
     Ask("AlterPartitionReassignments", "nothing", {"topics": [], "timeout_ms": 9000}),
-    *(
-        Ask(
-            "AlterPartitionReassignments",
-            label,
-            {
-                "timeout_ms": 9000,
-                "topics": [{"name": name, "partitions": [{"partition_index": partition, "replicas": replicas}]}],
-            },
-        )
-        for label, name, partition, replicas in (
-            ("where it is", "diff-b", 0, [1]),
-            ("to an unknown broker", "diff-b", 0, [9]),
-            ("to none", "diff-b", 0, []),
-            ("twice to one", "diff-b", 0, [1, 1]),
-            ("an end to none", "diff-b", 0, None),
-            ("an unknown topic", "diff-none", 0, [1]),
-            ("an unknown partition", "diff-b", 9, [1]),
-        )
-    ),
-    *(
-        Ask(
-            "OffsetForLeaderEpoch",
-            label,
-            {
-                "replica_id": -1,
-                "topics": [
-                    {
-                        **topic,
-                        "partitions": [
-                            {"partition": partition, "leader_epoch": epoch, "current_leader_epoch": current}
-                        ],
-                    }
-                ],
-            },
-        )
-        for label, topic, partition, epoch, current in (
-            ("this epoch", B, 0, 0, 0),
-            ("no current epoch", B, 0, 0, -1),
-            ("a later epoch", B, 0, 5, 0),
-            ("no epoch", B, 0, -1, 0),
-            ("another current epoch", B, 0, 0, 5),
-            ("an empty partition", A, 2, 0, 0),
-            ("an unknown topic", UNKNOWN, 0, 0, 0),
-            ("an unknown partition", B, 9, 0, 0),
-        )
-    ),
+    _placed_anew("where it is", "diff-b", 0, [1]),
+    _placed_anew("to an unknown broker", "diff-b", 0, [9]),
+    _placed_anew("to none", "diff-b", 0, []),
+    _placed_anew("twice to one", "diff-b", 0, [1, 1]),
+    _placed_anew("an end to none", "diff-b", 0, None),
+    _placed_anew("an unknown topic", "diff-none", 0, [1]),
+    _placed_anew("an unknown partition", "diff-b", 9, [1]),
+    _epoch("this epoch", B, 0, 0, 0),
+    _epoch("no current epoch", B, 0, 0, -1),
+    _epoch("a later epoch", B, 0, 5, 0),
+    _epoch("no epoch", B, 0, -1, 0),
+    _epoch("another current epoch", B, 0, 0, 5),
+    _epoch("an empty partition", A, 2, 0, 0),
+    _epoch("an unknown topic", UNKNOWN, 0, 0, 0),
+    _epoch("an unknown partition", B, 9, 0, 0),
     Ask("OffsetForLeaderEpoch", "no topics", {"replica_id": -1, "topics": []}),
 )
 
@@ -509,6 +488,19 @@ _JOIN: Final[Json] = {
     "protocol_type": "consumer",
     "protocols": [{"name": "range", "metadata": b""}],
 }
+
+
+def _commit(label: str, group: str, topic: Json, partition: int) -> Ask:
+    says = {"committed_offset": 5, "committed_leader_epoch": 0, "committed_metadata": "é"}
+    topics = [{**topic, "partitions": [{"partition_index": partition, **says}]}]
+    return Ask("OffsetCommit", label, {"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics})
+
+
+def _committed(label: str, group: str, topic: Json) -> Ask:
+    asked = {"group_id": group, "topics": [{**topic, "partition_indexes": [0, 1, 9]}]}
+    return Ask("OffsetFetch", label, {**asked, "groups": [asked]})
+
+
 GROUPS: Final = (
     Ask("JoinGroup", "with an id of no member", {**_JOIN, "member_id": "nobody"}),
     Ask("JoinGroup", "without a group", {**_JOIN, "group_id": ""}),
@@ -521,53 +513,15 @@ GROUPS: Final = (
     Ask("LeaveGroup", "of no member", {**_MEMBER, "members": [{"member_id": "nobody"}]}),
     Ask("LeaveGroup", "without a group", {**_MEMBER, "group_id": "", "members": [{"member_id": "nobody"}]}),
     Ask("LeaveGroup", "of nobody", {"group_id": "diff-{v}", "members": []}, range(3, 100)),
-    *(
-        Ask(
-            "OffsetCommit",
-            label,
-            {
-                "group_id": group,
-                "generation_id_or_member_epoch": -1,
-                "topics": [
-                    {
-                        **topic,
-                        "partitions": [
-                            {
-                                "partition_index": partition,
-                                "committed_offset": 5,
-                                "committed_leader_epoch": 0,
-                                "committed_metadata": "é",
-                            }
-                        ],
-                    }
-                ],
-            },
-        )
-        for label, group, topic, partition in (
-            ("without members", "diff-{v}", A, 1),
-            ("without a group", "", A, 1),
-            ("an unknown topic", "diff-{v}", UNKNOWN, 1),
-            ("an unknown partition", "diff-{v}", A, 9),
-        )
-    ),
+    _commit("without members", "diff-{v}", A, 1),
+    _commit("without a group", "", A, 1),
+    _commit("an unknown topic", "diff-{v}", UNKNOWN, 1),
+    _commit("an unknown partition", "diff-{v}", A, 9),
     Ask("OffsetCommit", "nothing", {"group_id": "diff-{v}", "generation_id_or_member_epoch": -1, "topics": []}),
-    *(
-        Ask(
-            "OffsetFetch",
-            label,
-            {
-                "group_id": group,
-                "topics": [{**topic, "partition_indexes": [0, 1, 9]}],
-                "groups": [{"group_id": group, "topics": [{**topic, "partition_indexes": [0, 1, 9]}]}],
-            },
-        )
-        for label, group, topic in (
-            ("what was committed", "diff-offsetcommit-5", A),
-            ("of no group", "diff-{v}", A),
-            ("without a name", "", A),
-            ("of an unknown topic", "diff-offsetcommit-5", UNKNOWN),
-        )
-    ),
+    _committed("what was committed", "diff-offsetcommit-5", A),
+    _committed("of no group", "diff-{v}", A),
+    _committed("without a name", "", A),
+    _committed("of an unknown topic", "diff-offsetcommit-5", UNKNOWN),
     Ask(
         "OffsetFetch",
         "everything",
@@ -604,6 +558,10 @@ def _id(label: str, **changes: Any) -> Ask:
 
 
 _TXN: Final[Json] = {"transactional_id": "diff-none", "producer_id": 123_456, "producer_epoch": 0}
+_MARKER: Final[Json] = {
+    **{"producer_id": 123_456, "producer_epoch": 0, "transaction_result": True},
+    "topics": [{"name": "diff-none", "partition_indexes": [0]}],
+}
 TRANSACTIONS: Final = (
     _id("without transactions"),
     _id("with transactions", transactional_id="diff-{v}"),
@@ -656,20 +614,7 @@ TRANSACTIONS: Final = (
     Ask("DescribeProducers", "of an unknown topic", {"topics": [{"name": "diff-none", "partition_indexes": [0]}]}),
     Ask("DescribeProducers", "of nothing", {"topics": []}),
     Ask("WriteTxnMarkers", "none", {"markers": []}),
-    Ask(
-        "WriteTxnMarkers",
-        "for an unknown topic",
-        {
-            "markers": [
-                {
-                    "producer_id": 123_456,
-                    "producer_epoch": 0,
-                    "transaction_result": True,
-                    "topics": [{"name": "diff-none", "partition_indexes": [0]}],
-                }
-            ]
-        },
-    ),
+    Ask("WriteTxnMarkers", "for an unknown topic", {"markers": [_MARKER]}),
 )
 
 _CLIENT: Final[Json] = {"client_software_name": "diff", "client_software_version": "1.0"}
