@@ -22,37 +22,11 @@ from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
-from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafka_sink.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from kafka_sink.protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.compression import CompressionType
 from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess
+from tests.support.messages import request_body
 from tests.support.readback import read_topic
 
 TOPIC = "t"
@@ -74,10 +48,10 @@ def cluster(data_dir: Path) -> Iterator[EmbeddedCluster]:
 def a_good_client_is_served(cluster: EmbeddedCluster) -> Iterator[None]:
     """Connected before the attack and used after it."""
     with connect(cluster) as good:
-        call(good, ApiKey.METADATA, 9, MetadataRequest([]))
+        call(good, ApiKey.METADATA, 9, [])
         yield
-        answer = call(good, ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name=TOPIC)]))
-        assert isinstance(answer, MetadataResponse) and answer.topics[0].name == TOPIC
+        answer = call(good, ApiKey.METADATA, 9, [{"name": TOPIC}])
+        assert answer.topics[0].name == TOPIC
 
 
 def connect(cluster: EmbeddedCluster) -> socket.socket:
@@ -161,7 +135,7 @@ def test_truncated_and_damaged_requests(cluster: EmbeddedCluster) -> None:
     good = request_bytes(
         ApiKey.PRODUCE,
         9,
-        ProduceRequest(None, -1, 100, [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, b"x" * 80)])]),
+        request_body(ApiKey.PRODUCE, None, -1, 100, [{"name": TOPIC, "partition_data": [(0, b"x" * 80)]}]),
     )[4:]
     for end in range(len(good)):
         with connect(cluster) as sock:
@@ -186,7 +160,7 @@ def test_half_frames_and_silence_hold_up_nobody(cluster: EmbeddedCluster) -> Non
         for number, sock in enumerate(silent):
             sock.sendall((struct.pack(">i", 100 * 1024 * 1024) + b"x" * 10)[: number % 14])
         with connect(cluster) as good:
-            call(good, ApiKey.METADATA, 9, MetadataRequest([]))
+            call(good, ApiKey.METADATA, 9, [])
     finally:
         for sock in silent:
             sock.close()
@@ -197,7 +171,7 @@ def test_pipelined_requests_are_answered_in_order(cluster: EmbeddedCluster) -> N
     with connect(cluster) as sock:
         segments = []
         for number in range(count):
-            body = encode_request(ApiKey.METADATA, 9, number, None, MetadataRequest([]))
+            body = encode_request(ApiKey.METADATA, 9, number, None, request_body(ApiKey.METADATA, []))
             segments.append(frame(b"".join(map(bytes, body))))
         sock.sendall(b"".join(segments))
         for number in range(count):
@@ -218,11 +192,11 @@ def test_unknown_apis_and_versions(cluster: EmbeddedCluster, key: int, version: 
 def test_api_versions_of_the_future_are_answered_in_version_0(cluster: EmbeddedCluster) -> None:
     with connect(cluster) as sock:
         sock.sendall(frame(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1) + b"\0\2a\2b\0"))
+        answer: Any
         correlation_id, answer = decode_response(ApiKey.API_VERSIONS, 0, read_frame(sock))
-        assert isinstance(answer, ApiVersionsResponse)
         assert (correlation_id, answer.error_code) == (5, 35)
         assert ApiKey.PRODUCE in {entry.api_key for entry in answer.api_keys}
-        call(sock, ApiKey.METADATA, 9, MetadataRequest([]))
+        call(sock, ApiKey.METADATA, 9, [])
 
 
 GOOD = bytes(make_batch([b"a", b"b"]))
@@ -288,9 +262,9 @@ BAD_BATCHES: dict[str, tuple[bytes | None, int]] = {
 }
 
 
-def produce(records: bytes | None, *, acks: int = -1, partition: int = 0, topic: str = TOPIC) -> ProduceRequest:
-    data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, records)])
-    return ProduceRequest(None, acks, 1000, [data])
+def produce(records: bytes | None, *, acks: int = -1, partition: int = 0, topic: str = TOPIC) -> Any:
+    data = {"name": topic, "partition_data": [(partition, records)]}
+    return request_body(ApiKey.PRODUCE, None, acks, 1000, [data])
 
 
 @pytest.mark.behaviour("Log", "Wrong batches are answered with an error code, and not stored")
@@ -303,22 +277,20 @@ def test_bad_batches_are_answered_with_a_code_and_never_stored(cluster: Embedded
     with connect(cluster) as sock:
         before = end_offset(sock)
         answer = call(sock, ApiKey.PRODUCE, 9, produce(records))
-        assert isinstance(answer, ProduceResponse)
         part = answer.responses[0].partition_responses[0]
         assert (part.error_code, part.base_offset) == (code, -1)
         assert part.error_message
         assert end_offset(sock) == before
 
 
-def end_offset(sock: socket.socket) -> int:
+def end_offset(sock: socket.socket) -> Any:
     return fetch(sock, 0).responses[0].partitions[0].high_watermark
 
 
-def fetch(sock: socket.socket, offset: int, **options: Any) -> FetchResponse:
-    topics = [FetchTopic(TOPIC, partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)])]
-    answer = call(sock, ApiKey.FETCH, 12, FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics, **options))
-    assert isinstance(answer, FetchResponse)
-    return answer
+def fetch(sock: socket.socket, offset: int, **options: Any) -> Any:
+    parts = [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
+    topics = [{"topic": TOPIC, "partitions": parts}]
+    return call(sock, ApiKey.FETCH, 12, max_wait_ms=0, min_bytes=1, topics=topics, **options)
 
 
 @pytest.mark.behaviour("Faults: hostile clients", "Produce to the wrong place is answered with an error code")
@@ -333,10 +305,9 @@ def fetch(sock: socket.socket, offset: int, **options: Any) -> FetchResponse:
         (produce(GOOD, topic=""), 3),
     ],
 )
-def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, body: ProduceRequest, code: int) -> None:
+def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, body: Any, code: int) -> None:
     with connect(cluster) as sock:
-        answer = call(sock, ApiKey.PRODUCE, 9, request_body)
-        assert isinstance(answer, ProduceResponse)
+        answer = call(sock, ApiKey.PRODUCE, 9, body)
         assert answer.responses[0].partition_responses[0].error_code == code
 
 
@@ -344,7 +315,7 @@ def test_produce_to_the_wrong_place(cluster: EmbeddedCluster, body: ProduceReque
 def test_a_failing_write_without_acks_closes_the_connection(cluster: EmbeddedCluster) -> None:
     with connect(cluster) as sock:
         sock.sendall(request_bytes(ApiKey.PRODUCE, 9, produce(GOOD, acks=0)))
-        call(sock, ApiKey.METADATA, 9, MetadataRequest([]))
+        call(sock, ApiKey.METADATA, 9, [])
         sock.sendall(request_bytes(ApiKey.PRODUCE, 9, produce(GOOD[:-1], acks=0)))
         assert closed(sock)
 
@@ -366,10 +337,10 @@ def test_a_fetch_session_nobody_has(cluster: EmbeddedCluster) -> None:
 def test_topic_names_that_would_leave_the_data_directory(cluster: EmbeddedCluster, data_dir: Path, name: str) -> None:
     around = sorted(data_dir.parent.rglob("*"))
     with connect(cluster) as sock:
-        answer = call(sock, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
-        assert isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code == 17
-        described = call(sock, ApiKey.METADATA, 9, MetadataRequest([MetadataRequestTopic(name=name)]))
-        assert isinstance(described, MetadataResponse) and described.topics[0].error_code == 17
+        answer = call(sock, ApiKey.CREATE_TOPICS, 5, [(name, 1, 1)])
+        assert answer.topics[0].error_code == 17
+        described = call(sock, ApiKey.METADATA, 9, [{"name": name}])
+        assert described.topics[0].error_code == 17
     assert sorted(data_dir.parent.rglob("*")) == around
 
 
@@ -377,8 +348,8 @@ def test_topic_names_that_would_leave_the_data_directory(cluster: EmbeddedCluste
 @pytest.mark.parametrize(("partitions", "code"), [(0, 37), (-5, 37), (2 * 10**9, 44), (2**31 - 1, 44)])
 def test_partition_counts(cluster: EmbeddedCluster, partitions: int, code: int) -> None:
     with connect(cluster) as sock:
-        answer = call(sock, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([CreatableTopic("counts", partitions, 1)]))
-        assert isinstance(answer, CreateTopicsResponse) and answer.topics[0].error_code == code
+        answer = call(sock, ApiKey.CREATE_TOPICS, 5, [("counts", partitions, 1)])
+        assert answer.topics[0].error_code == code
 
 
 def memory_bytes(field: str) -> int:
@@ -400,7 +371,7 @@ def test_a_decompression_bomb_is_refused_and_takes_little_memory(
         started = time.monotonic()
         answer = call(sock, ApiKey.PRODUCE, 9, produce(bomb, topic=f"bombed-{codec.config_name}"))
         ms = (time.monotonic() - started) * 1000
-        assert isinstance(answer, ProduceResponse)
+
         part = answer.responses[0].partition_responses[0]
         assert part.error_code == 87
         assert "67108864" in (part.error_message or "")
@@ -441,14 +412,14 @@ def test_connections_of_one_address_are_limited() -> None:
         allowed = [connect(limited) for _ in range(3)]
         try:
             for sock in allowed:
-                call(sock, ApiKey.METADATA, 9, MetadataRequest([]))
+                call(sock, ApiKey.METADATA, 9, [])
             with connect(limited) as extra:
                 assert closed(extra)
             allowed.pop().close()
             while True:
                 with connect(limited) as again:
                     try:
-                        call(again, ApiKey.METADATA, 9, MetadataRequest([]))
+                        call(again, ApiKey.METADATA, 9, [])
                         break
                     except (EOFError, OSError):
                         # The broker has not noticed yet that one of the three is gone.
@@ -489,8 +460,7 @@ def test_transactional_ids_and_time_outs_out_of_range(
         if code is None:
             assert sock.recv(1) == b""
             return
-        _, answer = decode_response(ApiKey.INIT_PRODUCER_ID, 4, read_frame(sock))
-        assert isinstance(answer, InitProducerIdResponse)
+        answer: Any = decode_response(ApiKey.INIT_PRODUCER_ID, 4, read_frame(sock))[1]
         assert answer.error_code == code
 
 
@@ -499,41 +469,27 @@ LONGEST = "x" * 32_767
 
 @pytest.mark.behaviour("Faults: hostile clients", "The longest names are answered with an error code")
 @pytest.mark.parametrize(
-    ("key", "version", "body"),
+    ("key", "version", "fields"),
     [
-        (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest([CreatableTopic(LONGEST, 1, 1)], 100)),
-        (
-            ApiKey.CREATE_TOPICS,
-            7,
-            CreateTopicsRequest(
-                [CreatableTopic("u", 1, 1, configs=[CreatableTopicConfig("retention.ms", LONGEST)])], 100
-            ),
-        ),
-        (ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest([DeleteTopicState(LONGEST)], timeout_ms=100)),
-        (ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest([CreatePartitionsTopic(LONGEST, 3)], 100)),
-        (ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest([DescribeConfigsResource(4, LONGEST)])),
-        (
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            1,
-            IncrementalAlterConfigsRequest(
-                [IncrementalAlterConfigsResource(2, TOPIC, [IncrementalAlterableConfig(LONGEST, 0, LONGEST)])]
-            ),
-        ),
+        (ApiKey.CREATE_TOPICS, 7, ([(LONGEST, 1, 1)], 100)),
+        (ApiKey.CREATE_TOPICS, 7, ([("u", 1, 1, [], [("retention.ms", LONGEST)])], 100)),
+        (ApiKey.DELETE_TOPICS, 6, ([LONGEST], [], 100)),
+        (ApiKey.CREATE_PARTITIONS, 3, ([(LONGEST, 3)], 100)),
+        (ApiKey.DESCRIBE_CONFIGS, 4, ([(4, LONGEST)],)),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, ([(2, TOPIC, [(LONGEST, 0, LONGEST)])],)),
     ],
     ids=lambda value: value.name if isinstance(value, ApiKey) else "",
 )
 def test_the_longest_names_are_answered_with_a_code(
-    cluster: EmbeddedCluster, key: ApiKey, version: int, body: Struct
+    cluster: EmbeddedCluster, key: ApiKey, version: int, fields: tuple[Any, ...]
 ) -> None:
     with connect(cluster) as sock:
-        answer = call(sock, key, version, body)
-    (results,) = (value for value in vars_of(answer) if isinstance(value, list))
+        answer = call(sock, key, version, *fields)
+    (results,) = (
+        value for value in (getattr(answer, each.name) for each in answer.SCHEMA.fields) if type(value) is list
+    )
     assert results[0].error_code != 0
     assert 0 < len(results[0].error_message) < 5000
-
-
-def vars_of(body: Struct) -> list[object]:
-    return [getattr(body, each.name) for each in body.SCHEMA.fields]
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")

@@ -30,7 +30,7 @@ def _struct(kind: type[Struct], values: tuple[Any, ...], named: dict[str, Any]) 
     if len(values) > len(fields):
         raise TypeError(f"{kind.__name__} has {len(fields)} fields, not {len(values)}")
     types = {field.name: field.type for field in fields}
-    given = dict(zip(types, values)) | named  # noqa: B905
+    given = dict(zip(types, values, strict=False)) | named
     return kind(**{name: _value(types[name], value) if name in types else value for name, value in given.items()})
 
 
