@@ -16,20 +16,16 @@ from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.control import EndTransactionMarker
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches
+from tests.fakes.log_config import log_config
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import make_batch
 
 DIRECTORY = Path("/data/t-0")
 HOUR_MS = 3_600_000
-CONFIG = LogConfig(
+CONFIG = log_config(
     segment_bytes=1000,
     segment_ms=HOUR_MS,
     index_interval_bytes=200,
-    flush_interval_messages=2**63 - 1,
-    flush_interval_ms=2**63 - 1,
-    retention_bytes=-1,
-    retention_ms=-1,
-    log_append_time=False,
     producer_expiration_ms=1000 * HOUR_MS,
     deletes=False,
     compaction=CompactionRules(

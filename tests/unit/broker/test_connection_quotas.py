@@ -44,6 +44,12 @@ def quotas(clock: FakeClock | None = None, listeners: int = 1, **limits: object)
     return ConnectionQuotas(ConnectionLimits(**limits), listeners, clock or FakeClock())  # type: ignore[arg-type]
 
 
+def come(counted: ConnectionQuotas, listener: str, connections: int) -> None:
+    """So many of one address."""
+    for _ in range(connections):
+        counted.inc(listener, "1.1.1.1")
+
+
 @pytest.mark.behaviour(
     "ConnectionQuotas", "max.connections.per.ip refuses a connection, which counts until it is closed"
 )
@@ -103,9 +109,7 @@ def test_full_node_or_listener_makes_the_acceptor_wait(limits: dict[str, int]) -
 def test_connection_limit_of_a_listener_is_its_own() -> None:
     clock = FakeClock()
     counted = quotas(clock, per_listener={"A": 1})
-    counted.inc("A", "1.1.1.1")
-    counted.inc("B", "1.1.1.1")
-    counted.inc("B", "1.1.1.1")
+    come(counted, "B", 3)
     assert clock.waits == []
 
 
@@ -133,11 +137,9 @@ def test_a_single_listener_is_not_protected() -> None:
 def test_connections_that_come_too_fast_wait() -> None:
     clock = FakeClock(1_000_000)
     counted = quotas(clock, creation_rate=10)
-    for _ in range(100):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 100)
     assert clock.waits == []
-    for _ in range(50):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 50)
     assert clock.now_ms >= 1_000_000 + 4_000
 
 
@@ -145,8 +147,7 @@ def test_connections_that_come_too_fast_wait() -> None:
 def test_address_over_its_rate_is_throttled_and_not_counted() -> None:
     clock = FakeClock()
     counted = quotas(clock, creation_rate_per_ip=1, total=11)
-    for _ in range(10):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 10)
     for _ in range(1000):
         with pytest.raises(ConnectionThrottledError) as caught:
             counted.inc("A", "1.1.1.1")
@@ -171,11 +172,9 @@ def test_retrying_address_is_admitted_at_its_rate() -> None:
 def test_a_listeners_rate_holds_for_that_listener() -> None:
     clock = FakeClock()
     counted = quotas(clock, creation_rate_per_listener={"A": 1})
-    for _ in range(100):
-        counted.inc("B", "1.1.1.1")
+    come(counted, "B", 100)
     assert clock.waits == []
-    for _ in range(11):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 11)
     assert clock.waits == [1000]
 
 
@@ -183,11 +182,9 @@ def test_a_listeners_rate_holds_for_that_listener() -> None:
 def test_node_rate_does_not_hold_back_the_protected_listener() -> None:
     clock = FakeClock()
     counted = quotas(clock, listeners=2, creation_rate=1, protected_listener="INTERNAL")
-    for _ in range(100):
-        counted.inc("INTERNAL", "1.1.1.1")
+    come(counted, "INTERNAL", 100)
     assert clock.waits == []
-    for _ in range(11):
-        counted.inc("CLIENTS", "1.1.1.1")
+    come(counted, "CLIENTS", 11)
     assert clock.waits == [1000]
 
 
@@ -218,8 +215,7 @@ def test_raised_connection_limit_ends_the_wait_of_an_acceptor() -> None:
 def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, int]) -> None:
     clock = FakeClock()
     counted = quotas(clock, **limit)
-    for _ in range(1000):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 1000)
     assert clock.waits == []
     counted.update(ConnectionLimits(creation_rate=1, creation_rate_per_listener={"A": 1}))
     counted.inc("A", "1.1.1.1")
@@ -228,8 +224,7 @@ def test_lowered_rate_waits_no_longer_than_the_measured_time(limit: dict[str, in
 
 def test_lowered_address_rate_throttles_no_longer_than_measured() -> None:
     counted = quotas(creation_rate_per_ip=1000)
-    for _ in range(1000):
-        counted.inc("A", "1.1.1.1")
+    come(counted, "A", 1000)
     counted.update(ConnectionLimits(creation_rate_per_ip=1))
     with pytest.raises(ConnectionThrottledError) as caught:
         counted.inc("A", "1.1.1.1")

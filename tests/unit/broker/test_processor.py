@@ -73,9 +73,20 @@ class Bench:
         (new,) = set(self.connection_ids) - before
         return new
 
-    def request(self, connection_id: str, correlation_id: int = 1) -> Request:
-        self.selectable.arrive(connection_id, frame(correlation_id))
+    def respond(self, response: Response) -> None:
+        self.channel.send_response(response)
         self.processor.run_once()
+
+    def arrive(self, connection_id: str, data: bytes, pool: SimpleMemoryPool | None = None) -> None:
+        self.selectable.arrive(connection_id, data, *([pool] if pool else ()))
+        self.processor.run_once()
+
+    def leave(self, connection_id: str) -> None:
+        self.selectable.leave(connection_id)
+        self.processor.run_once()
+
+    def request(self, connection_id: str, correlation_id: int = 1) -> Request:
+        self.arrive(connection_id, frame(correlation_id))
         request = self.channel.receive_request()
         assert request is not None and request.context.header.correlation_id == correlation_id
         return request
@@ -147,8 +158,7 @@ def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
     order: list[str] = []
     bench.channel.send_request = lambda request: order.append("queue")  # type: ignore[method-assign]
     bench.selectable.mute = lambda connection_id: order.append("mute")  # type: ignore[method-assign]
-    bench.selectable.arrive(connection, frame())
-    bench.processor.run_once()
+    bench.arrive(connection, frame())
     assert order == ["queue", "mute"]
     assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
 
@@ -157,11 +167,9 @@ def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
 def test_one_request_of_a_connection_is_in_process_at_a_time(bench: Bench) -> None:
     connection = bench.connect()
     first = bench.request(connection, 1)
-    bench.selectable.arrive(connection, frame(2))
-    bench.processor.run_once()
+    bench.arrive(connection, frame(2))
     assert bench.channel.queued == 0, "the second one waits for the first one's answer"
-    bench.channel.send_response(SendResponse(first, [b"answer"]))
-    bench.processor.run_once()
+    bench.respond(SendResponse(first, [b"answer"]))
     assert ("unmute", connection) in bench.selectable.calls
     bench.processor.run_once()
     second = bench.channel.receive_request()
@@ -180,8 +188,7 @@ def test_send_response_fills_the_slot_until_the_send_completes(bench: Bench) -> 
     connection = bench.connect()
     request = bench.request(connection)
     bench.selectable.hold_sends = True
-    bench.channel.send_response(SendResponse(request, [b"he", b"llo"]))
-    bench.processor.run_once()
+    bench.respond(SendResponse(request, [b"he", b"llo"]))
     assert [(send.destination, send.size) for send in bench.selectable.sent] == [(connection, 4 + 5)]
     assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
     bench.selectable.hold_sends = False
@@ -199,8 +206,7 @@ def test_handler_is_told_once_that_answer_left_or_never_will(bench: Bench, end: 
     completed: list[str] = []
     bench.selectable.hold_sends = end != "sent"
     if end == "gone before":
-        bench.selectable.leave(connection)
-        bench.processor.run_once()
+        bench.leave(connection)
     bench.channel.send_response(SendResponse(request, [b"x"], lambda: completed.append(end)))
     if end == "disconnected":
         bench.selectable.leave(connection)
@@ -223,12 +229,10 @@ ANSWERS: dict[str, Callable[[Request], Response]] = {
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_memory_of_a_request_goes_back_with_its_answer(bench: Bench, answer: str) -> None:
     connection, pool = bench.connect(), SimpleMemoryPool(1000)
-    bench.selectable.arrive(connection, frame(), pool)
-    bench.processor.run_once()
+    bench.arrive(connection, frame(), pool)
     request = bench.channel.receive_request()
     assert request is not None and pool.available_bytes == 1000 - len(frame())
-    bench.channel.send_response(ANSWERS[answer](request))
-    bench.processor.run_once()
+    bench.respond(ANSWERS[answer](request))
     assert pool.available_bytes == 1000
 
 
@@ -259,14 +263,11 @@ def test_answers_after_the_processor_stopped_still_complete(bench: Bench) -> Non
 def test_every_ended_request_is_counted_in_the_metrics(bench: Bench) -> None:
     for respond in (lambda request: SendResponse(request, [b"x"]), NoOpResponse, CloseConnectionResponse):
         request = bench.request(bench.connect())
-        bench.channel.send_response(respond(request))
-        bench.processor.run_once()
+        bench.respond(respond(request))
     gone = bench.connect()
     request = bench.request(gone)
-    bench.selectable.leave(gone)
-    bench.processor.run_once()
-    bench.channel.send_response(SendResponse(request, [b"x"]))
-    bench.processor.run_once()
+    bench.leave(gone)
+    bench.respond(SendResponse(request, [b"x"]))
     assert bench.processor.request_metrics.by_api[ApiKey.METADATA].count == 4
 
 
@@ -274,8 +275,7 @@ def test_every_ended_request_is_counted_in_the_metrics(bench: Bench) -> None:
 def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
-    bench.channel.send_response(NoOpResponse(request))
-    bench.processor.run_once()
+    bench.respond(NoOpResponse(request))
     assert connection not in bench.selectable.muted
     assert not any(call == "send" for call, _ in bench.selectable.calls)
 
@@ -283,8 +283,7 @@ def test_a_no_op_response_reads_on_without_sending(bench: Bench) -> None:
 @pytest.mark.behaviour("Processor", "A close response closes the connection")
 def test_a_close_response_closes_and_counts_out(bench: Bench) -> None:
     connection = bench.connect()
-    bench.channel.send_response(CloseConnectionResponse(bench.request(connection)))
-    bench.processor.run_once()
+    bench.respond(CloseConnectionResponse(bench.request(connection)))
     assert bench.connection_ids == ()
     assert ("close", connection) in bench.selectable.calls
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
@@ -299,11 +298,9 @@ def test_throttled_connection_resumes_after_send_and_time(bench: Bench, end_firs
     request = bench.request(connection)
     bench.channel.send_response(StartThrottlingResponse(request))
     bench.selectable.hold_sends = end_first
-    bench.channel.send_response(SendResponse(request, [b"x"]))
-    bench.processor.run_once()
+    bench.respond(SendResponse(request, [b"x"]))
     if end_first:
-        bench.channel.send_response(EndThrottlingResponse(request))
-        bench.processor.run_once()
+        bench.respond(EndThrottlingResponse(request))
         assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
         bench.selectable.hold_sends = False
     else:
@@ -334,8 +331,7 @@ def test_a_response_out_of_turn_closes_its_connection(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
     bench.channel.send_response(NoOpResponse(request))
-    bench.channel.send_response(NoOpResponse(request))
-    bench.processor.run_once()
+    bench.respond(NoOpResponse(request))
     assert bench.connection_ids == ()
 
 
@@ -343,8 +339,7 @@ def test_a_response_out_of_turn_closes_its_connection(bench: Bench) -> None:
 def test_a_response_for_a_connection_that_is_gone_is_dropped(bench: Bench) -> None:
     connection = bench.connect()
     request = bench.request(connection)
-    bench.selectable.leave(connection)
-    bench.processor.run_once()
+    bench.leave(connection)
     for response in (
         SendResponse(request, [b"x"]),
         NoOpResponse(request),
@@ -363,8 +358,7 @@ def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garb
     bad, good = bench.connect(), bench.connect()
     pool = SimpleMemoryPool(1000)
     bench.selectable.arrive(bad, garbage, pool)
-    bench.selectable.arrive(good, frame(5))
-    bench.processor.run_once()
+    bench.arrive(good, frame(5))
     assert bench.connection_ids == (good,)
     assert pool.available_bytes == 1000
     request = bench.channel.receive_request()
@@ -373,8 +367,7 @@ def test_a_frame_that_is_no_request_costs_only_its_connection(bench: Bench, garb
 
 @pytest.mark.behaviour("Processor", "A request of a connection that is unknown or closed is refused")
 def test_request_of_an_unknown_connection_is_refused(bench: Bench) -> None:
-    bench.selectable.arrive("unknown", frame())
-    bench.processor.run_once()
+    bench.arrive("unknown", frame())
     assert bench.channel.queued == 0
     assert ("close", "unknown") in bench.selectable.calls
 
@@ -402,8 +395,7 @@ def test_completed_send_not_in_flight_closes_the_connection(bench: Bench) -> Non
 def test_client_late_to_reauthenticate_is_closed_and_counted(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.expired.add(connection)
-    bench.selectable.arrive(connection, frame())
-    bench.processor.run_once()
+    bench.arrive(connection, frame())
     assert bench.connection_ids == () and bench.channel.queued == 0
     assert bench.processor.expired_sessions == 1
 
@@ -416,8 +408,7 @@ def test_reauthentication_handshake_is_no_request(bench: Bench, begins: bool) ->
     # An expired client may do this and nothing else.
     bench.selectable.expired.update([connection] if begins else [])
     handshake = encode_request(ApiKey.SASL_HANDSHAKE, 1, 1, None, SaslHandshakeRequest("PLAIN"))
-    bench.selectable.arrive(connection, b"".join(map(bytes, handshake)))
-    bench.processor.run_once()
+    bench.arrive(connection, b"".join(map(bytes, handshake)))
     assert bench.connection_ids == (connection,)
     assert bench.channel.queued == (0 if begins else 1)
     assert bench.mute_state(connection) is (
@@ -439,16 +430,14 @@ def test_socket_dead_before_registration_is_counted_out(bench: Bench, error: Exc
 def test_results_of_a_poll_that_failed_are_processed(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.poll_error = OSError("select failed")
-    bench.selectable.arrive(connection, frame())
-    bench.processor.run_once()
+    bench.arrive(connection, frame())
     assert bench.channel.queued == 1
 
 
 @pytest.mark.behaviour("Processor", "A connection that is lost is counted out")
 def test_disconnected_connections_are_counted_out(bench: Bench) -> None:
     connection = bench.connect()
-    bench.selectable.leave(connection)
-    bench.processor.run_once()
+    bench.leave(connection)
     assert bench.connection_ids == ()
     assert bench.quotas.counts().get("PLAINTEXT", 0) == 0
 
@@ -528,12 +517,10 @@ def handshake() -> bytes:
 def test_handshake_is_a_request_unless_reauthentication_is_due(bench: Bench) -> None:
     connection = bench.connect()
     bench.selectable.reauthenticates = True
-    bench.selectable.arrive(connection, handshake())
-    bench.processor.run_once()
+    bench.arrive(connection, handshake())
     assert (bench.channel.queued, connection in bench.selectable.muted) == (0, False)
     bench.selectable.reauthenticates = False
-    bench.selectable.arrive(connection, handshake())
-    bench.processor.run_once()
+    bench.arrive(connection, handshake())
     assert (bench.channel.queued, connection in bench.selectable.muted) == (1, True)
 
 
@@ -543,8 +530,7 @@ def test_requests_carry_principal_and_expired_session_closes(bench: Bench) -> No
     bench.processor.enqueue_response(NoOpResponse(bench.request(good)))
     bench.selectable.muted.clear()
     bench.selectable.expired.add(late)
-    bench.selectable.arrive(late, frame(2))
-    bench.processor.run_once()
+    bench.arrive(late, frame(2))
     assert (bench.connection_ids, bench.channel.queued) == ((good,), 0)
 
 
@@ -554,15 +540,13 @@ def test_piece_response_is_unframed_and_leaves_request_pending(bench: Bench) -> 
     request = bench.request(connection)
     told: list[str] = []
     bench.selectable.hold_sends = True
-    bench.channel.send_response(PieceResponse(request, b"half", lambda: told.append("piece")))
-    bench.processor.run_once()
+    bench.respond(PieceResponse(request, b"half", lambda: told.append("piece")))
     assert [send.size for send in bench.selectable.sent] == [len(b"half")] and told == []
     bench.selectable.hold_sends = False
     bench.processor.run_once()
     assert told == ["piece"]
     assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
-    bench.channel.send_response(NoOpResponse(request))
-    bench.processor.run_once()
+    bench.respond(NoOpResponse(request))
     assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
     assert told == ["piece"]
 
@@ -571,10 +555,8 @@ def test_piece_response_completes_when_its_connection_is_gone(bench: Bench) -> N
     connection = bench.connect()
     request = bench.request(connection)
     told: list[str] = []
-    bench.selectable.leave(connection)
-    bench.processor.run_once()
-    bench.channel.send_response(PieceResponse(request, b"half", lambda: told.append("first")))
-    bench.processor.run_once()
+    bench.leave(connection)
+    bench.respond(PieceResponse(request, b"half", lambda: told.append("first")))
     assert told == ["first"]
     bench.processor.stop()
     bench.processor.run()

@@ -17,24 +17,14 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.records.reader import read_batches
+from tests.fakes.log_config import NEVER, log_config
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each
 
 Figure = Callable[[str, object], None]
 DIRECTORY = Path("/data/t-0")
-NEVER = 2**63 - 1
-CONFIG = LogConfig(
-    segment_bytes=400,
-    segment_ms=604_800_000,
-    index_interval_bytes=100,
-    flush_interval_messages=NEVER,
-    flush_interval_ms=NEVER,
-    retention_bytes=1200,
-    retention_ms=-1,
-    log_append_time=False,
-    producer_expiration_ms=86_400_000,
-)
+CONFIG = log_config(retention_bytes=1200)
 FLUSHED = replace(CONFIG, flush_interval_messages=1)
 KEPT = replace(CONFIG, retention_bytes=-1)
 

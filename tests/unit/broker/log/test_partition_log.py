@@ -9,29 +9,20 @@ import pytest
 
 from kafka_sink.broker.log import segment
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
-from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.segment import TimestampOffset
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.compression import CompressionType
 from kafka_sink.records.reader import Record, read_batches
+from tests.fakes.log_config import log_config
 from tests.fakes.memory_filesystem import MemoryFileSystem
 from tests.fakes.record_batches import with_header
 from tests.hostile.batches import BASE_MS, batch_of, record_of
 
 DIRECTORY = Path("/data/t-0")
-CONFIG = LogConfig(
-    segment_bytes=1 << 30,
-    segment_ms=604_800_000,
-    index_interval_bytes=4096,
-    flush_interval_messages=2**63 - 1,
-    flush_interval_ms=2**63 - 1,
-    retention_bytes=-1,
-    retention_ms=-1,
-    log_append_time=False,
-    producer_expiration_ms=86_400_000,
-)
+CONFIG = log_config(segment_bytes=1 << 30, index_interval_bytes=4096)
 
 
 @pytest.fixture(params=["memory", "disk"])

@@ -10,22 +10,13 @@ import pytest
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.records.reader import read_batches
+from tests.fakes.log_config import log_config
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.fakes.record_batches import with_header
 from tests.support.cases import with_each
 
 DIRECTORY = Path("/data/t-0")
-CONFIG = LogConfig(
-    segment_bytes=400,
-    segment_ms=604_800_000,
-    index_interval_bytes=100,
-    flush_interval_messages=2**63 - 1,
-    flush_interval_ms=2**63 - 1,
-    retention_bytes=-1,
-    retention_ms=-1,
-    log_append_time=False,
-    producer_expiration_ms=86_400_000,
-)
+CONFIG = log_config()
 LARGE = replace(CONFIG, segment_bytes=1 << 30)
 
 
