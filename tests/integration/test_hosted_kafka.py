@@ -146,3 +146,10 @@ def test_each_service_is_written_to(cluster: EmbeddedCluster, service: str) -> N
             world.client.close()
     assert sorted(message.value or b"" for message in read_topic(servers(cluster, "PLAINTEXT"), topic)) == sorted(sent)
     assert f"| {service} |" in PAGE
+
+
+@pytest.mark.behaviour("ApiVersions", "A build between releases, whose number has a plus sign, is accepted (KIP-511)")
+def test_builds_between_releases_are_accepted(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_sink.client.connection.api_versions.VERSION", "1.0.0.dev1066+g839acf39")
+    with KafkaProducer({"bootstrap.servers": servers(cluster, "PLAINTEXT")}) as producer:
+        producer.send(ProducerRecord("t", b"x")).get(30_000)

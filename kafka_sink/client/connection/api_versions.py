@@ -210,4 +210,6 @@ def _newest_of(answer: ApiVersionsResponse, otherwise: int) -> int:
 
 
 def api_versions_request(version: int) -> Struct:
-    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION)
+    # Brokers refuse other characters than letters, digits, dots and dashes; the number of a build between releases has
+    # a plus sign.
+    return ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=VERSION.replace("+", "-"))
