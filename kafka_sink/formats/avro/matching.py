@@ -17,26 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.avro.compounds import (
-    AlwaysNullWriter,
-    EntriesWriter,
-    ItemsWriter,
-    NullableWriter,
-    OnlyBranchWriter,
-    RecordWriter,
-    RequiredWriter,
-)
-from kafka_sink.formats.avro.leaves import (
-    MOST_DIGITS,
-    BooleanWriter,
-    BytesWriter,
-    ConstantWriter,
-    DecimalWriter,
-    EnumWriter,
-    FixedWriter,
-    FloatWriter,
-    NumberWriter,
-)
 from kafka_sink.formats.avro.schema import (
     NO_DEFAULT,
     NULL,
@@ -50,6 +30,24 @@ from kafka_sink.formats.avro.schema import (
     Primitive,
     Record,
     Union,
+)
+from kafka_sink.formats.avro.writers import (
+    MOST_DIGITS,
+    AlwaysNullWriter,
+    BooleanWriter,
+    BytesWriter,
+    ConstantWriter,
+    DecimalWriter,
+    EntriesWriter,
+    EnumWriter,
+    FixedWriter,
+    FloatWriter,
+    ItemsWriter,
+    NullableWriter,
+    NumberWriter,
+    OnlyBranchWriter,
+    RecordWriter,
+    RequiredWriter,
 )
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
 from kafka_sink.formats.fields import is_bytes, is_list, is_text, joined

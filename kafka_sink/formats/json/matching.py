@@ -11,19 +11,21 @@ import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list, is_text
-from kafka_sink.formats.json.compounds import ArrayWriter, MapWriter, StructWriter
-from kafka_sink.formats.json.leaves import (
+from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter
+from kafka_sink.formats.json.tokens import Writer
+from kafka_sink.formats.json.writers import (
+    ArrayWriter,
     BinaryWriter,
     BooleanWriter,
     FloatWriter,
+    MapWriter,
     NothingWriter,
     NumberWriter,
     QuotedWriter,
+    StructWriter,
     TextWriter,
     escape,
 )
-from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter
-from kafka_sink.formats.json.tokens import Writer
 from kafka_sink.formats.json.zones import known_zone
 
 

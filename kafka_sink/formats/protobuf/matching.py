@@ -17,27 +17,6 @@ import pyarrow as pa
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
 from kafka_sink.formats.fields import is_bytes, is_list, is_text
 from kafka_sink.formats.payloads import NothingWriter, Writer
-from kafka_sink.formats.protobuf.compounds import (
-    GroupWriter,
-    ListWriter,
-    MapWriter,
-    MessageFields,
-    MessageWriter,
-    MomentWriter,
-    Oneof,
-    RequiredWriter,
-    SingularWriter,
-    WrapperWriter,
-)
-from kafka_sink.formats.protobuf.leaves import (
-    BooleanWriter,
-    BytesWriter,
-    DecimalWriter,
-    EnumWriter,
-    FloatWriter,
-    IntegerWriter,
-    Value,
-)
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     DOUBLE,
@@ -54,6 +33,25 @@ from kafka_sink.formats.protobuf.schema import (
     Schema,
 )
 from kafka_sink.formats.protobuf.wire import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT, tag_of
+from kafka_sink.formats.protobuf.writers import (
+    BooleanWriter,
+    BytesWriter,
+    DecimalWriter,
+    EnumWriter,
+    FloatWriter,
+    GroupWriter,
+    IntegerWriter,
+    ListWriter,
+    MapWriter,
+    MessageFields,
+    MessageWriter,
+    MomentWriter,
+    Oneof,
+    RequiredWriter,
+    SingularWriter,
+    Value,
+    WrapperWriter,
+)
 
 _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {
     pa.int8(): np.int8,
