@@ -21,6 +21,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TransactionVersion
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
+from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.request_queue import QueuedRequest
 from kafka_sink.producer.transactions.state import TRANSITIONS, State, TransactionalResult
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
@@ -95,14 +96,14 @@ def test_every_transition(source: State, target: State) -> None:
         assert machine.state is source
 
 
-def call(world: TransactionalWorld, name: str) -> Any:
+def call(manager: TransactionManager, name: str, send: Callable[[], Any] = lambda: None) -> Any:
     calls: dict[str, Callable[[], Any]] = {
-        "initialize": world.manager.initialize,
-        "begin": world.manager.begin,
-        "commit": world.manager.begin_commit,
-        "abort": world.manager.begin_abort,
-        "send": lambda: world.send(b"v"),
-        "offsets": lambda: world.manager.send_offsets(OFFSET, GROUP),
+        "initialize": manager.initialize,
+        "begin": manager.begin,
+        "commit": manager.begin_commit,
+        "abort": manager.begin_abort,
+        "send": send,
+        "offsets": lambda: manager.send_offsets(OFFSET, GROUP),
     }
     return calls[name]()
 
@@ -133,11 +134,11 @@ def test_calls_in_the_wrong_state_raise_and_change_nothing(state: State, possibl
         world.manager.fail_for_good(KafkaError("broken"))
     assert world.manager.state is state
     if name in possible:
-        call(world, name)
+        call(world.manager, name, lambda: world.send(b"v"))
         return
     expected = TransactionAbortableError if state is S.ABORTABLE_ERROR else TransactionStateError
     with pytest.raises(expected):
-        call(world, name)
+        call(world.manager, name, lambda: world.send(b"v"))
     assert world.manager.state is state
 
 
@@ -145,15 +146,8 @@ def test_calls_in_the_wrong_state_raise_and_change_nothing(state: State, possibl
 def test_without_a_transactional_id_there_are_no_transactions(name: str) -> None:
     manager = SenderWorld().transactions
     assert manager is not None
-    calls: dict[str, Callable[[], Any]] = {
-        "initialize": manager.initialize,
-        "begin": manager.begin,
-        "commit": manager.begin_commit,
-        "abort": manager.begin_abort,
-        "offsets": lambda: manager.send_offsets(OFFSET, GROUP),
-    }
     with pytest.raises(TransactionStateError, match=r"needs a producer with a transactional\.id"):
-        calls[name]()
+        call(manager, name)
 
 
 # --- a transaction ---------------------------------------------------------------------------------------------------
@@ -196,8 +190,7 @@ def test_batches_say_that_they_are_transactional(world: TransactionalWorld) -> N
     assert request.transactional_id == "orders-writer"
 
 
-def test_idempotent_batches_do_not(  # the flag would make a broker look for a transaction
-) -> None:
+def test_idempotent_batches_are_not_transactional() -> None:
     world = SenderWorld(FakeBrokers())
     world.sent(b"a")
     assert not world.brokers.batches[0][0].is_transactional
@@ -310,12 +303,8 @@ def test_offsets_are_sent_with_all_group_metadata(world: TransactionalWorld) -> 
     world.begin()
     world.finish(world.manager.send_offsets(OFFSET, GROUP))
     (sent,) = world.brokers.requests(COMMIT)
-    assert (sent.group_id, sent.generation_id, sent.member_id, sent.group_instance_id) == (
-        "readers",
-        3,
-        "member",
-        "instance",
-    )
+    named = (sent.group_id, sent.generation_id, sent.member_id, sent.group_instance_id)
+    assert named == ("readers", 3, "member", "instance")
     ((topic,), (place,)) = sent.topics, sent.topics[0].partitions
     assert (topic.name, place.partition_index, place.committed_offset) == (TOPIC, 0, 5)
     assert (place.committed_leader_epoch, place.committed_metadata) == (2, "note")
@@ -967,13 +956,3 @@ def test_refused_producer_id_is_requested_again_only_when_needed() -> None:
     world.sent(b"b")
     assert world.acknowledged == 1
     assert brokers.requests(INIT)[1].transactional_id is None
-
-
-def test_brokers_that_know_no_producer_ids_are_an_error_for_good() -> None:
-    world = SenderWorld(brokers := TransactionalBrokers())
-    brokers.errors[INIT].append(ErrorCode.UNSUPPORTED_VERSION)
-    (future,) = world.sent(b"a")
-    with pytest.raises(UnsupportedVersionError, match=r"enable\.idempotence=false"):
-        future.get(0)
-    assert world.transactions is not None
-    assert world.transactions.state is S.FATAL_ERROR
