@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from kafka_sink.broker.embedded_broker import EmbeddedCluster
     from kafka_sink.preflight.findings import CheckReport
     from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
+    from kafka_sink.reports.writes import SinkProgress, WriteReport
     from kafka_sink.spark.check import check
-    from kafka_sink.spark.dataframe_writer import WriteReport, foreach_batch, write
+    from kafka_sink.spark.dataframe_writer import foreach_batch, write
     from kafka_sink.spark.peek import peek
-    from kafka_sink.spark.streaming.progress import SinkProgress, progress_listener
+    from kafka_sink.spark.streaming.progress import progress_listener
     from kafka_sink.spark.streaming.stopping import run_until_stopped
 
     __version__: str
@@ -57,8 +58,8 @@ _HOMES = {
     "EmbeddedCluster": "kafka_sink.broker.embedded_broker",
     "KafkaProducer": "kafka_sink.producer.kafka_producer",
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
-    "SinkProgress": "kafka_sink.spark.streaming.progress",
-    "WriteReport": "kafka_sink.spark.dataframe_writer",
+    "SinkProgress": "kafka_sink.reports.writes",
+    "WriteReport": "kafka_sink.reports.writes",
     "check": "kafka_sink.spark.check",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
     "peek": "kafka_sink.spark.peek",

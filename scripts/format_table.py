@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
-from kafka_sink.spark.arrow_types import arrow_type
+from kafka_sink.spark.driver.column_formats import arrow_type
 from scripts.pages import print_into
 
 #: Each type, with a value as Arrow takes it.

@@ -47,7 +47,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import Memories, Transaction
+from kafka_sink.exactly_once.model import OVERTAKEN, Memories, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
@@ -60,16 +60,6 @@ from kafka_sink.protocol.messages.transaction_admin import (
     ListTransactionsResponse,
 )
 from kafka_sink.protocol.schema import Struct
-
-#: Error codes of EndTxn if the transaction has already ended in a different way than requested.
-_ENDED_OTHERWISE: Final = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.PRODUCER_FENCED,
-    }
-)
 
 _IN_FLIGHT: Final = 1000
 
@@ -247,7 +237,7 @@ class CoordinatorClient(CoordinatorRequests):
             )
         except ApiError as error:
             # The coordinator has begun the abort, or the transaction had ended.
-            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and error.code not in _ENDED_OTHERWISE:
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and error.code not in OVERTAKEN:
                 raise
 
     def add_to_transaction(
@@ -281,7 +271,7 @@ class CoordinatorClient(CoordinatorRequests):
         outcomes = yield from self.ask_many(
             {each: EndTxn(each.transactional_id, each.producer, transaction_version, commit) for each in transactions}
         )
-        refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in _ENDED_OTHERWISE}
+        refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in OVERTAKEN}
         for transaction, code in outcomes.items():
             if code in refused:
                 raise error_for(code, f"EndTxn of {transaction}")

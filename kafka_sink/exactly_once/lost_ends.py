@@ -31,7 +31,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import ExactlyOnceError, Log, Progress, Remembered, Transaction
+from kafka_sink.exactly_once.model import OVERTAKEN, ExactlyOnceError, Log, Progress, Remembered, Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
@@ -44,16 +44,6 @@ PATIENCE_MS: Final = 2000
 
 _PAUSE_MS: Final = 10
 _LONGEST_PAUSE_MS: Final = 1000
-
-#: Codes that mean that the id has another producer, or another transaction, than the one that was described.
-_OVERTAKEN: Final = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TXN_STATE,
-    }
-)
 
 #: Open transactions of one producer id by partition.
 OpenRows = Mapping[TopicPartition, OpenTransaction]
@@ -251,7 +241,7 @@ class LostEnds:
             yield from self._client.add_to_transaction(transaction, rows, group)
             yield from self._client.end([transaction], transaction_version, commit=commit)
         except ApiError as error:
-            if error.code not in _OVERTAKEN:
+            if error.code not in OVERTAKEN:
                 raise
             _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
 

@@ -20,7 +20,8 @@ from kafka_sink.exactly_once.names import accept_command
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-
+#: Codes that mean that a transaction has ended otherwise than requested, or that its id has another producer by now.
+OVERTAKEN: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
 
 #: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
 IN_ORDER: Final = (

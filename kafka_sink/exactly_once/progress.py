@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -112,22 +111,13 @@ def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class LatestBatch:
-    """The last batch of a sink, decided by *writer*, at *decided_s* (seconds since 1970, by the driver's clock)."""
-
-    version: int
-    writer: str
-    decided_s: int
-
-
-def latest_batch(committed: OffsetAndMetadata) -> LatestBatch | None:
-    """What the offset of partition 0 of a progress topic says; None if no sink has committed it."""
-    try:
-        first = _FirstPart.of(committed.metadata)
-    except ValueError:
+def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
+    """What the offset of partition 0 of a progress topic says, without the list of transactions; None if no sink has
+    committed it."""
+    first = _FirstPart.if_any(committed)
+    if first is None:
         return None
-    return LatestBatch(committed.offset - 1, first.writer, first.decided_s)
+    return Progress(committed.offset, first.writer, first.transaction_version, first.decided_s, offsets=first.offsets)
 
 
 class _FirstPart(NamedTuple):
@@ -151,6 +141,14 @@ class _FirstPart(NamedTuple):
             raise ValueError(form)
         version, parts, writer, decided_s, offsets, text = fields
         return cls(TransactionVersion(int(version)), int(parts), writer, int(decided_s), offsets, text)
+
+    @classmethod
+    def if_any(cls, first: OffsetAndMetadata | None) -> _FirstPart | None:
+        """What *first*, the offset of partition 0, says; None if there is none, or no sink wrote it."""
+        try:
+            return None if first is None else cls.of(first.metadata)
+        except ValueError:
+            return None
 
 
 class ProgressStore:
@@ -208,11 +206,11 @@ class ProgressStore:
             found = yield from self._client.fetch_offsets(
                 self._group, self._topic, range(asked), require_stable=require_stable, waits=waits
             )
-            needed = _parts_of(found.get(0))
-            if needed <= asked:
+            begin = _FirstPart.if_any(found.get(0))
+            if begin is None or begin.parts <= asked:
                 return found
             # Read all of them again: those read before may belong to another version by now.
-            asked = needed
+            asked = begin.parts
 
     def write(
         self,
@@ -249,9 +247,8 @@ class ProgressStore:
         """Whether *found*, the committed offset of partition 0, is the beginning of *before*."""
         if found is None or before is None:
             return found is None and before is None
-        try:
-            first = _FirstPart.of(found.metadata)
-        except ValueError:
+        first = _FirstPart.if_any(found)
+        if first is None:
             return False
         header = (before.transaction_version, before.writer, before.decided_s, before.offsets)
         is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets)
@@ -292,13 +289,3 @@ def _version_of(progress: Progress | OffsetAndMetadata | None) -> str:
     if progress is None:
         return "none"
     return f"version {progress.version if isinstance(progress, Progress) else progress.offset - 1}"
-
-
-def _parts_of(first: OffsetAndMetadata | None) -> int:
-    """The number of offsets that contain the progress beginning with *first*; 1 if *first* is not a progress."""
-    if first is None:
-        return 1
-    try:
-        return _FirstPart.of(first.metadata).parts
-    except ValueError:
-        return 1

@@ -106,7 +106,8 @@ class TransactionVerification:
         """
         started_ms = self._clock.monotonic_ms()
         while unknown := [node for node in nodes if not self._is_known(node)]:
-            findings = dict(zip(unknown, self._ask(unknown, started_ms), strict=True))
+            answers = versions_and_setting(self._client, unknown, max(self._left_ms(started_ms), 1))
+            findings = {node: verification_of(*pair) for node, pair in answers.items()}
             self._take(findings)
             lost = {node: finding for node, finding in findings.items() if isinstance(finding, LostAnswer)}
             if not lost:
@@ -127,12 +128,6 @@ class TransactionVerification:
 
     def _left_ms(self, started_ms: int) -> int:
         return self._timeout_ms - (self._clock.monotonic_ms() - started_ms)
-
-    def _ask(self, nodes: Sequence[Node], started_ms: int) -> list[Verification | LostAnswer]:
-        """Ask all *nodes* at once."""
-        requests = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node))]
-        answers = self._client.request_all(requests, timeout_ms=max(self._left_ms(started_ms), 1))
-        return [verification_of(*pair) for pair in zip(answers[::2], answers[1::2], strict=True)]
 
     def _take(self, findings: dict[Node, Verification | LostAnswer]) -> None:
         """:raises ExactlyOnceError: if a broker does not verify."""
@@ -163,13 +158,22 @@ def setting_request(node: Node, name: str) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource])
 
 
-def setting_spec(node: Node, name: str = SETTING) -> RequestSpec:
-    """Asks *node* for its setting *name*, behind :data:`VERSIONS_REQUEST`: one connection to each broker is enough."""
-    return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name), is_behind=True)
+def versions_and_setting(
+    client: BlockingClient, nodes: Sequence[Node], timeout_ms: int, name: str = SETTING
+) -> dict[Node, tuple[Struct | ApiError, Struct | ApiError]]:
+    """What each of *nodes*, all asked at once, answers to :data:`VERSIONS_REQUEST` and about its setting *name*. One
+    connection to each is enough."""
+
+    def setting_of(node: Node) -> RequestSpec:
+        return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name), is_behind=True)
+
+    asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_of(node))]
+    answers = client.request_all(asked, timeout_ms=timeout_ms)
+    return dict(zip(nodes, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
 
 def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Verification | LostAnswer:
-    """The finding from a broker's answers to :data:`VERSIONS_REQUEST` and :func:`setting_spec`.
+    """The finding from a broker's answers in :func:`versions_and_setting`.
 
     :raises ApiError: if an answer is another error than a lost connection or a missing version.
     """

@@ -33,8 +33,8 @@ from kafka_sink.exactly_once.verification import (
     LostAnswer,
     Verification,
     setting_request,
-    setting_spec,
     verification_of,
+    versions_and_setting,
 )
 from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
 from kafka_sink.preflight.findings import Finding, Status
@@ -146,11 +146,9 @@ class ExactlyOnceSteps:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def _verify_transactions(self) -> Sequence[Finding]:
-        nodes = self._connection.nodes
-        asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node))]
-        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
-        pairs = zip(nodes, answers[::2], answers[1::2], strict=True)
-        return [_verification(node, verification_of(versions, setting)) for node, versions, setting in pairs]
+        connection = self._connection
+        answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms)
+        return [_verification(node, verification_of(*pair)) for node, pair in answers.items()]
 
     def _check_timeout(self) -> Sequence[Finding]:
         given_ms = self._target.transaction_timeout_ms
@@ -163,26 +161,15 @@ class ExactlyOnceSteps:
         if most is not None and given_ms > int(most):
             found = f"{option}={given_ms} is more than the brokers' {name}={most}"
             return [Finding("time-out", option, Status.FAILED, found, "lower the former, or raise the latter")]
-        return [
-            Finding(
-                "time-out",
-                option,
-                Status.OK,
-                f"{given_ms} ms; the brokers allow {most or 'a time that is not visible'}",
-            )
-        ]
+        allowed = most or "a time that is not visible"
+        return [Finding("time-out", option, Status.OK, f"{given_ms} ms; the brokers allow {allowed}")]
 
     def _check_two_phase(self) -> Sequence[Finding]:
         """Whether all brokers offer two-phase commit, which only matters if the job asks for it. The permission is not
         tried: only InitProducerId would tell, and it changes the id."""
-        nodes = self._connection.nodes
-        asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_spec(node, TWO_PHASE_SETTING))]
-        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
-        without = [
-            node.id
-            for node, versions, setting in zip(nodes, answers[::2], answers[1::2], strict=True)
-            if not _offers_two_phase(versions, setting)
-        ]
+        connection = self._connection
+        answers = versions_and_setting(connection.client, connection.nodes, connection.timeout_ms, TWO_PHASE_SETTING)
+        without = [node.id for node, pair in answers.items() if not _offers_two_phase(*pair)]
         if not without:
             return [Finding(_TWO_PHASE, "all brokers", Status.OK, "offered (KIP-939)")]
         found = f"not offered by {', '.join(f'broker {node_id}' for node_id in sorted(without))}"
@@ -242,8 +229,8 @@ class ExactlyOnceSteps:
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
-    def _ask(self, node: Node, api_key: ApiKey, body: RequestBody[A], max_version: int | None = None) -> A:
-        spec = RequestSpec(api_key, lambda _: body, max_version)
+    def _ask(self, node: Node, api_key: ApiKey, body: RequestBody[A]) -> A:
+        spec = RequestSpec(api_key, lambda _: body)
         return cast(A, self._connection.client.ask(node, spec, timeout_ms=self._connection.timeout_ms))
 
     def _codes(self, spec: RequestSpec, kind: type[A], code: Callable[[A], int]) -> dict[Node, ErrorCode]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import Clock
@@ -48,14 +49,11 @@ class RegistrySteps:
     def _addresses(self) -> list[Finding]:
         config, tls = registry_configs(self._target.properties)
         findings = []
+        client = partial(RegistryClient, tls=tls, clock=self._clock, timeout_ms=_TIMEOUT_MS, rounds=1)
         for url in config.urls:
-            client = RegistryClient(
-                replace(config, urls=(url,)), tls, clock=self._clock, timeout_ms=_TIMEOUT_MS, rounds=1
-            )
-            findings += _address(url, config, client)
+            findings += _address(url, config, client(replace(config, urls=(url,))))
         usable = [each for each in findings if each.status is Status.OK]
-        self._config = config
-        self._client = RegistryClient(config, tls, clock=self._clock, timeout_ms=_TIMEOUT_MS, rounds=1)
+        self._config, self._client = config, client(config)
         if not usable:
             return findings
         # One of several addresses is enough for a write.
@@ -74,14 +72,11 @@ class RegistrySteps:
         if config.use_latest or (subject.schema is None and not subject.is_derived):
             return Finding(_SUBJECT, subject.name, Status.OK, found)
         if subject.schema is None:
-            return Finding(
-                _SUBJECT,
-                subject.name,
-                Status.WARNING,
-                f"{found}; it was not compared with the schema that is derived from the column",
-                "name the columns: kafka_sink.check(spark, options, schema=df.schema)",
-            )
-        return self._compared(subject, subject.schema, f"{found}; the {_origin(subject)} schema")
+            found += "; it was not compared with the schema that is derived from the column"
+            what_to_do = "name the columns: kafka_sink.check(spark, options, schema=df.schema)"
+            return Finding(_SUBJECT, subject.name, Status.WARNING, found, what_to_do)
+        origin = "derived" if subject.is_derived else "given"
+        return self._compared(subject, subject.schema, f"{found}; the {origin} schema")
 
     def _compared(self, subject: SubjectTarget, schema: SchemaText, found: str) -> Finding:
         client, config = known(self._client, _REGISTRY), known(self._config, _REGISTRY)
@@ -99,13 +94,9 @@ class RegistrySteps:
             return Finding(_SUBJECT, subject.name, Status.FAILED, f"{found} is not a version of it", what_to_do)
         if reasons := client.incompatibilities(subject.name, schema, kind):
             changed = f"{subject.column}.schema" if not subject.is_derived else f"the column {subject.column}"
-            return Finding(
-                _SUBJECT,
-                subject.name,
-                Status.FAILED,
-                f"{found} is not compatible: {'; '.join(reasons)}",
-                f"change {changed}, or the subject's compatibility (docs/changing-a-schema.md)",
-            )
+            found = f"{found} is not compatible: {'; '.join(reasons)}"
+            what_to_do = f"change {changed}, or the subject's compatibility (docs/changing-a-schema.md)"
+            return Finding(_SUBJECT, subject.name, Status.FAILED, found, what_to_do)
         return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible")
 
 
@@ -119,20 +110,9 @@ def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[F
     findings = [Finding(_REGISTRY, server.shown, Status.OK, f"knows {types}")]
     has_secret = bool(config.user_info or config.bearer_token or config.client_secret or server.credentials)
     if has_secret and server.scheme == "http" and not is_loopback(server.host):
-        findings.append(
-            Finding(
-                "registry's credentials",
-                server.shown,
-                Status.WARNING,
-                "are sent over plain http, where others can read them",
-                "use an address with https://",
-            )
-        )
+        found, what_to_do = "are sent over plain http, where others can read them", "use an address with https://"
+        findings.append(Finding("registry's credentials", server.shown, Status.WARNING, found, what_to_do))
     return findings
-
-
-def _origin(subject: SubjectTarget) -> str:
-    return "derived" if subject.is_derived else "given"
 
 
 def is_loopback(host: str) -> bool:
@@ -145,16 +125,10 @@ def is_loopback(host: str) -> bool:
 
 def _of_missing_reference(name: str, found: str, error: str, config: RegistryConfig) -> Finding:
     if config.auto_register:
-        return Finding(
-            _SUBJECT, name, Status.OK, f"{found} refers to schemas that are not there yet; the write registers them"
-        )
-    return Finding(
-        _SUBJECT,
-        name,
-        Status.FAILED,
-        f"{found} refers to a schema that is not there ({error})",
-        "register it, or set auto.register.schemas=true",
-    )
+        found += " refers to schemas that are not there yet; the write registers them"
+        return Finding(_SUBJECT, name, Status.OK, found)
+    found += f" refers to a schema that is not there ({error})"
+    return Finding(_SUBJECT, name, Status.FAILED, found, "register it, or set auto.register.schemas=true")
 
 
 def _of_missing_subject(name: str, config: RegistryConfig) -> Finding:

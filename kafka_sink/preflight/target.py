@@ -6,7 +6,7 @@ Plain values, which are pickled to an executor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_sink.formats.schema_text import SchemaText
@@ -55,25 +55,19 @@ class SubjectTarget:
 class RegistryTarget:
     """A schema registry: its options under Confluent's names, and the subjects that a job writes by."""
 
-    properties: Mapping[str, str]
+    # They may contain passwords.
+    properties: Mapping[str, str] = field(repr=False)
     subjects: tuple[SubjectTarget, ...] = ()
-
-    def __repr__(self) -> str:
-        # The properties may contain passwords.
-        return f"RegistryTarget(subjects={self.subjects})"
 
 
 @dataclass(frozen=True)
 class CheckTarget:
     """*properties* are producer properties under Kafka's names; findings show them with *option_prefix*."""
 
-    properties: Mapping[str, Any]
+    # They may contain passwords.
+    properties: Mapping[str, Any] = field(repr=False)
     topics: tuple[str, ...] = ()
     exactly_once: ExactlyOnceTarget | None = None
     option_prefix: str = ""
     new_topics: tuple[NewTopicTarget, ...] = ()
     registry: RegistryTarget | None = None
-
-    def __repr__(self) -> str:
-        # The properties may contain passwords.
-        return f"CheckTarget(topics={self.topics}, exactly_once={self.exactly_once})"

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from kafka_sink.reports.writes import Write, with_before
+from kafka_sink.reports.writes import SinkProgress, with_before
 
 #: Of the height, between two plots.
 _GAP: Final = 0.1
@@ -30,7 +30,7 @@ _VERMILION, _PURPLE, _GREY = "#d55e00", "#cc79a7", "#7f7f7f"
 CONFIG: Final = {"responsive": True, "displaylogo": False, "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d"]]}
 
 
-def chart_of(writes: Sequence[Write]) -> dict[str, Any] | None:
+def chart_of(writes: Sequence[SinkProgress]) -> dict[str, Any] | None:
     """The figure of those of *writes* whose end is known: ``data`` and ``layout``; None if they are fewer than two."""
     timed = [write for write in writes if write.timestamp_ms]
     if len(timed) < 2:
@@ -106,7 +106,7 @@ def _fold(time_ms: int) -> dict[str, Any]:
     return {"type": "line", "x0": time_ms, "x1": time_ms, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
-def _rates(pairs: Sequence[tuple[Write, Write | None]], span_ms: int) -> list[dict[str, Any]]:
+def _rates(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]], span_ms: int) -> list[dict[str, Any]]:
     bars = [
         (
             _ended_ms(before),
@@ -122,7 +122,7 @@ def _rates(pairs: Sequence[tuple[Write, Write | None]], span_ms: int) -> list[di
     return [_bars("rows/s", _GREEN, span_ms, bars)]
 
 
-def _times(writes: Sequence[Write], span_ms: int) -> list[dict[str, Any]]:
+def _times(writes: Sequence[SinkProgress], span_ms: int) -> list[dict[str, Any]]:
     tasks = [(_began_ms(write), _ended_ms(write), write.elapsed_ms, _told(write)) for write in writes]
     commits = [(_began_ms(write), _ended_ms(write), write.commit_ms, _told(write)) for write in writes]
     return [
@@ -133,7 +133,7 @@ def _times(writes: Sequence[Write], span_ms: int) -> list[dict[str, Any]]:
     ]
 
 
-def _told(write: Write) -> str:
+def _told(write: SinkProgress) -> str:
     bad = f", {write.bad_rows:,} bad rows" if write.bad_rows else ""
     return f"{_name(write)}: tasks {write.elapsed_ms:,} ms, commit {write.commit_ms:,} ms{bad}"
 
@@ -153,7 +153,7 @@ def _bars(name: str, colour: str, span_ms: int, bars: Sequence[tuple[int, int, f
     }
 
 
-def _line(name: str, colour: str, writes: Sequence[Write], values: Sequence[int | None]) -> dict[str, Any]:
+def _line(name: str, colour: str, writes: Sequence[SinkProgress], values: Sequence[int | None]) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -166,7 +166,7 @@ def _line(name: str, colour: str, writes: Sequence[Write], values: Sequence[int 
     }
 
 
-def _marks(pairs: Sequence[tuple[Write, Write | None]]) -> Iterator[dict[str, Any]]:
+def _marks(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]]) -> Iterator[dict[str, Any]]:
     """What is wrong: failed and torn writes, and those that have others missing before them."""
     kinds = (
         ("failed", "x", [pair for pair in pairs if pair[0].is_failed]),
@@ -188,7 +188,7 @@ def _marks(pairs: Sequence[tuple[Write, Write | None]]) -> Iterator[dict[str, An
             }
 
 
-def _idle(writes: Sequence[Write]) -> Iterator[tuple[int, int]]:
+def _idle(writes: Sequence[SinkProgress]) -> Iterator[tuple[int, int]]:
     """The times in ms between writes that are folded."""
     usual = max(round(median(_ended_ms(write) - _ended_ms(before) for before, write in pairwise(writes))), 1)
     for before, write in pairwise(writes):
@@ -197,13 +197,13 @@ def _idle(writes: Sequence[Write]) -> Iterator[tuple[int, int]]:
             yield begin + usual, end
 
 
-def _name(write: Write) -> str:
+def _name(write: SinkProgress) -> str:
     return "write" if write.batch < 0 else f"batch {write.batch}"
 
 
-def _ended_ms(write: Write) -> int:
+def _ended_ms(write: SinkProgress) -> int:
     return write.timestamp_ms or 0
 
 
-def _began_ms(write: Write) -> int:
+def _began_ms(write: SinkProgress) -> int:
     return _ended_ms(write) - write.elapsed_ms - write.commit_ms

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kafka_sink.common.metrics import Metric, families
-from kafka_sink.reports.writes import SourceLag, Write
+from kafka_sink.reports.writes import SinkProgress, SourceLag
 
 FAMILIES: Final = families(
     "sink",
@@ -57,10 +57,10 @@ class StreamFigures:
         self._tags = tags
         self._totals = dict.fromkeys(_TOTALS, 0)
         self._offsets: dict[str, int] = {}
-        self._last: Write | None = None
+        self._last: SinkProgress | None = None
         self._lag: int | None = None
 
-    def add(self, line: Write | SourceLag) -> None:
+    def add(self, line: SinkProgress | SourceLag) -> None:
         """The next line of the report is *line*."""
         if isinstance(line, SourceLag):
             self._lag = line.lag

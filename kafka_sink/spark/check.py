@@ -7,10 +7,10 @@ task and writes nothing to the cluster.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
@@ -23,15 +23,13 @@ from kafka_sink.preflight.steps import split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.address_space import buffer_mib
+from kafka_sink.spark.address_space import ADVISED_MIB, LIMIT, buffer_mib
 from kafka_sink.spark.driver.column_formats import forms_to_register
 from kafka_sink.spark.driver.given_schemas import registered_schema
-from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.registration import subject_of
-from kafka_sink.spark.driver.stoppable_job import run_stoppable
+from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
 from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
-from kafka_sink.spark.memory_settings import memory_findings
 from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
 from kafka_sink.spark.prepared_write import KAFKA_PREFIX
@@ -51,6 +49,23 @@ _COLUMNS = tuple(field.name for field in fields(Finding))
 
 #: Options by which a write is one of a stream.
 _OF_STREAMS = frozenset({"deliveryguarantee", "transactionalidprefix"})
+
+_MEMORY: Final = "memory"
+OVERHEAD: Final = "spark.executor.memoryOverhead"
+
+#: The most memory that a worker was seen with beside buffer.memory (``scripts/bench.sh memory``), rounded up.
+WORKER_MIB: Final = 160
+
+#: Powers of 1024 by the last letter of a size, in MiB.
+_UNITS: Final[Mapping[str, int]] = {"": 0, "k": -1, "m": 0, "g": 1, "t": 2, "p": 3}
+#: Spark's defaults.
+_EXECUTOR_MIB: Final = 1024
+_LEAST_OVERHEAD_MIB: Final = 384
+_OVERHEAD_FACTOR: Final = 0.1
+_KUBERNETES_FACTOR: Final = 0.4
+
+#: The value of a setting of Spark; None if it is not set.
+Setting = Callable[[str], str | None]
 
 
 def check(
@@ -81,13 +96,12 @@ def check(
     except ConfigError as error:
         step = "columns" if isinstance(error, SchemaError | FormatError) else "options"
         return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
-    of_spark = [look_up(spark), *memory_findings(partial(_setting, spark), buffer_mib(parsed.producer_properties))]
+    of_spark = [
+        look_up(spark),
+        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.producer_properties)),
+    ]
     found = [replace(each, place=_DRIVER) for each in of_spark]
     return CheckReport([*check_all(target, _DRIVER), *found, *_from_executor(spark, parsed, target)])
-
-
-def _setting(spark: SparkSession, name: str) -> str | None:
-    return spark.conf.get(name, None)
 
 
 def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
@@ -167,3 +181,57 @@ def _no_task(error: PySparkException) -> Finding:
     found = lines[-1] if lines else type(error).__name__
     advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
     return Finding("task", "check on an executor", Status.FAILED, found, advice, place=_EXECUTOR)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def mib(size: str) -> int:
+    """A size as Spark's settings have it, such as ``512m`` or ``2g``; a number alone is in MiB."""
+    found = re.fullmatch(r"\s*([0-9]+)([kmgtp]?)b?\s*", size, re.IGNORECASE)
+    return int(int(found[1]) * 1024.0 ** _UNITS[found[2].lower()]) if found else 0
+
+
+def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
+    """What *setting* says of executors whose tasks have *buffer* MiB of ``buffer.memory`` each; empty for a session
+    without executors of its own and without a limit.
+
+    Two settings count (docs/operating.md, Memory). A cluster manager ends an executor whose processes together exceed
+    its container: ``spark.executor.memory`` is the JVM's, and Python has part of ``spark.executor.memoryOverhead``, to
+    which ``spark.executor.pyspark.memory`` is added. The latter also limits the address space of each worker
+    (:mod:`kafka_sink.spark.address_space`).
+    """
+    cores = int(setting("spark.executor.cores") or 1)
+    tasks = max(1, cores // int(setting("spark.task.cpus") or 1))
+    limit = setting(LIMIT)
+    found = [] if limit is None else [_of_limit(mib(limit), cores, ADVISED_MIB + buffer)]
+    master = setting("spark.master") or ""
+    if master == "yarn" or master.startswith("k8s"):
+        found.append(_of_container(setting, master, tasks, tasks * (WORKER_MIB + buffer)))
+    return found
+
+
+def _of_limit(limit: int, cores: int, needed: int) -> Finding:
+    told = f"{limit} MiB, which are {limit // cores} MiB of address space for each worker"
+    if limit // cores >= needed:
+        return Finding(_MEMORY, LIMIT, Status.OK, told)
+    advice = f"set {LIMIT} to {needed * cores}m or more ({needed}m for each of spark.executor.cores), or not at all"
+    return Finding(_MEMORY, LIMIT, Status.WARNING, f"{told}; a write may need {needed} MiB", advice)
+
+
+def _of_container(setting: Setting, master: str, tasks: int, needed: int) -> Finding:
+    heap = mib(setting("spark.executor.memory") or f"{_EXECUTOR_MIB}m")
+    factor = float(
+        setting("spark.executor.memoryOverheadFactor")
+        or (setting("spark.kubernetes.memoryOverheadFactor") or _KUBERNETES_FACTOR if master != "yarn" else 0)
+        or _OVERHEAD_FACTOR
+    )
+    least = mib(setting("spark.executor.minMemoryOverhead") or f"{_LEAST_OVERHEAD_MIB}m")
+    given = setting(OVERHEAD)
+    default = max(int(heap * factor), least)
+    left = (default if given is None else mib(given)) + mib(setting(LIMIT) or "0")
+    told = f"{left} MiB beside the heap for the JVM and {tasks} Python workers"
+    if left >= needed:
+        return Finding(_MEMORY, OVERHEAD, Status.OK, told)
+    advice = f"set {OVERHEAD} to {default + needed}m or more, or the container may be killed"
+    return Finding(_MEMORY, OVERHEAD, Status.WARNING, f"{told}, which need up to {needed} MiB", advice)

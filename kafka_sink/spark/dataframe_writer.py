@@ -32,15 +32,14 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
 from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
-from kafka_sink.spark.driver.interrupts import Interrupts
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.stoppable_job import run_stoppable
+from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
@@ -52,14 +51,12 @@ from kafka_sink.spark.driver.write_report import (
 )
 from kafka_sink.spark.errors import TooManyBadRowsError
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
-from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite, TaskOptions
-from kafka_sink.spark.result_tables import figures_table, partitions_table
+from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
 from kafka_sink.spark.task.commit_message import TaskCommit, decode_outcome, encode_outcome, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
-from kafka_sink.spark.task.without_pandas import array_of_one
-from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.task.worker_process import array_of_one, worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
 
 if TYPE_CHECKING:
@@ -75,32 +72,6 @@ _ATTEMPTS: Final = 4
 _OUTCOME_SCHEMA: Final = "outcome string"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class WriteReport:
-    """The result of a write. *decision* is ``written``; ``skipped`` if the version was already committed; or ``older``
-    if a later one was, and nothing tells whether this one ever was: its rows may not be in Kafka.
-
-    *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
-    *attempts* counts the attempts of the whole batch. Times in ms: *elapsed_ms* is the total time, *commit_ms* the time
-    from the end of the last task to the commit.
-    """
-
-    decision: Literal["written", "skipped", "older"]
-    rows: int
-    record_bytes: int
-    wire_bytes: int
-    tasks: int
-    attempts: int
-    elapsed_ms: int
-    commit_ms: int
-    partitions: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
-    bad_rows: int = 0
-
-    def _repr_html_(self) -> str:
-        """Two tables in a notebook: the figures, and the offsets of each partition."""
-        return figures_table(self) + partitions_table({str(each): part for each, part in self.partitions.items()})
 
 
 def write(
@@ -135,19 +106,15 @@ def write(
         try:
             parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
             write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
-            batch = _Batch(
-                APPLICATION,
-                BatchNumbering.OF_AN_APPLICATION,
-                counted=counted or _counter(df),
-                interrupts=interrupts,
-            )
+            numbers, rows = BatchNumbering.OF_AN_APPLICATION, counted or _counter(df)
+            begun = _Write(df, write, APPLICATION, numbers, counted=rows, interrupts=interrupts)
         except BaseException as error:
             stopped = interrupts.behind(error)
             if not isinstance(stopped, KeyboardInterrupt):
                 raise
             stopped.args = ("the write was stopped: it had not begun, and no row is in Kafka",)
             raise stopped from None
-        return _write(df, write, batch, atomic=atomic)
+        return begun.report(atomic=atomic)
 
 
 def foreach_batch(
@@ -188,8 +155,8 @@ def foreach_batch(
             offsets = offsets_of(df.sparkSession, running, batch_id)
         try:
             write = prepared(df.schema, numbered, _asking(df, numbered, OF_A_STREAM))
-            batch = _Batch(writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
-            _write(df, write, batch, atomic=atomic)
+            begun = _Write(df, write, writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
+            begun.report(atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
             _log.debug("micro-batch %d failed", batch_id, exc_info=True)
@@ -232,83 +199,6 @@ def _counter(df: DataFrame) -> Accumulator[int] | None:
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """The writer, the numbering, and the rows planned for this number; tasks add their rows to *counted*.
-    *is_of_query*: a query writes it, in this *run* (None: not known), whose stop ends the jobs of this thread; other
-    writes end with *interrupts*."""
-
-    writer: str
-    numbers: BatchNumbering
-    offsets: PlannedOffsets = NO_OFFSETS
-    counted: Accumulator[int] | None = None
-    is_of_query: bool = False
-    run: str | None = None
-    interrupts: Interrupts = field(default_factory=Interrupts)
-
-    def run_jobs(self, df: DataFrame, action: Callable[[], T]) -> T:
-        """The result of *action*, which runs Spark jobs for *df*. If it is interrupted or fails, they have ended.
-
-        :raises UnwritableRowsError: if a task says that a row cannot be written.
-        :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
-        """
-        try:
-            return action() if self.is_of_query else run_stoppable(df.sparkSession, action, self.interrupts)
-        except Exception as error:
-            said = error_of_task(error)
-            if said is None:
-                raise
-            raise said from None
-
-
-def _write(df: DataFrame, prepared_write: PreparedWrite, batch: _Batch, *, atomic: bool) -> WriteReport:
-    task, reporting, once = prepared_write.task, prepared_write.reporting, prepared_write.exactly_once
-    started_ms = SYSTEM_CLOCK.monotonic_ms()
-    named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": once.version}
-    version = None if once is None else once.version
-    course = WriteCourse(task.rows.topic, version, batch.counted, batch.is_of_query)
-    try:
-        if once is None or once.version is None:
-            result = _write_at_least_once(df, task, batch)
-        elif atomic:
-            result = _write_atomically(df, task, once, once.version, batch, course)
-        else:
-            result = _write_in_parallel(df, task, once, once.version, batch, course)
-        if once is not None and once.version is not None and batch.run is not None:
-            keep = note_written if result.skipped is None else require_same_rows
-            keep(df, task, once, batch.run, once.version)
-    except BaseException as error:
-        told = course.ended_by(batch.interrupts.behind(error))
-        publish_failure((), reporting, reported(told), **named)
-        if told is error or batch.is_of_query:
-            # Spark tells the stop of a query from a failure by the exception.
-            raise
-        raise told from None
-    ended_ms = SYSTEM_CLOCK.monotonic_ms()
-    decision: Literal["written", "skipped", "older"] = "written"
-    if result.skipped is not None:
-        decision = result.skipped.decision
-        warn_of_skipped(named.get("sink"), result.skipped)
-    commit_ms = ended_ms - result.written_ms
-    report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
-    publish(report, reporting, _input_files(df) if lineage.is_configured() else ())
-    return WriteReport(
-        decision=decision,
-        record_bytes=report["bytes"],
-        elapsed_ms=ended_ms - started_ms,
-        partitions=merge_ranges(result.commits),
-        **{name: report[name] for name in ("rows", "bad_rows", "wire_bytes", "tasks", "attempts", "commit_ms")},
-    )
-
-
-def _input_files(df: DataFrame) -> list[str]:
-    """The files that *df* reads, as far as Spark tells."""
-    try:
-        return df.inputFiles()
-    except Exception:
-        return []
-
-
-@dataclass(frozen=True)
 class _Result:
     """The tasks of the successful attempt, the number of attempts (0: the version was *skipped*), and the time when the
     tasks had ended.
@@ -320,162 +210,233 @@ class _Result:
     skipped: Skipped | None = None
 
 
-def _write_at_least_once(df: DataFrame, options: TaskOptions, batch: _Batch) -> _Result:
-    def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-        from kafka_sink.spark.task.task_writer import write_task
+@dataclass(frozen=True)
+class _Write:
+    """A write of *df* by *writer*, whose versions are numbered as *numbers* says, with the *offsets* planned for this
+    one; tasks add their rows to *counted*. *is_of_query*: a query writes it, in this *run* (None: not known), whose
+    stop ends the jobs of this thread; other writes end with *interrupts*."""
 
-        return write_task(batches, options)
+    df: DataFrame
+    prepared: PreparedWrite
+    writer: str
+    numbers: BatchNumbering
+    offsets: PlannedOffsets = NO_OFFSETS
+    counted: Accumulator[int] | None = None
+    is_of_query: bool = False
+    run: str | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
-    commits = _run(df, options, task, batch)
-    check_bad_rows(commits, options.rows)
-    return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
-
-
-def _write_in_parallel(
-    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch, course: WriteCourse
-) -> _Result:
-    sink = sink_of(options, exactly_once)
-    with sink.turn():
-        return _write_in_turn(df, options, sink, version, batch, course)
-
-
-def _write_in_turn(
-    df: DataFrame, options: TaskOptions, sink: ParallelSink, version: int, batch: _Batch, course: WriteCourse
-) -> _Result:
-    writer = batch.writer
-    plan = replace(sink.plan(writer, version), offsets=batch.offsets)
-    if not plan.must_write(version, writer, batch.numbers):
-        return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
-
-    def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-        from kafka_sink.spark.task.transactional_task import write_in_transaction
-
-        return write_in_transaction(batches, options, plan, version, writer)
-
-    try:
-        commits = _run(df, options, task, batch)
-    except BaseException:
-        sink.give_up(plan)
-        raise
-    written_ms = SYSTEM_CLOCK.monotonic_ms()
-    course.is_deciding = True
-    written = transactions_to_commit(sink, plan, commits, options.rows)
-    current = sink.commit(plan, version, writer, written, numbers=batch.numbers, records_empty=True)
-    if current is not None:
-        return _Result([], 0, written_ms, current.skipped(version))
-    return _Result(commits, 1, written_ms)
-
-
-def _write_atomically(
-    df: DataFrame, options: TaskOptions, exactly_once: ExactlyOnce, version: int, batch: _Batch, course: WriteCourse
-) -> _Result:
-    if exactly_once.two_phase:
-        raise ConfigError(
-            "option kafka.transaction.two.phase.commit.enable=true is for a transaction for each task: with "
-            "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set atomic=False"
+    def report(self, *, atomic: bool) -> WriteReport:
+        """Write the rows, and report it."""
+        task, reporting, once = self.prepared.task, self.prepared.reporting, self.prepared.exactly_once
+        started_ms = SYSTEM_CLOCK.monotonic_ms()
+        version = None if once is None else once.version
+        named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": version}
+        course = WriteCourse(task.rows.topic, version, self.counted, self.is_of_query)
+        try:
+            if once is None or version is None:
+                result = self._at_least_once()
+            else:
+                result = (self._atomically if atomic else self._in_parallel)(once, version, course)
+                if self.run is not None:
+                    keep = note_written if result.skipped is None else require_same_rows
+                    keep(self.df, task, once, self.run, version)
+        except BaseException as error:
+            told = course.ended_by(self.interrupts.behind(error))
+            publish_failure((), reporting, reported(told), **named)
+            if told is error or self.is_of_query:
+                # Spark tells the stop of a query from a failure by the exception.
+                raise
+            raise told from None
+        ended_ms = SYSTEM_CLOCK.monotonic_ms()
+        decision: Literal["written", "skipped", "older"] = "written"
+        if result.skipped is not None:
+            decision = result.skipped.decision
+            warn_of_skipped(named.get("sink"), result.skipped)
+        commit_ms = ended_ms - result.written_ms
+        report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
+        publish(report, reporting, _input_files(self.df) if lineage.is_configured() else ())
+        return WriteReport(
+            decision=decision,
+            record_bytes=report["bytes"],
+            elapsed_ms=ended_ms - started_ms,
+            partitions=merge_ranges(result.commits),
+            **{name: report[name] for name in ("rows", "bad_rows", "wire_bytes", "tasks", "attempts", "commit_ms")},
         )
-    require_local_checkpoint(df)
-    require_kept_blocks(df.sparkSession)
-    with_copies = speculates(df.sparkSession)
-    writer = batch.writer
-    client = shared_client(options.producer_properties)
-    name, topic = exactly_once.name, exactly_once.progress_topic
-    sink = AtomicSink(DriverSteps(client, name, topic, timeout_ms=exactly_once.timeout_ms, topics=options.rows.topics))
-    of_writing = replace(options, rows=options.rows.placed())
-    last: list[TaskCommit] = []
-    written_ms = 0
 
-    def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
-        nonlocal last, written_ms
+    def _at_least_once(self) -> _Result:
+        options = self.prepared.task
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | ExactlyOnceError:
-            from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+            from kafka_sink.spark.task.task_writer import write_task
+
+            return write_task(batches, options)
+
+        commits = self._commits(self.df, task)
+        check_bad_rows(commits, options.rows)
+        return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
+
+    def _in_parallel(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
+        sink = sink_of(self.prepared.task, once)
+        with sink.turn():
+            return self._in_turn(sink, version, course)
+
+    def _in_turn(self, sink: ParallelSink, version: int, course: WriteCourse) -> _Result:
+        options, writer = self.prepared.task, self.writer
+        plan = replace(sink.plan(writer, version), offsets=self.offsets)
+        if not plan.must_write(version, writer, self.numbers):
+            return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
+
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+            from kafka_sink.spark.task.transactional_task import write_in_transaction
+
+            return write_in_transaction(batches, options, plan, version, writer)
+
+        try:
+            commits = self._commits(self.df, task)
+        except BaseException:
+            sink.give_up(plan)
+            raise
+        written_ms = SYSTEM_CLOCK.monotonic_ms()
+        course.is_deciding = True
+        written = transactions_to_commit(sink, plan, commits, options.rows)
+        current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
+        if current is not None:
+            return _Result([], 0, written_ms, current.skipped(version))
+        return _Result(commits, 1, written_ms)
+
+    def _atomically(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
+        if once.two_phase:
+            raise ConfigError(
+                "option kafka.transaction.two.phase.commit.enable=true is for a transaction for each task: with "
+                "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set "
+                "atomic=False"
+            )
+        options, writer = self.prepared.task, self.writer
+        require_local_checkpoint(self.df)
+        require_kept_blocks(self.df.sparkSession)
+        with_copies = speculates(self.df.sparkSession)
+        client = shared_client(options.producer_properties)
+        topics = options.rows.topics
+        sink = AtomicSink(
+            DriverSteps(client, once.name, once.progress_topic, timeout_ms=once.timeout_ms, topics=topics)
+        )
+        of_writing = replace(options, rows=options.rows.placed())
+        last: list[TaskCommit] = []
+        written_ms = 0
+
+        def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+            nonlocal last, written_ms
+
+            def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | ExactlyOnceError:
+                from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
+
+                try:
+                    return write_in_drivers_transaction(
+                        batches, of_writing, plan, version, writer, with_copies=with_copies
+                    )
+                except ExactlyOnceError as error:
+                    # If it were raised, Spark would retry the task and report only the last attempt.
+                    return error
 
             try:
-                return write_in_drivers_transaction(batches, of_writing, plan, version, writer, with_copies=with_copies)
-            except ExactlyOnceError as error:
-                # If it were raised, Spark would retry the task and report only the last attempt.
-                return error
+                last = self._commits(self._by_partition(), task, with_copies=with_copies)
+            except Exception as error:
+                raise of_attempt(error) from error
+            written_ms = SYSTEM_CLOCK.monotonic_ms()
+            try:
+                check_bad_rows(last, options.rows)
+            except TooManyBadRowsError as error:
+                raise UnwritableRowsError(str(error)) from error
+            course.is_deciding = True
+            return [frozenset(commit.ranges) for commit in last]
 
+        outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
+        return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.skipped)
+
+    def _by_partition(self) -> DataFrame:
+        """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
+        checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and
+        brokers treat such records as duplicates."""
+        from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+        df, options = self.df, self.prepared.task
+        # Without the information that a column has no nulls: a row that is dropped only has nulls.
+        payloads = {each.column for each in options.rows.formats}
+        fields = [
+            StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
+            for item in df.schema.fields
+            if item.name != "partition"
+        ]
+
+        def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with worker_process.of(options):
+                from kafka_sink.spark.task.placing import with_partitions
+
+                yield from with_partitions(batches, options)
+
+        placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
+        topic = options.rows.topic
+        keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
+        tasks = shuffle_tasks(df, topic, options.producer_properties)
+        grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
+        return self._run_jobs(lambda: grouped.localCheckpoint(eager=True))
+
+    def _commits(
+        self,
+        rows: DataFrame,
+        task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | ExactlyOnceError],
+        *,
+        with_copies: bool = False,
+    ) -> list[TaskCommit]:
+        """Run *task* on every partition of *rows*, and count the rows of each. *with_copies*: copies of the tasks wait
+        for them, and the first failure ends all.
+
+        :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
+        :raises KafkaError: if a task's outcome is missing or its row counts differ.
+        """
+        counted, options = self.counted, self.prepared.task
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            with worker_process.of(options):
+                outcome = task(batches)
+                encoded = encode_outcome(outcome)
+            if counted is not None and isinstance(outcome, TaskCommit):
+                counted.add(outcome.rows_acked)
+            yield pyarrow.record_batch([array_of_one(pyarrow.string(), encoded.encode())], names=["outcome"])
+
+        collect = rows.mapInArrow(run, _OUTCOME_SCHEMA).collect
+        if with_copies:
+            collect = partial(until_first_failure, self.df.sparkSession.sparkContext, collect)
+        outcomes = [decode_outcome(row.outcome) for row in self._run_jobs(collect)]
+        failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
+        if failures:
+            raise min(failures, key=_kind_of_failure)
+        return check_messages([outcome for outcome in outcomes if isinstance(outcome, TaskCommit)])
+
+    def _run_jobs(self, action: Callable[[], T]) -> T:
+        """The result of *action*, which runs Spark jobs for the rows. If it is interrupted or fails, they have ended.
+
+        :raises UnwritableRowsError: if a task says that a row cannot be written.
+        :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
+        """
         try:
-            last = _run(_by_partition(df, options, batch), options, task, batch, with_copies=with_copies)
+            return action() if self.is_of_query else run_stoppable(self.df.sparkSession, action, self.interrupts)
         except Exception as error:
-            raise of_attempt(error) from error
-        written_ms = SYSTEM_CLOCK.monotonic_ms()
-        try:
-            check_bad_rows(last, options.rows)
-        except TooManyBadRowsError as error:
-            raise UnwritableRowsError(str(error)) from error
-        course.is_deciding = True
-        return [frozenset(commit.ranges) for commit in last]
-
-    outcome = sink.write(version, writer, batch.numbers, write_rows, attempts=_ATTEMPTS, offsets=batch.offsets)
-    return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.skipped)
+            said = error_of_task(error)
+            if said is None:
+                raise
+            raise said from None
 
 
-def _by_partition(df: DataFrame, options: TaskOptions, batch: _Batch) -> DataFrame:
-    """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
-    checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and brokers
-    treat such records as duplicates."""
-    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
-
-    # Without the information that a column has no nulls: a row that is dropped only has nulls.
-    payloads = {each.column for each in options.rows.formats}
-    fields = [
-        StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
-        for item in df.schema.fields
-        if item.name != "partition"
-    ]
-
-    def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with worker_process.task(tuned=options.tune_python_workers):
-            from kafka_sink.spark.task.placing import with_partitions
-
-            yield from with_partitions(batches, options)
-
-    placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
-    topic = options.rows.topic
-    keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
-    tasks = shuffle_tasks(df, topic, options.producer_properties)
-    grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
-    return batch.run_jobs(df, lambda: grouped.localCheckpoint(eager=True))
-
-
-def _run(
-    df: DataFrame,
-    options: TaskOptions,
-    task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | ExactlyOnceError],
-    batch: _Batch,
-    *,
-    with_copies: bool = False,
-) -> list[TaskCommit]:
-    """Run *task* on every partition of *df*, and add the rows of each to the batch's counter. *with_copies*: copies of
-    the tasks wait for them, and the first failure ends all.
-
-    :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
-    :raises KafkaError: if a task's outcome is missing or its row counts differ.
-    """
-    counted = batch.counted
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
-        with worker_process.task(tuned=options.tune_python_workers):
-            outcome = task(batches)
-            encoded = encode_outcome(outcome)
-        if counted is not None and isinstance(outcome, TaskCommit):
-            counted.add(outcome.rows_acked)
-        yield pyarrow.record_batch([array_of_one(pyarrow.string(), encoded.encode())], names=["outcome"])
-
-    collect = df.mapInArrow(run, _OUTCOME_SCHEMA).collect
-    if with_copies:
-        collect = partial(until_first_failure, df.sparkSession.sparkContext, collect)
-    rows = batch.run_jobs(df, collect)
-    outcomes = [decode_outcome(row.outcome) for row in rows]
-    failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
-    if failures:
-        raise min(failures, key=_kind_of_failure)
-    return check_messages([outcome for outcome in outcomes if isinstance(outcome, TaskCommit)])
+def _input_files(df: DataFrame) -> list[str]:
+    """The files that *df* reads, as far as Spark tells."""
+    try:
+        return df.inputFiles()
+    except Exception:
+        return []
 
 
 def _kind_of_failure(error: ExactlyOnceError) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -152,16 +152,13 @@ def _to_records(rows: DataFrame, arguments: argparse.Namespace) -> DataFrame:
             refuse(f"there is no column {column}; the columns are {', '.join(rows.columns)}")
     formatted = {name.lower().removesuffix(".format") for name, _ in arguments.sink_options}
     value = arguments.value or ("value" if rows.columns == ["value"] else None)
-    columns = [_whole_row(formatted) if value is None else _column(rows, value, "value" in formatted)]
+    row = f.struct("*") if "value" in formatted else f.to_json(f.struct("*"))
+    columns = [row if value is None else _column(rows, value, "value" in formatted)]
     names = ["value"]
     if arguments.key:
         columns.append(_column(rows, arguments.key, "key" in formatted))
         names.append("key")
     return rows.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
-
-
-def _whole_row(formatted: Collection[str]) -> Any:
-    return f.struct("*") if "value" in formatted else f.to_json(f.struct("*"))
 
 
 def _column(rows: DataFrame, name: str, is_formatted: bool) -> Any:

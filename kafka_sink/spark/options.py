@@ -22,8 +22,7 @@ from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
-from kafka_sink.spark.bad_row_limit import BadRowLimit
-from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, ExactlyOnce
+from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, BadRowLimit, ExactlyOnce
 
 _log = logging.getLogger(__name__)
 

@@ -6,8 +6,10 @@ the tasks, and have nothing of the schema registry, which only the driver asks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Final
 
 from kafka_sink.common.config import read_one
@@ -16,7 +18,7 @@ from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.address_space import require_address_space
-from kafka_sink.spark.bad_row_limit import BadRowLimit
+from kafka_sink.spark.errors import TooManyBadRowsError
 from kafka_sink.spark.one_version import OfOneVersion
 
 #: Precedes the names of Kafka's options.
@@ -26,6 +28,55 @@ KAFKA_PREFIX: Final = "kafka."
 FAIL: Final = "fail"
 DROP: Final = "drop"
 DEAD_LETTER: Final = "dead-letter"
+
+_LIMIT: Final = re.compile(r"(?P<rows>[0-9]+)|(?P<percent>[0-9]+(?:\.[0-9]+)?) ?%")
+
+
+@dataclass(frozen=True, slots=True)
+class BadRowLimit:
+    """The option maxBadRows: a number of rows, or a share of all rows; *text* is what the user wrote. It is checked in
+    each task as far as its own rows tell, and on the driver for all tasks together."""
+
+    text: str
+    rows: int | None
+    share: Fraction
+
+    @classmethod
+    def parse(cls, given: object) -> BadRowLimit:
+        """:raises ValueError: if *given* is neither a number of rows nor a share in percent."""
+        text = str(given).strip()
+        found = _LIMIT.fullmatch(text)
+        if found is None:
+            raise ValueError(text)
+        if found["rows"] is not None:
+            return cls(text, int(found["rows"]), Fraction(0))
+        share = Fraction(found["percent"]) / 100
+        if share > 1:
+            raise ValueError(text)
+        return cls(text, None, share)
+
+    def check_task(self, bad_rows: int, first: str) -> None:
+        """Check what one task has found so far, *bad_rows* bad rows, the *first* of which has this problem.
+
+        :raises TooManyBadRowsError: if these are too many already, whatever follows.
+        """
+        if self.rows is not None and bad_rows > self.rows:
+            raise self._error(f"{bad_rows} rows of one task", first)
+
+    def check(self, bad_rows: int, rows: int, first: str) -> None:
+        """Check a whole write of *rows* rows.
+
+        :raises TooManyBadRowsError: if too many of them are bad.
+        """
+        most = self.share * rows if self.rows is None else self.rows
+        if bad_rows > most:
+            raise self._error(f"{bad_rows} of {rows} rows ({bad_rows / rows:.2%})", first)
+
+    def _error(self, found: str, first: str) -> TooManyBadRowsError:
+        return TooManyBadRowsError(
+            f"{found} cannot be written, more than option maxBadRows={self.text} allows; the first: {first}; correct "
+            "the rows, or raise maxBadRows"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +138,8 @@ class ExactlyOnce:
 
 @dataclass(frozen=True)
 class TaskOptions(OfOneVersion):
-    """What a task needs. *producer_properties* have Kafka's names without the ``kafka.`` prefix."""
+    """What a task needs: *rows*, and the options with the names of the other fields (:class:`SinkOptions`).
+    *producer_properties* have Kafka's names without the ``kafka.`` prefix."""
 
     rows: RowRules
     exactly_once: ExactlyOnce | None

@@ -3,35 +3,54 @@
 Spark creates one per write, and one per micro-batch, in its planner process, and pickles it to the tasks, so it only
 contains plain values. It is unpickled again for ``commit`` and ``abort``; for a stream another one is created for them,
 in another process, which only receives the commit messages. ``abort`` never raises, because that would hide the
-original error.
+original error, and ends no transaction, because Spark also calls it after a failed commit, when the batch may already
+be decided: the next plan aborts undecided transactions.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
+from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.model import BatchNumbering
-from kafka_sink.spark.driver.transactional_write import APPLICATION, TransactionalWrite
+from kafka_sink.exactly_once.model import (
+    IN_ORDER,
+    BatchNumbering,
+    ExactlyOnceError,
+    FencedError,
+    Skipped,
+    UndecidedError,
+)
+from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
-    checked_messages,
+    check_bad_rows,
+    check_messages,
     publish,
     publish_failure,
     report_of,
     warn_of_leftovers,
+    warn_of_skipped,
 )
+from kafka_sink.spark.errors import PlanError
 from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
-from kafka_sink.spark.streaming.checkpoint import query_of
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
+from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kafka_sink.exactly_once.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 
 class _AtLeastOnce(OfOneVersion):
@@ -42,7 +61,7 @@ class _AtLeastOnce(OfOneVersion):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        with worker_process.task(tuned=self._prepared.task.tune_python_workers):
+        with worker_process.of(self._prepared.task):
             # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
             from kafka_sink.spark.task.task_writer import write_task
 
@@ -50,8 +69,10 @@ class _AtLeastOnce(OfOneVersion):
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         task = self._prepared.task
-        with worker_process.task(tuned=task.tune_python_workers):
-            publish(report_of(checked_messages(messages, task.rows), **more), self._prepared.reporting)
+        with worker_process.of(task):
+            commits = check_messages(messages)
+            check_bad_rows(commits, task.rows)
+            publish(report_of(commits, **more), self._prepared.reporting)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         warn_of_leftovers(messages)
@@ -73,32 +94,6 @@ class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class KafkaliteNumberedBatchWriter(OfOneVersion, DataSourceArrowWriter):
-    """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once.
-
-    A data source cannot group rows by Kafka partition, so each task has its own transaction.
-    """
-
-    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce, version: int) -> None:
-        self._version = version
-        self._write = TransactionalWrite(prepared, exactly_once, APPLICATION)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Called once per task attempt on an executor."""
-        return self._write.write(iterator, self._version, APPLICATION, BatchNumbering.OF_AN_APPLICATION)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Decide the batch and commit the transactions of all tasks.
-
-        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
-        """
-        self._write.commit(messages, self._version, BatchNumbering.OF_AN_APPLICATION, records_empty=True)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """See :meth:`TransactionalWrite.abort`."""
-        self._write.abort(messages, self._version)
-
-
 class KafkaliteStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
 
@@ -112,16 +107,149 @@ class KafkaliteStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
         self._abort(messages, batch=batchId)
 
 
-class KafkaliteExactlyOnceStreamWriter(OfOneVersion, DataSourceStreamArrowWriter):
+class _ExactlyOnce(OfOneVersion):
+    """A batch that is committed once, in a transaction for each task: a data source cannot group rows by Kafka
+    partition.
+
+    The planner makes its plan when Spark pickles the writer for the tasks, which happens once per batch, before any
+    task, and in no other process. *writer* is the sink's if it is known before the tasks run. *of_query*: a query
+    numbers the batch, and records the planned offsets in its checkpoint.
+    """
+
+    def __init__(
+        self, prepared: PreparedWrite, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool
+    ) -> None:
+        self._prepared = prepared
+        self._exactly_once = exactly_once
+        self._name = exactly_once.name
+        self._writer = writer
+        self._of_query = of_query
+        self._numbers = prepared.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
+        self._plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles the writer twice for the same tasks.
+        if self._plan is None:
+            try:
+                with worker_process.of(self._prepared.task):
+                    self._plan = self._new_plan()
+            except KafkaError as error:
+                again = "" if self._of_query else f"; {IN_ORDER}"
+                raise PlanError(f"{error} [nothing was written; {type(error).__name__}{again}]") from None
+        return self.__dict__
+
+    def _new_plan(self) -> Plan:
+        sink = sink_of(self._prepared.task, self._exactly_once)
+        if not self._of_query:
+            return sink.plan(self._writer, self._exactly_once.version)
+        reading = OffsetsReading(self._prepared.checkpoint_location)
+        return replace(sink.plan(self._writer), offsets=reading.result())
+
+    def _write(self, batches: Iterator[pa.RecordBatch], version: int, writer: str) -> WriterCommitMessage:
+        """Write the rows in a transaction of this attempt; write nothing if *version* is already committed.
+
+        :raises ProgressError: if the sink's progress is missing or belongs to another writer; nothing was written.
+        :raises SinkWriteError: if a row was not acknowledged; this attempt's transaction is aborted.
+        """
+        if self._plan is None:
+            raise RuntimeError("the write has no plan: its writer was not created by Spark's planner")
+        with worker_process.of(self._prepared.task):
+            from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
+
+            if not self._plan.must_write(version, writer, self._numbers):
+                return drain(batches, writer, self._plan.skipped(version))
+            return write_in_transaction(batches, self._prepared.task, self._plan, version, writer)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        """Decide the batch and commit every transaction of *messages*.
+
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
+        :raises KafkaError: if a task's message is missing or its row counts differ.
+        """
+        task = self._prepared.task
+        with worker_process.of(task):
+            started_ms = SYSTEM_CLOCK.monotonic_ms()
+            commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
+            plans = {commit.plan for commit in commits}
+            if len(commits) != len(messages) or len(plans) != 1 or any(commit.version != version for commit in commits):
+                raise ExactlyOnceError(
+                    f"the messages of the tasks do not all belong to version {version} and the same plan; nothing was "
+                    "committed"
+                )
+            (plan,) = plans
+            if plan is None:
+                self._skip(commits, commits[0].skipped)
+                return
+            sink, writer = sink_of(task, self._exactly_once), commits[0].writer
+            written = transactions_to_commit(sink, plan, commits, task.rows)
+            numbers, records_empty = self._numbers, not self._of_query
+            try:
+                current = sink.commit(plan, version, writer, written, numbers=numbers, records_empty=records_empty)
+            except (FencedError, UndecidedError) as error:
+                if self._of_query:
+                    raise
+                raise type(error)(f"{error} [if version {version} is not committed, {IN_ORDER}]") from error
+            if current is not None:
+                self._skip((), current.skipped(version))
+                return
+            commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+            named = {"decision": "written", "sink": self._name, "version": version}
+            report = report_of(commits, **named, transactions=len(written), commit_ms=commit_ms)
+            publish(report, self._prepared.reporting)
+
+    def _skip(self, commits: Sequence[TaskCommit], skipped: Skipped | None) -> None:
+        assert skipped is not None
+        warn_of_skipped(self._name, skipped)
+        report = report_of(commits, decision=skipped.decision, sink=self._name, version=skipped.version)
+        publish(report, self._prepared.reporting)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        """Log the consequences of a batch that did not complete."""
+        _log.warning(
+            "version %d of %s did not complete, because a task failed or it was stopped: %d of %d tasks had finished. "
+            "Unless it had already been decided, none of it becomes visible; the next batch, or Spark's next "
+            "attempt at this one, ends the open transactions%s",
+            version,
+            self._name,
+            sum(message is not None for message in messages),
+            len(messages),
+            "" if self._of_query else f"; {IN_ORDER}",
+        )
+        publish_failure(messages, self._prepared.reporting, sink=self._name, version=version)
+
+
+class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
+    """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once."""
+
+    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce, version: int) -> None:
+        super().__init__(prepared, exactly_once, APPLICATION, of_query=False)
+        self._version = version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor."""
+        return self._write(iterator, self._version, APPLICATION)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Decide the batch and commit the transactions of all tasks.
+
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        """
+        self._commit(messages, self._version)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Log the consequences of a write that did not complete."""
+        self._abort(messages, self._version)
+
+
+class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
     def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce) -> None:
-        self._numbers = prepared.numbers_of_a_query
         # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
         # the query that does.
         query = query_of(prepared.checkpoint_location)
-        writer = query and f"query {query}"
-        self._write = TransactionalWrite(prepared, exactly_once, writer, of_query=True)
+        super().__init__(prepared, exactly_once, query and f"query {query}", of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.
@@ -136,7 +264,7 @@ class KafkaliteExactlyOnceStreamWriter(OfOneVersion, DataSourceStreamArrowWriter
                 "this task does not belong to a micro-batch (it has no sql.streaming.queryId or "
                 "streaming.sql.batchId), so it cannot be written exactly once; use a trigger of micro-batches"
             )
-        return self._write.write(iterator, int(batch), f"query {query}", self._numbers)
+        return self._write(iterator, int(batch), f"query {query}")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Decide the batch and commit it; Spark regards the batch as complete only when this returns.
@@ -144,8 +272,8 @@ class KafkaliteExactlyOnceStreamWriter(OfOneVersion, DataSourceStreamArrowWriter
         :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
         """
         refuse_epoch(messages, batchId)
-        self._write.commit(messages, batchId, self._numbers)
+        self._commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """See :meth:`TransactionalWrite.abort`."""
-        self._write.abort(messages, batchId)
+        """Log the consequences of a micro-batch that did not complete."""
+        self._abort(messages, batchId)

@@ -13,7 +13,7 @@ from typing import Final
 
 from kafka_sink.common.metrics import Metric
 from kafka_sink.reports.figures import StreamFigures
-from kafka_sink.reports.writes import Tail, Write, read_writes
+from kafka_sink.reports.writes import SinkProgress, Tail, read_writes
 
 #: The writes that a page shows.
 SHOWN_WRITES: Final = 100
@@ -26,10 +26,10 @@ class Reports:
     def __init__(self, path: Path) -> None:
         self.path = path
         # File → its size and time of change, and what was read then.
-        self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[Write]]]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], tuple[int, Sequence[SinkProgress]]]] = {}
         self._lock = threading.Lock()
         # Name of a file → what its lines so far come to.
-        self._figures: dict[str, tuple[Tail[Write], StreamFigures]] = {}
+        self._figures: dict[str, tuple[Tail, StreamFigures]] = {}
 
     def names(self) -> list[str]:
         """The names of the files, the one that was written last first."""
@@ -40,7 +40,7 @@ class Reports:
         found = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
         return [name for _, name in sorted(found, reverse=True)]
 
-    def read(self, name: str) -> tuple[int, Sequence[Write]]:
+    def read(self, name: str) -> tuple[int, Sequence[SinkProgress]]:
         """The number of writes in the file *name*, one of :meth:`names`, and the last ones.
 
         :raises ValueError: if it is no report.
@@ -64,7 +64,7 @@ class Reports:
         with self._lock:
             for name in self.names():
                 tail, figures = self._figures.setdefault(
-                    name, (Tail(self._file(name), Write), StreamFigures(("report", name)))
+                    name, (Tail(self._file(name)), StreamFigures(("report", name)))
                 )
                 for line in tail.read():
                     figures.add(line)

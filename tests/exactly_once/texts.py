@@ -22,7 +22,7 @@ _MODULES: Final = (
         for name in (
             "dataframe_writer.py",
             "driver/batch_calls.py",
-            "driver/transactional_write.py",
+            "writers.py",
             "driver/job_failures.py",
             "driver/write_report.py",
             "task/transactional_task.py",
@@ -160,6 +160,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
 
 #: A part of each text that advises nothing, or nothing that could lose or repeat rows.
 OTHERS: Final = (
+    "this task does not belong to a micro-batch",
     "; what it says is in the error that the write raised",
     "py4j.protocol.Py4JJavaError: ",
     "**Readers use `isolation.level=read_committed`.**",
@@ -209,7 +210,6 @@ OTHERS: Final = (
     "there twice if the write is repeated",
     "option reportPath: cannot write",
     "already committed: nothing was written",
-    "with the same rows: nothing was written",
     "this is a second attempt at a task",
     "the transaction of this attempt stays open",
     "the error after the last one names",

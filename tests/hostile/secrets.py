@@ -25,7 +25,7 @@ from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.reports.chart import chart_of
 from kafka_sink.reports.figures import StreamFigures
-from kafka_sink.reports.writes import Write, read_writes, recent_rows_per_s, with_before
+from kafka_sink.reports.writes import SinkProgress, read_writes, recent_rows_per_s, with_before
 from kafka_sink.spark.driver.job_failures import reported
 from kafka_sink.spark.driver.lineage import file_name
 from tests.hostile.servers import EvilHttp, shared_server
@@ -228,6 +228,6 @@ def report_lines(rng: random.Random) -> None:
     figures = StreamFigures(("report", "r"))
     for write in writes:
         figures.add(write)
-    assert all(isinstance(each, Write) for each in writes)
+    assert all(isinstance(each, SinkProgress) for each in writes)
     shown = (list(figures.metrics()), chart_of(writes), recent_rows_per_s(writes), with_before(writes))
     assert len(str(shown)) < 1_000_000

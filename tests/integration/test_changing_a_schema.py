@@ -30,8 +30,7 @@ from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.registry.errors import RegistryDeniedError
-from kafka_sink.spark.arrow_types import arrow_type
-from kafka_sink.spark.driver.column_formats import formats_of
+from kafka_sink.spark.driver.column_formats import arrow_type, formats_of
 from kafka_sink.spark.options import parse_options
 from kafka_sink.testing import EmbeddedRegistry
 

@@ -29,8 +29,7 @@ from kafka_sink.formats.files import read_schema
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
-from kafka_sink.spark.arrow_types import arrow_type
-from kafka_sink.spark.driver.column_formats import formats_of
+from kafka_sink.spark.driver.column_formats import arrow_type, formats_of
 from kafka_sink.spark.options import parse_options
 from kafka_sink.testing import EmbeddedRegistry
 

@@ -17,7 +17,7 @@ import kafka_sink
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.formats.avro.column import derive_schema
-from kafka_sink.spark.arrow_types import arrow_type
+from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from kafka_sink import KafkaProducer, ProducerRecord
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.spark.streaming.progress import SinkProgress
+from kafka_sink.reports.writes import SinkProgress
 from tests.support.readback import read_topic
 from tests.support.write_ways import (
     DF_WRITE,

@@ -24,7 +24,7 @@ from kafka_sink.exactly_once.model import UnwritableRowsError
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
 from kafka_sink.registry.errors import IncompatibleSchemaError
-from kafka_sink.spark.arrow_types import arrow_type
+from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES

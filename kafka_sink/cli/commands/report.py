@@ -22,7 +22,7 @@ from kafka_sink.cli import output
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.requirements import RequirementError
 from kafka_sink.reports.chart import CONFIG, chart_of
-from kafka_sink.reports.writes import Write, read_writes, recent_rows_per_s, with_before
+from kafka_sink.reports.writes import SinkProgress, read_writes, recent_rows_per_s, with_before
 
 _BAR_COLUMNS: Final = 12
 #: From this width on there are bars, columns.
@@ -69,7 +69,7 @@ def report(file: Path, last: int, target: Path | None) -> None:
         click.echo(f"wrote {target}", err=True)
 
 
-def _table(writes: Sequence[Write], *, with_bars: bool) -> Table:
+def _table(writes: Sequence[SinkProgress], *, with_bars: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title_justify="left")
     pairs = with_before(writes)
     rates = [write.stream_rows_per_s(before) for write, before in pairs]
@@ -106,7 +106,7 @@ def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def _save(table: Table, writes: Sequence[Write], target: Path) -> None:
+def _save(table: Table, writes: Sequence[SinkProgress], target: Path) -> None:
     """The chart above the table, in a page that loads nothing."""
     console = Console(record=True, width=_WIDTH, file=StringIO(), highlight=False, markup=False)
     console.print(table)
@@ -114,7 +114,7 @@ def _save(table: Table, writes: Sequence[Write], target: Path) -> None:
     replace_text(target, page.replace("<body>", f"<body>\n{_drawn(writes)}", 1))
 
 
-def _drawn(writes: Sequence[Write]) -> str:
+def _drawn(writes: Sequence[SinkProgress]) -> str:
     """The chart with the script that draws it; empty if there is none.
 
     :raises RequirementError: if the packages of the extra are not installed.

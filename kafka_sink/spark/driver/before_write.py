@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql.types import StructType
 
@@ -23,9 +24,8 @@ from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.driver.column_formats import formats_of
 from kafka_sink.spark.options import SinkOptions, check_report_path
-from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
+from kafka_sink.spark.prepared_write import PreparedWrite, Reporting, RowRules, TaskOptions
 from kafka_sink.spark.row_schema import check_schema
 
 #: How long the driver waits for the brokers: a write does not need the answer.
@@ -33,6 +33,8 @@ _TIMEOUT_MS: Final = 3_000
 
 #: Brokers that could not be asked are not asked again for so long.
 _NO_ANSWER_MS: Final = 60_000
+
+T = TypeVar("T", RowRules, TaskOptions)
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +90,11 @@ def prepared(schema: StructType, options: SinkOptions, settings_valid_ms: int | 
     """
     check_report_path(options)
     check_schema(schema, options)
-    formats = formats_of(schema, options)
+    formats: Sequence[ColumnFormat] = ()
+    if options.wanted_formats:
+        from kafka_sink.spark.driver.column_formats import formats_of
+
+        formats = formats_of(schema, options)
     _ensure_topics(options)
     limits: Mapping[str, TopicLimits] = {}
     if settings_valid_ms is not None:
@@ -114,21 +120,14 @@ def task_options(
     limits: Mapping[str, TopicLimits] = MappingProxyType({}),
 ) -> TaskOptions:
     """What the tasks get of *options*, with the *formats* of the columns that have one, and the *limits* of topics."""
-    rules = RowRules(
-        options.topic,
-        tuple(formats),
-        options.on_bad_row or FAIL,
-        options.dead_letter_topic,
-        options.max_bad_rows,
-        dict(limits),
-    )
-    return TaskOptions(
-        rules,
-        options.exactly_once,
-        options.max_records_per_second,
-        options.tune_python_workers,
-        options.producer_properties,
-    )
+    rules = _taken(RowRules, options, formats=tuple(formats), limits=dict(limits), is_placed=False)
+    return _taken(TaskOptions, options, rows=rules)
+
+
+def _taken(kind: type[T], options: SinkOptions, **made: Any) -> T:
+    """The *kind* whose fields are the *options* of the same names, and those that are *made*."""
+    taken: dict[str, Any] = {item.name: getattr(options, item.name) for item in fields(kind) if item.name not in made}
+    return kind(**taken, **made)
 
 
 def _ensure_topics(options: SinkOptions) -> None:

@@ -1,26 +1,51 @@
 """Decides on the driver, before any task, by which schema the key and the value are written.
 
 Called in Spark's planner process or in the user's. A schema is derived from the column, or given in an option. Columns
-that do not fit are refused here. It never reads a row.
+that do not fit are refused here. It never reads a row. Only writes with a format load this module, and Arrow with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Final
 
-from pyspark.sql.types import DataType, StructType
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
-from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat, format_of
+from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.subjects import message_position, wire_header
 from kafka_sink.spark.driver.given_schemas import given_schema
 from kafka_sink.spark.driver.registration import Registration, registration_of
 from kafka_sink.spark.options import SinkOptions, WantedFormat
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+#: Of the path of a column so many characters are shown.
+_SHOWN: Final = 60
+
+# By name, because older versions of Spark do not have all of them.
+_SIMPLE: Final[Mapping[str, pa.DataType]] = {
+    "NullType": pa.null(),
+    "BooleanType": pa.bool_(),
+    "ByteType": pa.int8(),
+    "ShortType": pa.int16(),
+    "IntegerType": pa.int32(),
+    "LongType": pa.int64(),
+    "FloatType": pa.float32(),
+    "DoubleType": pa.float64(),
+    "StringType": pa.string(),
+    "CharType": pa.string(),
+    "VarcharType": pa.string(),
+    "BinaryType": pa.binary(),
+    "DateType": pa.date32(),
+    "TimeType": pa.time64("ns"),
+    "TimestampType": pa.timestamp("us", "UTC"),
+    "TimestampNTZType": pa.timestamp("us"),
+    "DayTimeIntervalType": pa.duration("us"),
+}
+#: Arrow reads batches whose types are within one another up to here (``kMaxNestingDepth`` of Arrow's C++ library).
+_MOST_LEVELS: Final = 64
 
 
 def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
@@ -30,15 +55,12 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
     """
     registry = registration_of(options.registry_properties, options.topic)
     return [
-        _format_of(each, _arrow_type(schema[each.column].dataType, each.column), registry)
+        _format_of(each, arrow_type(schema[each.column].dataType, each.column), registry)
         for each in options.wanted_formats
     ]
 
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
-    # Only writes with a format load Arrow in this process.
-    from kafka_sink.formats.column_format import format_of
-
     column, name = wanted.column, wanted.name
     latest = None if registry is None else registry.latest(column, name)
     forms: Sequence[ColumnFormat]
@@ -61,8 +83,6 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
 
 
 def _by_latest(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, registry: Registration) -> ColumnFormat:
-    from kafka_sink.formats.column_format import format_of
-
     if wanted.name == JSON and not registry.config.latest_strict:
         return ColumnFormat(wanted.column, JSON, schema.text)
     return format_of(wanted.name).given(schema, kind, wanted.column, wanted.message)
@@ -72,8 +92,6 @@ def _forms(
     wanted: WantedFormat, kind: pa.DataType, given: SchemaText | None, *, is_registered: bool
 ) -> Sequence[ColumnFormat]:
     """*wanted* by the *given* schema, or by those that are derived for rows of the type *kind*."""
-    from kafka_sink.formats.column_format import format_of
-
     form = format_of(wanted.name)
     if given is not None:
         return [form.given(given, kind, wanted.column, wanted.message)]
@@ -86,9 +104,7 @@ def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[Colu
 
     :raises ConfigError: as :func:`formats_of` does.
     """
-    from kafka_sink.formats.column_format import format_of
-
-    kind = _arrow_type(schema[wanted.column].dataType, wanted.column)
+    kind = arrow_type(schema[wanted.column].dataType, wanted.column)
     given = None if wanted.schema is None else given_schema(wanted)
     forms = _forms(wanted, kind, given, is_registered=True)
     format_of(wanted.name).encoder(forms[0], kind)
@@ -104,7 +120,37 @@ def _position(form: ColumnFormat) -> bytes:
     return message_position(messages_of(form).position)
 
 
-def _arrow_type(kind: DataType, column: str) -> pa.DataType:
-    from kafka_sink.spark.arrow_types import arrow_type
+def arrow_type(kind: DataType, path: str, level: int = 1) -> pa.DataType:
+    """The type of column *path* in Arrow, as Spark hands it to a task; *level* counts the types that it is within.
+    PySpark has such a function too, but its arguments differ between versions, and its errors do not name the field.
 
-    return arrow_type(kind, column)
+    Source: apache/spark ``ArrowUtils.scala``.
+
+    :raises FormatError: if Spark cannot hand such a column to Python; the text names the field.
+    """
+    if level > _MOST_LEVELS:
+        raise FormatError(
+            f"column '{path[:_SHOWN]}…' is nested more than {_MOST_LEVELS} levels deep, a map counting twice, and "
+            "Arrow reads no more; make it flatter, or write it as text: to_json(…)"
+        )
+    simple = _SIMPLE.get(type(kind).__name__)
+    if simple is not None:
+        return simple
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, ArrayType):
+        items = arrow_type(kind.elementType, f"{path}[]", level + 1)
+        return pa.list_(pa.field("element", items, kind.containsNull))
+    if isinstance(kind, MapType):
+        values = pa.field("value", arrow_type(kind.valueType, f"{path}{{}}", level + 2), kind.valueContainsNull)
+        return pa.map_(pa.field("key", arrow_type(kind.keyType, f"{path}{{key}}", level + 2), False), values)
+    if isinstance(kind, StructType):
+        return pa.struct(
+            [
+                pa.field(each.name, arrow_type(each.dataType, f"{path}.{each.name}", level + 1), each.nullable)
+                for each in kind
+            ]
+        )
+    raise FormatError(
+        f"column '{path}' is {kind.simpleString()}, for which formats have no counterpart; cast or drop it"
+    )

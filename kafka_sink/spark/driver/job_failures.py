@@ -41,19 +41,8 @@ if TYPE_CHECKING:
 
 #: The last line of a task's traceback.
 _SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
-_ABOUT_ROWS: Final = frozenset(
-    {
-        kind.__name__
-        for kind in (
-            RowError,
-            RowSerializationError,
-            RowWithoutKeyError,
-            RowTooLargeError,
-            RowPartitionError,
-            TooManyBadRowsError,
-        )
-    }
-)
+_OF_A_ROW: Final = (RowError, RowSerializationError, RowWithoutKeyError, RowTooLargeError, RowPartitionError)
+_ABOUT_ROWS: Final = frozenset(kind.__name__ for kind in (*_OF_A_ROW, TooManyBadRowsError))
 #: The other errors of tasks that no attempt cures, and Kafka's codes of others, in what a task says.
 _PERMANENT: Final = _ABOUT_ROWS | {
     kind.__name__
@@ -144,7 +133,6 @@ def error_of_task(error: Exception) -> KafkaError | None:
     kind, text = said[-1]
     if kind in _ABOUT_ROWS:
         return UnwritableRowsError(text)
-
     return SinkWriteError(text)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.latest import Latest
-from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat
+from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig, registry_configs
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
@@ -141,11 +141,9 @@ def subject_of(form: ColumnFormat, config: RegistryConfig, topic: str | None) ->
 
     :raises ConfigError: if the subject has no name; the text names the option.
     """
-    # Only writes with a registry load the formats here.
-    from kafka_sink.formats.column_format import format_of
-
-    record, schema = format_of(form.name).record_name(form), format_of(form.name).registered_schema(form)
-    return subject_name(config.strategy(form.column), form.column, topic, record), schema
+    written = format_of(form.name)
+    subject = subject_name(config.strategy(form.column), form.column, topic, written.record_name(form))
+    return subject, written.registered_schema(form)
 
 
 def _remedy(refusal: str, column: str) -> str:

@@ -25,17 +25,6 @@ FAILED: Final = "failed"
 _log = logging.getLogger(__name__)
 
 
-def checked_messages(messages: Sequence[WriterCommitMessage | None], rules: RowRules) -> list[TaskCommit]:
-    """The outcomes of the tasks of a write that is complete when they have ended.
-
-    :raises KafkaError: as for :func:`check_messages`.
-    :raises TooManyBadRowsError: as for :func:`check_bad_rows`.
-    """
-    commits = check_messages(messages)
-    check_bad_rows(commits, rules)
-    return commits
-
-
 def check_bad_rows(commits: Sequence[TaskCommit], rules: RowRules) -> None:
     """Warn of the bad rows of all tasks.
 
@@ -56,7 +45,7 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
 
     :raises KafkaError: if a task's message is missing or its row counts differ.
     """
-    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    commits = _commits_of(messages)
     if len(commits) != len(messages):
         raise KafkaError(
             f"{len(messages) - len(commits)} of {len(messages)} tasks reported nothing, so it is not known whether "
@@ -72,6 +61,11 @@ def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskC
             )
         )
     return commits
+
+
+def _commits_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+    """Those of the tasks that had ended."""
+    return [message for message in messages if isinstance(message, TaskCommit)]
 
 
 def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
@@ -99,9 +93,8 @@ def publish_failure(
     messages: Sequence[WriterCommitMessage | None], reporting: Reporting, error: str = "", **more: Any
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
-    commits = [message for message in messages if isinstance(message, TaskCommit)]
     said = {"error": error} if error else {}
-    publish(report_of(commits, **more, decision=FAILED, **said), reporting)
+    publish(report_of(_commits_of(messages), **more, decision=FAILED, **said), reporting)
 
 
 def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
@@ -123,41 +116,32 @@ def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] 
 
 def warn_of_skipped(sink: str | None, skipped: Skipped) -> None:
     """Say that nothing was written, so that a wrong version number is noticed."""
+    _log.warning("version %d of %s %s", skipped.version, sink, _why(skipped))
+
+
+def _why(skipped: Skipped) -> str:
     if skipped.is_older:
-        _log.warning(
-            "version %d of %s is older than version %d, the last one that is committed: nothing was written. If "
-            "version %d was never committed, its rows are not in Kafka: write them under a version that is later than "
-            "%d. Versions are written one after another",
-            skipped.version,
-            sink,
-            skipped.last,
-            skipped.version,
-            skipped.last,
+        return (
+            f"is older than version {skipped.last}, the last one that is committed: nothing was written. If version "
+            f"{skipped.version} was never committed, its rows are not in Kafka: write them under a version that is "
+            f"later than {skipped.last}. Versions are written one after another"
         )
-    elif skipped.doubt == NO_OFFSETS.unknown:
+    if skipped.doubt == NO_OFFSETS.unknown:
         # The ordinary repetition of an application's version.
-        _log.warning("version %d of %s was already committed: nothing was written", skipped.version, sink)
-    elif not skipped.doubt:
-        _log.warning(
-            "version %d of %s was already committed, with the same rows: nothing was written",
-            skipped.version,
-            sink,
-        )
-    else:
-        _log.warning(
-            "version %d of %s was already committed: nothing was written. It is not known whether these are the same "
-            "rows, because %s; if they are not (a checkpoint was restored from a copy, or a number is used twice), "
-            "they are not in Kafka",
-            skipped.version,
-            sink,
-            skipped.doubt,
-        )
+        return "was already committed: nothing was written"
+    if not skipped.doubt:
+        return "was already committed, with the same rows: nothing was written"
+    return (
+        "was already committed: nothing was written. It is not known whether these are the same rows, because "
+        f"{skipped.doubt}; if they are not (a checkpoint was restored from a copy, or a number is used twice), they "
+        "are not in Kafka"
+    )
 
 
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of an at-least-once write that did not complete stay in the topics. Spark tells neither why it did
     not, nor what the tasks that did not finish have written."""
-    commits = [message for message in messages if isinstance(message, TaskCommit)]
+    commits = _commits_of(messages)
     rows, others = sum(commit.rows_acked for commit in commits), len(messages) - len(commits)
     stays = [f"the {rows:,} rows of {len(commits)} finished tasks"] if rows else []
     if others:

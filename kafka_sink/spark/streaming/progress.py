@@ -29,29 +29,13 @@ from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.reports.figures import StreamFigures
-from kafka_sink.reports.writes import SourceLag, Tail, Write
-from kafka_sink.spark.result_tables import figures_table, partitions_table
+from kafka_sink.reports.writes import SinkProgress, SourceLag, Tail
 from kafka_sink.spark.streaming.continuous import refuse_continuous
 
 if TYPE_CHECKING:
     from kafka_sink.http.metrics_server import MetricsServer
 
 _log = logging.getLogger(__name__)
-
-
-class SinkProgress(Write):
-    """One committed batch. Times in ms; sizes in bytes before compression and as sent.
-
-    *bad_rows* could not be written, and were dropped or are dead letters (option onBadRow); *rows* does not count them.
-
-    *ack_p50_ms* and *ack_p99_ms* are percentiles of the time from the hand-over of a row to the producer to its
-    acknowledgement, None if there were no rows. *commit_ms* is 0 if there is nothing to commit (at-least-once).
-    *partitions* have names like ``topic-0``. *timestamp_ms* is the end of the write (UTC, ms since 1970).
-    """
-
-    def _repr_html_(self) -> str:
-        """Two tables in a notebook: the figures, and the offsets of each partition."""
-        return figures_table(self) + partitions_table(self.partitions)
 
 
 class ProgressListener(StreamingQueryListener):
@@ -73,7 +57,7 @@ class ProgressListener(StreamingQueryListener):
         self._server: MetricsServer | None = None
         self._lock = threading.Lock()
         # Existing lines were already reported to an earlier program.
-        self._tail = Tail(self._report, SinkProgress, skips_existing=True)
+        self._tail = Tail(self._report, skips_existing=True)
 
     def __getstate__(self) -> NoReturn:
         # Spark Connect of Spark 3.5 sends a listener to the server, where it would report to nobody.

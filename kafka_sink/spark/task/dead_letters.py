@@ -77,7 +77,8 @@ class DeadLetters:
         Key and value are as in the row; what is neither text nor bytes is JSON.
         """
         batch = rows.batch.take(pa.array(error.rows, pa.int64()))
-        shared = [("reason", _reason(error)), ("column", error.column), ("timestamp", self._now()), *self._origin]
+        now = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        shared = [("reason", _reason(error)), ("column", error.column), ("timestamp", now), *self._origin]
         contents: dict[str, pa.Array] = {}
         for name in ("key", "value"):
             if name in batch.schema.names:
@@ -90,9 +91,6 @@ class DeadLetters:
         self._fit(contents, headers, own)
         all_headers = [[*mine, *others] for mine, others in zip(own, headers, strict=True)]
         return pa.record_batch([*contents.values(), pa.array(all_headers, HEADERS_TYPE)], names=[*contents, "headers"])
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
 
     def _headers_of_rows(self, batch: pa.RecordBatch, rows: TaskRows, error: RowError) -> list[_Headers]:
         """The headers that differ from row to row."""
@@ -158,13 +156,10 @@ def _reason(error: RowError) -> str:
     return _REASONS.get(error.column, _NOT_ENCODABLE)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _contents(column: pa.Array, name: str) -> tuple[pa.Array, str]:
     """The rows of *column* as text or bytes, and the name of the encoding if it is not their own."""
-    if _is_bytes(column.type):
+    kind = column.type
+    if is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column, ""
     return json_column(column, name), JSON
 

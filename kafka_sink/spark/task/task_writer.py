@@ -104,7 +104,9 @@ class _TaskAttempt:
         self._payloads = Payloads(options.rows.formats)
         self._bad = BadRows(options.rows, self._take_refused)
         self._limits = LimitChecks(options.rows.limits, options.producer_properties)
-        self._dead_letters = _SentDeadLetters()
+        #: The dead letters that were sent, and their acknowledgements.
+        self._dead_letter_count = 0
+        self._dead_letter_tracker = DeliveryTracker(SYSTEM_CLOCK)
         #: Topics without the partition that a row named.
         self._too_few_partitions: set[str] = set()
         self._rows_in = 0
@@ -119,7 +121,12 @@ class _TaskAttempt:
             if self._producer is not None:
                 self._producer.flush()
             _raise_first_error(self._tracker)
-            self._dead_letters.check()
+            _raise_first_error(self._dead_letter_tracker)
+            if self._dead_letter_tracker.rows_acked != self._dead_letter_count:
+                raise SinkWriteError(
+                    f"{self._dead_letter_count} dead letters were sent but {self._dead_letter_tracker.rows_acked} "
+                    "acknowledged; this is a bug"
+                )
             if self._tracker.rows_acked + self._bad.count != self._rows_in:
                 raise SinkWriteError(
                     f"{self._rows_in - self._bad.count} rows were sent but {self._tracker.rows_acked} acknowledged; "
@@ -172,9 +179,9 @@ class _TaskAttempt:
 
     def _send_dead_letters(self, letters: pa.RecordBatch, partitions: NDArray[np.int32] | None) -> None:
         topic = self._rules.dead_letter_topic or ""
-        self._dead_letters.count += letters.num_rows
+        self._dead_letter_count += letters.num_rows
         try:
-            _stage(self._open(), topic, letters, partitions, self._dead_letters.tracker)
+            _stage(self._open(), topic, letters, partitions, self._dead_letter_tracker)
         except RowError as error:
             raise SinkWriteError(f"a dead letter cannot be written to {topic}: it {error.problem}") from error
 
@@ -222,7 +229,7 @@ class _TaskAttempt:
             elapsed_ms=SYSTEM_CLOCK.monotonic_ms() - self._started_ms,
             bad_rows=self._bad.count,
             first_bad_row=self._bad.first,
-            ranges={**self._tracker.ranges, **self._dead_letters.tracker.ranges},
+            ranges={**self._tracker.ranges, **self._dead_letter_tracker.ranges},
             ack_ms=dict(self._tracker.ack_ms),
         )
 
@@ -343,19 +350,3 @@ class DeliveryTracker:
             part = PartitionRange(delivery.count, delivery.base_offset, last)
             known = self.ranges.get(delivery.topic_partition)
             self.ranges[delivery.topic_partition] = part if known is None else known.merge(part)
-
-
-class _SentDeadLetters:
-    """The dead letters that a task has sent, and their acknowledgements."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.tracker = DeliveryTracker(SYSTEM_CLOCK)
-
-    def check(self) -> None:
-        """:raises KafkaError: if one of them is not acknowledged."""
-        _raise_first_error(self.tracker)
-        if self.tracker.rows_acked != self.count:
-            raise SinkWriteError(
-                f"{self.count} dead letters were sent but {self.tracker.rows_acked} acknowledged; this is a bug"
-            )

@@ -12,7 +12,12 @@ the first two are most of the time of a micro-batch's task:
   side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
   for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
   neither.
-* **pandas**, which Spark's last step of a task imports (:mod:`kafka_sink.spark.task.without_pandas`).
+* **pandas**: 40 MB of each Python worker, and a quarter of a second of its first task. ``pyarrow.array`` imports
+  pandas, if it is installed, to see whether a list belongs to it, and Spark makes an array of one list, the message of
+  the task, when a writer has returned (``pyspark/sql/worker/write_into_data_source.py``). For this one call
+  :func:`spare_pandas` puts a function in the place of ``pyarrow.array``; what is given anything else calls the
+  original, as does everybody later. pyarrow's own memory of whether pandas is there is not touched: Spark gives the
+  same process to other jobs.
 
 Without ``spark.python.worker.reuse`` nothing is frozen: a process that ends after its task is never collected. Without
 Spark's daemon (``spark.python.use.daemon``) the connection is not found and not changed.
@@ -24,13 +29,19 @@ import contextlib
 import gc
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.spark.task import worker_logging
-from kafka_sink.spark.task.without_pandas import spare_pandas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.spark.prepared_write import TaskOptions
 
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
@@ -71,6 +82,10 @@ class WorkerProcess:
             # The last bytes of this task and the first of the next one follow.
             _acknowledge_at_once(connection)
 
+    def of(self, options: TaskOptions) -> AbstractContextManager[None]:
+        """Wraps what this process does for the write with these *options*."""
+        return self.task(tuned=options.tune_python_workers)
+
     def _freeze_what_was_imported(self) -> None:
         if not os.environ.get(_REUSED) or self._freezes == _MOST_FREEZES:
             return
@@ -97,6 +112,30 @@ def worker_socket() -> socket.socket | None:
             return found if isinstance(found, socket.socket) else None
         frame = frame.f_back
     return None
+
+
+def spare_pandas() -> None:
+    """Prepare the next call of ``pyarrow.array`` in this process; changes nothing where pandas is already imported."""
+    pyarrow: Any = sys.modules.get("pyarrow")
+    if pyarrow is None or "pandas" in sys.modules or getattr(pyarrow.array, "__module__", "") == __name__:
+        return
+    original = pyarrow.array
+
+    def array(values: Any, *arguments: Any, **named: Any) -> Any:
+        pyarrow.array = original
+        if arguments or named or type(values) is not list or len(values) != 1 or type(values[0]) is not bytes:
+            return original(values, *arguments, **named)
+        return array_of_one(pyarrow.binary(), values[0])
+
+    pyarrow.array = array
+
+
+def array_of_one(kind: pa.DataType, value: bytes) -> pa.Array:
+    """The array of *kind*, binary or UTF-8 text, with this one value."""
+    import pyarrow
+
+    offsets = pyarrow.py_buffer(struct.pack("=ii", 0, len(value)))
+    return pyarrow.Array.from_buffers(kind, 1, [None, offsets, pyarrow.py_buffer(value)])
 
 
 def _acknowledge_at_once(connection: socket.socket | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.cli.main import run
 from kafka_sink.reports.chart import chart_of
-from kafka_sink.reports.writes import Write, with_before
+from kafka_sink.reports.writes import SinkProgress, with_before
 from kafka_sink.spark.driver.write_report import report_of
 from kafka_sink.spark.task.commit_message import TaskCommit
 
@@ -65,8 +65,8 @@ def test_chart_can_be_saved(file: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_time_without_writes_is_folded() -> None:
-    def write(batch: int, end_ms: int) -> Write:
-        return Write.of_report(json.loads(line(batch=batch, timestamp_ms=end_ms, commit_ms=100)))
+    def write(batch: int, end_ms: int) -> SinkProgress:
+        return SinkProgress.of_report(json.loads(line(batch=batch, timestamp_ms=end_ms, commit_ms=100)))
 
     begin, hour = 1_700_000_000_000, 3_600_000
     ends = [begin + number * 1_000 + (hour if number > 4 else 0) for number in range(10)]
@@ -127,7 +127,7 @@ def test_errors_in_a_report_control_no_terminal(tmp_path: Path, capsys: pytest.C
 def test_a_write_after_a_failed_one_follows_the_last_good_one() -> None:
     begin = 1_700_000_000_000
     lines = [line(batch=0), line(batch=1, decision="failed", timestamp_ms=begin + 1_999), line(batch=1), line(batch=2)]
-    writes = [Write.of_report(json.loads(each)) for each in lines]
+    writes = [SinkProgress.of_report(json.loads(each)) for each in lines]
     pairs = with_before(writes)
     assert [before and before.batch for _, before in pairs] == [None, 0, 0, 1]
     assert [write.stream_rows_per_s(before) for write, before in pairs] == [None, None, 500, 500]

@@ -13,8 +13,10 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.formats.protobuf.parsing import file_descriptor
-from kafka_sink.spark.arrow_types import arrow_type
+from kafka_sink.spark.driver import registration
+from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.spark.driver.given_schemas import given_schema, registered_schema
+from kafka_sink.spark.driver.registration import registration_of
 from kafka_sink.spark.options import WantedFormat
 from kafka_sink.spark.row_schema import of_rows
 
@@ -71,3 +73,22 @@ def test_text_of_a_fixed_length_is_text_for_functions_on_rows() -> None:
     headers = ArrayType(StructType().add("key", VarcharType(9)).add("value", BinaryType()))
     found = [of_rows(kind).simpleString() for kind in (CharType(5), headers, LongType())]
     assert found == ["string", "array<struct<key:string,value:binary>>", "bigint"]
+
+
+REGISTRY = {
+    "schema.registry.url": "http://127.0.0.1:9",
+    "basic.auth.credentials.source": "USER_INFO",
+    "basic.auth.user.info": "me:hidden-from-all",
+}
+
+
+def test_registrations_of_the_latest_topics_are_kept() -> None:
+    first = registration_of(REGISTRY, "t")
+    assert registration_of(dict(reversed(REGISTRY.items())), "t") is first
+    others = [registration_of(REGISTRY, f"t-{number}") for number in range(49)]
+    assert registration_of(REGISTRY, "t") is first
+    assert registration_of(REGISTRY, "t-0") is others[0]
+    registration_of(REGISTRY, "one more")
+    assert registration_of(REGISTRY, "t-0") is others[0]
+    assert registration_of(REGISTRY, "t-1") is not others[1], "nobody had asked for it since"
+    assert "hidden-from-all" not in repr(vars(registration))

@@ -28,6 +28,8 @@ def sent(
 ) -> list[Any]:
     """The events of a write, as OpenLineage's file transport has written them."""
     file = tmp_path / "events.jsonl"
+    # The first event waits for the import of OpenLineage, which a busy machine takes its time for.
+    monkeypatch.setattr(lineage, "LONGEST_S", 600.0)
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.preflight.findings import Status
+from kafka_sink.spark.check import memory_findings, mib
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.memory_settings import memory_findings, mib
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_writer import write_task
 

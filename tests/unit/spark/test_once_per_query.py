@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
 
 from kafka_sink.common import config as c
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver import before_write
+from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 
 ROWS = StructType().add("value", "string")
 NO_EFFECT = f"kafka.{next(iter(c.no_effect(ProducerConfig)))}"
@@ -59,3 +62,31 @@ def test_the_warnings_of_the_latest_queries_are_kept(caplog: pytest.LogCaptureFi
     for query in (*range(51), 50, 1, 0):
         KafkaliteDataSource({**OPTIONS, "topic": f"latest-{query}"}).streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 51 + 1, "of the first query again"
+
+
+TASK: Any = SimpleNamespace(producer_properties={"bootstrap.servers": "broker:9092"})
+
+
+class Rows:
+    """A DataFrame that is like no other."""
+
+    def sameSemantics(self, other: object) -> bool:
+        return self is other
+
+
+def sink(number: int) -> Any:
+    return SimpleNamespace(name=f"sink-{number}", progress_topic="t")
+
+
+def test_other_rows_in_a_batch_are_refused_for_the_latest_sinks() -> None:
+    written: Any = [Rows() for _ in range(60)]
+    other: Any = Rows()
+    for number, rows in enumerate(written):
+        note_written(rows, TASK, sink(number), "run", 3)
+    for number in range(10, 60):
+        require_same_rows(written[number], TASK, sink(number), "run", 3)
+        with pytest.raises(ConfigError, match=f"app_id 'sink-{number}' was used twice in batch 3"):
+            require_same_rows(other, TASK, sink(number), "run", 3)
+    # Nothing holds the rows of the first ten any more.
+    require_same_rows(other, TASK, sink(9), "run", 3)
+    require_same_rows(other, TASK, sink(59), "another run", 3)

@@ -11,10 +11,12 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.spark import one_version, writers
-from kafka_sink.spark.prepared_write import FAIL, PreparedWrite, Reporting, RowRules, TaskOptions
+from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.prepared_write import PreparedWrite, Reporting, TaskOptions
 from kafka_sink.spark.writers import KafkaliteBatchWriter, KafkaliteStreamWriter
 
-TASK = TaskOptions(RowRules("t", (), FAIL, None, None), None, None, False, {"bootstrap.servers": "h:1"})
+TASK = task_options(parse_options({"kafka.bootstrap.servers": "h:1", "topic": "t"}))
 PREPARED = PreparedWrite(TASK, Reporting(None, "t", "h:1", ()), BatchNumbering.OF_A_QUERY, None)
 
 

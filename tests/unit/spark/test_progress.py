@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.streaming.progress import SinkProgress, lag_of, progress_listener
+from kafka_sink.reports.writes import PartitionRange, SinkProgress
+from kafka_sink.spark.streaming.progress import lag_of, progress_listener
 from kafka_sink.spark.task.commit_message import percentile_ms, rounded_ms, total_counts
 from tests.support.cases import with_each
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import _thread
+import os
+import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from kafka_sink.spark.driver import stoppable_job
-from kafka_sink.spark.driver.interrupts import Interrupts
-from kafka_sink.spark.driver.stoppable_job import run_stoppable
+from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
 
 
 class Context:
@@ -76,3 +79,81 @@ def test_result_and_error_of_a_job_reach_the_caller(spark: Session) -> None:
     with pytest.raises(ValueError, match="of the job"):
         run_stoppable(spark, lambda: int("of the job"), Interrupts())  # type: ignore[arg-type]
     assert spark.context.tags == []
+
+
+class Interrupted:
+    """Its finalizer is interrupted, as that of a Java object may be."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        # Python runs the handler at the next opportunity, which is here.
+        sum(range(1_000))
+
+
+@pytest.fixture(autouse=True)
+def dropped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What Python has dropped."""
+    found: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: found.append(type(each.exc_value)))
+    before = signal.getsignal(signal.SIGINT)
+    yield found
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.behaviour("Stop means stop", "An interrupt within a finalizer is not lost")
+def test_interrupt_within_a_finalizer_is_raised_by_next_check(dropped: list[Any]) -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
+        interrupts.check()
+        Interrupted()
+        assert dropped == [KeyboardInterrupt]
+        interrupts.check()
+        pytest.fail("the interrupt is lost")
+
+
+def test_interrupt_within_a_finalizer_is_raised_at_the_end(dropped: list[Any]) -> None:
+    with pytest.raises(KeyboardInterrupt, match="too late: everything was done"), Interrupts():
+        Interrupted()
+        assert dropped == [KeyboardInterrupt]
+
+
+def test_a_handler_that_raises_nothing_interrupts_nothing() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        with Interrupts() as interrupts:
+            Interrupted()
+            interrupts.check()
+        assert seen == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_errors_of_the_body_are_raised_as_they_are(dropped: list[Any]) -> None:
+    with pytest.raises(ValueError, match="mine"), Interrupts():
+        Interrupted()
+        raise ValueError("mine")
+    assert dropped == [KeyboardInterrupt]
+
+
+def test_what_follows_from_interrupts_is_told_from_other_errors() -> None:
+    with pytest.raises(KeyboardInterrupt) as raised, Interrupts() as interrupts:
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                sum(range(1_000))
+            finally:
+                raise OSError("the connection cannot be closed")
+        except OSError as error:
+            assert interrupts.behind(ValueError()) is not error
+            raise interrupts.behind(error)  # noqa: B904
+    assert isinstance(raised.value, KeyboardInterrupt)
+
+
+def test_other_threads_have_nothing_to_do() -> None:
+    def run() -> None:
+        with Interrupts() as interrupts:
+            interrupts.check()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()

@@ -172,13 +172,18 @@ def test_task_stops_at_first_refused_row_and_leaves_no_thread(
             while trackers[0].first_error is None:
                 time.sleep(0.001)
 
+    before = producer_threads()
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         options = task_options(parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC}))
         with set_fault(cluster.faults, "produce:error=topic_authorization_failed"), pytest.raises(SinkWriteError):
             write_task(rows(), options)
         assert taken == [0, 1]
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
+        assert producer_threads() <= before
+
+
+def producer_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")}
 
 
 def write_row(servers: str, value: int, partition: int = 0) -> None:
@@ -192,12 +197,13 @@ def test_a_producer_that_cannot_be_kept_fails_no_task(monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    before = producer_threads()
     monkeypatch.setattr(kept_producers, "start_thread", fail)
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 1)
         write_row(cluster.bootstrap_servers, 1)
         assert len(read_topic(cluster.bootstrap_servers, TOPIC)) == 1
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-producer")]
+    assert producer_threads() <= before
 
 
 @pytest.mark.behaviour("Tasks", "A task loads no format, key store reader or token endpoint that it does not use")

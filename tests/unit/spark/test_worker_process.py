@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import socket
+import subprocess
 import sys
 import types
 import weakref
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.sql.worker import write_into_data_source
 
 from kafka_sink.spark.task.worker_process import WorkerProcess, connection_to_jvm
 
@@ -174,3 +177,34 @@ def test_a_failed_task_leaves_the_process_tuned() -> None:
     with pytest.raises(ValueError, match="a row"), WorkerProcess().task(tuned=True):
         raise ValueError("a row")
     assert gc.get_freeze_count() > 1000
+
+
+# Another process: pandas is imported in this one.
+LAST_STEP = """
+import sys
+import pyarrow as pa
+from kafka_sink.spark.task.worker_process import spare_pandas
+
+original = pa.array
+spare_pandas()
+spare_pandas()
+messages = pa.array([b"message"])
+assert pa.record_batch([messages], names=["m"]).to_pydict() == {"m": [b"message"]}
+messages.validate(full=True)
+assert "pandas" not in sys.modules and pa.array is original
+spare_pandas()
+assert pa.array(["text"], pa.large_string()).type == pa.large_string() and pa.array is original
+assert "pandas" in sys.modules, "pyarrow imports it no more: spare_pandas is needed no more"
+spare_pandas()
+assert pa.array is original
+"""
+
+
+@pytest.mark.behaviour("Tasks", "A task imports no pandas: 40 MB of each worker")
+def test_array_of_a_message_imports_no_pandas() -> None:
+    done = subprocess.run([sys.executable, "-c", LAST_STEP], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_spark_makes_its_message_as_expected() -> None:
+    assert "messages = pa.array([pickled])" in inspect.getsource(write_into_data_source)
