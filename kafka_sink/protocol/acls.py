@@ -7,7 +7,7 @@ Source: KIP-140, KIP-290; apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequ
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafka_sink.common.acl import (
     AclBinding,
@@ -18,6 +18,7 @@ from kafka_sink.common.acl import (
     ResourceType,
     from_code,
 )
+from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.messages.acls import (
     AclCreation,
     AclDescription,
@@ -29,9 +30,9 @@ from kafka_sink.protocol.messages.acls import (
 _Filter = TypeVar("_Filter", bound=AclFilter)
 
 
-def creation_of(acl: AclBinding) -> AclCreation:
-    """The message that creates *acl*."""
-    return AclCreation(
+def _fields(acl: AclBinding | AclBindingFilter) -> tuple[Any, ...]:
+    """The fields of *acl* in the order of all messages."""
+    return (
         acl.resource_type,
         acl.resource_name,
         acl.pattern_type,
@@ -40,6 +41,16 @@ def creation_of(acl: AclBinding) -> AclCreation:
         acl.operation,
         acl.permission_type,
     )
+
+
+def creation_of(acl: AclBinding) -> AclCreation:
+    """The message that creates *acl*."""
+    return AclCreation(*_fields(acl))
+
+
+def deletion_of(acl: AclBinding) -> DeleteAclsMatchingAcl:
+    """The message that *acl* was deleted."""
+    return DeleteAclsMatchingAcl(ErrorCode.NONE, None, *_fields(acl))
 
 
 def binding_of(
@@ -61,15 +72,7 @@ def binding_of(
 
 def filter_message(kind: type[_Filter], wanted: AclBindingFilter) -> _Filter:
     """The message of *kind* that selects what *wanted* does."""
-    return kind(
-        wanted.resource_type,
-        wanted.resource_name,
-        wanted.pattern_type,
-        wanted.principal,
-        wanted.host,
-        wanted.operation,
-        wanted.permission_type,
-    )
+    return kind(*_fields(wanted))
 
 
 def filter_of(asked: AclFilter) -> AclBindingFilter:

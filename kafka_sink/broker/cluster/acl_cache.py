@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
 
-from kafka_sink.common.acl import (
-    WILDCARD,
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourceType,
+from kafka_sink.common.acl import WILDCARD, AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+
+#: What a file says of an ACL; codes are numbers.
+_FIELDS: Final = attrgetter(
+    *("principal", "operation.value", "resource_type.value", "resource_name"),
+    *("pattern_type.value", "permission_type.value", "host"),
 )
 
 
@@ -57,18 +58,7 @@ class AclCache:
 
     def encoded(self) -> list[list[str | int]]:
         """The ACLs as JSON, the inverse of :meth:`decode`."""
-        return [
-            [
-                acl.principal,
-                acl.operation.value,
-                acl.resource_type.value,
-                acl.resource_name,
-                acl.pattern_type.value,
-                acl.permission_type.value,
-                acl.host,
-            ]
-            for acl in self.acls
-        ]
+        return [list(_FIELDS(acl)) for acl in self.acls]
 
     @classmethod
     def decode(cls, entries: Iterable[Sequence[str | int]]) -> AclCache:

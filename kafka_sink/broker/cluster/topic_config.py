@@ -6,22 +6,20 @@ Used by the cluster state under its lock and by the handlers that describe setti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_sink.broker.config import COMPACT, CREATE_TIME, DELETE, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.common.config import (
     BOOLEAN,
-    DOUBLE,
     INT,
     LIST,
     STRING,
-    all_of,
     at_least,
-    between,
     keys,
     one_of,
     only,
@@ -33,90 +31,6 @@ from kafka_sink.records.validation import BatchRules
 _NEVER: Final = 2**63 - 1
 _OF_REPLICATION: Final = "of replication: data is stored once"
 _OF_TIERS: Final = "of remote storage, which does not exist here"
-
-
-@dataclass(frozen=True)
-class TopicConfig:
-    """Settings that can be set at topic level; None selects the broker's value."""
-
-    max_message_bytes: int | None = INT("max.message.bytes", None, "maximum size of a record batch, bytes", at_least(0))
-    max_decompressed_message_bytes: int | None = INT(
-        "max.decompressed.message.bytes",
-        None,
-        "maximum size of the records of a compressed batch after decompression, bytes",
-        at_least(1),
-    )
-    min_insync_replicas: int | None = INT(
-        "min.insync.replicas",
-        None,
-        "minimum number of in-sync replicas (on running nodes) for a write with acks=all",
-        at_least(1),
-    )
-    segment_bytes: int | None = INT("segment.bytes", None, "maximum size of a log segment, bytes", at_least(14))
-    segment_ms: int | None = INT(
-        "segment.ms", None, "the timestamps of the batches in a log segment differ by at most so much, ms", at_least(1)
-    )
-    index_interval_bytes: int | None = INT(
-        "index.interval.bytes", None, "bytes of log between two entries of its index", at_least(0)
-    )
-    flush_messages: int | None = INT(
-        "flush.messages", None, "number of records after which the log is flushed to disk", at_least(1)
-    )
-    flush_ms: int | None = INT(
-        "flush.ms", None, "longest time that records wait before they are flushed to disk, ms", at_least(0)
-    )
-    cleanup_policy: tuple[str, ...] | None = LIST(
-        "cleanup.policy",
-        None,
-        "what happens to closed segments: delete = they are deleted by age and size, compact = of each key the last "
-        "record stays; both, or neither, are possible",
-        all_of(COMPACT, DELETE),
-    )
-    delete_retention_ms: int | None = INT(
-        "delete.retention.ms",
-        None,
-        "how long a compaction keeps tombstones, and the markers of transactions without records, ms",
-        at_least(0),
-    )
-    min_cleanable_dirty_ratio: float | None = DOUBLE(
-        "min.cleanable.dirty.ratio",
-        None,
-        "a log is compacted when more than this part of its bytes is new since the last compaction",
-        between(0, 1),
-    )
-    min_compaction_lag_ms: int | None = INT(
-        "min.compaction.lag.ms", None, "age that records reach before they are compacted, ms", at_least(0)
-    )
-    max_compaction_lag_ms: int | None = INT(
-        "max.compaction.lag.ms", None, "age at which records are compacted, however few they are, ms", at_least(1)
-    )
-    retention_ms: int | None = INT(
-        "retention.ms", None, "age at which a closed segment is deleted, ms; -1 = never", at_least(-1)
-    )
-    retention_bytes: int | None = INT(
-        "retention.bytes",
-        None,
-        "size of a partition beyond which its oldest segments are deleted, bytes; -1 = no limit",
-        at_least(-1),
-    )
-    message_timestamp_type: str | None = STRING(
-        "message.timestamp.type",
-        None,
-        "timestamps of records: the time at which the producer created them, or at which the broker appended them",
-        one_of(CREATE_TIME, LOG_APPEND_TIME),
-    )
-    message_timestamp_before_max_ms: int | None = INT(
-        "message.timestamp.before.max.ms",
-        None,
-        "longest time that the first timestamp of a batch may lie before the broker's time, ms",
-        at_least(0),
-    )
-    message_timestamp_after_max_ms: int | None = INT(
-        "message.timestamp.after.max.ms",
-        None,
-        "longest time that the largest timestamp of a batch may lie after the broker's time, ms",
-        at_least(0),
-    )
 
 
 @dataclass(frozen=True)
@@ -168,6 +82,15 @@ BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
         "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     }
 )
+
+
+def _setting(name: str, option: str) -> tuple[str, type, Any]:
+    key = keys(BrokerConfig)[option][0]
+    return name.replace(".", "_"), object, key.type(name, None, key.doc, key.validator)
+
+
+#: The settings that can be set at topic level, a table like that of the broker; None selects the broker's value.
+TopicConfig: Final[type[Any]] = make_dataclass("TopicConfig", starmap(_setting, BROKER_SYNONYMS.items()), frozen=True)
 
 
 #: The same for settings that change nothing; the broker does not have these options.

@@ -9,6 +9,7 @@ Source: apache/kafka ``ClassicGroup`` and ``ClassicGroupMember``, their ``descri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState
 
@@ -23,8 +24,7 @@ class GroupListing:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     """Description of a member."""
 
     member_id: str

@@ -9,9 +9,15 @@ Source: apache/kafka ``GroupMetadataValue``.
 from __future__ import annotations
 
 import sqlite3
+from operator import attrgetter
+from typing import Final
 
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
 from kafka_sink.broker.coordinator.store import CoordinatorStore
+
+_IDENTITY: Final = attrgetter(
+    "member_id", "instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms"
+)
 
 
 class GroupStore:
@@ -30,7 +36,7 @@ class GroupStore:
 
     def _load(self) -> list[Group]:
         groups = {
-            row[0]: Group(row[0], row[1], row[2], row[3], row[4], row[5])
+            row[0]: Group(*row)
             for row in self._store.rows(
                 "SELECT group_id, empty_since_ms, protocol_type, protocol_name, generation, leader FROM groups"
             )
@@ -54,31 +60,14 @@ class GroupStore:
     def save(self, group: Group) -> None:
         """Store the current state of a group, in place of a group of the consumer protocol with its id."""
         name = group.protocol_name or ""
-        row = (
-            group.group_id,
-            group.protocol_type,
-            group.generation,
-            group.protocol_name,
-            group.leader,
-            group.empty_since_ms,
-        )
+        row = group.group_id, group.protocol_type, group.generation, group.protocol_name, group.leader
         members = [
-            (
-                group.group_id,
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.session_timeout_ms,
-                member.protocols.get(name, b""),
-                member.assignment,
-            )
+            (group.group_id, *_IDENTITY(member), member.protocols.get(name, b""), member.assignment)
             for member in group.members.values()
         ]
         with self._store.transaction() as connection:
             delete_group(connection, group.group_id)
-            connection.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)", (*row, group.empty_since_ms))
             connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
 
     def delete(self, group_id: str) -> None:

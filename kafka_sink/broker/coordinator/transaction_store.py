@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 from typing import Any, Final
 
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
 from kafka_sink.common.model import TopicPartition
 
-_COLUMNS: Final = (
-    "transactional_id, producer_id, timeout_ms, last_update_ms, producer_epoch, last_producer_epoch, "
-    "previous_producer_id, next_producer_id, state, start_ms, version, partitions, offset_groups"
+#: The columns that have the value of the field with their name.
+_PLAIN_COLUMNS: Final = (
+    *("transactional_id", "producer_id", "timeout_ms", "last_update_ms", "producer_epoch", "last_producer_epoch"),
+    *("previous_producer_id", "next_producer_id", "state", "start_ms", "version"),
 )
+_PLAIN: Final = attrgetter(*_PLAIN_COLUMNS)
+_COLUMNS: Final = ", ".join((*_PLAIN_COLUMNS, "partitions", "offset_groups"))
 _SAVE: Final = f"INSERT OR REPLACE INTO transactions ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"
 
 
@@ -37,36 +41,11 @@ class TransactionStore:
 
     def _load(self) -> Iterator[TransactionMetadata]:
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):
-            (
-                transactional_id,
-                producer_id,
-                timeout_ms,
-                last_update_ms,
-                producer_epoch,
-                last_producer_epoch,
-                previous_producer_id,
-                next_producer_id,
-                state,
-                start_ms,
-                version,
-                partitions,
-                groups,
-            ) = row
-            yield TransactionMetadata(
-                transactional_id,
-                producer_id,
-                timeout_ms,
-                last_update_ms,
-                producer_epoch,
-                last_producer_epoch,
-                previous_producer_id,
-                next_producer_id,
-                TransactionState(state),
-                start_ms,
-                version,
-                frozenset(TopicPartition(topic, index) for topic, index in json.loads(partitions)),
-                frozenset(json.loads(groups)),
-            )
+            fields = dict(zip(_PLAIN_COLUMNS, row, strict=False))
+            partitions, groups = map(json.loads, row[-2:])
+            fields["state"] = TransactionState(fields["state"])
+            fields["partitions"] = frozenset(TopicPartition(topic, index) for topic, index in partitions)
+            yield TransactionMetadata(**fields, groups=frozenset(groups))
 
     def save(self, metadata: TransactionMetadata) -> None:
         """Store one id. :raises ApiError: COORDINATOR_NOT_AVAILABLE; nothing has changed."""
@@ -82,18 +61,5 @@ class TransactionStore:
 
 
 def _row(metadata: TransactionMetadata) -> tuple[Any, ...]:
-    return (
-        metadata.transactional_id,
-        metadata.producer_id,
-        metadata.timeout_ms,
-        metadata.last_update_ms,
-        metadata.producer_epoch,
-        metadata.last_producer_epoch,
-        metadata.previous_producer_id,
-        metadata.next_producer_id,
-        metadata.state,
-        metadata.start_ms,
-        metadata.version,
-        json.dumps(sorted(metadata.partitions)),
-        json.dumps(sorted(metadata.groups)),
-    )
+    partitions, groups = json.dumps(sorted(metadata.partitions)), json.dumps(sorted(metadata.groups))
+    return (*_PLAIN(metadata), partitions, groups)

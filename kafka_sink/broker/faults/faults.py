@@ -66,9 +66,10 @@ class Faults:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: Faults that apply to requests and to the disk; usually none.
         # Replaced as a whole under the lock, read without it.
-        self._requests: tuple[FaultHandle, ...] = ()
-        self._disk: tuple[FaultHandle, ...] = ()
+        self.of_requests: tuple[FaultHandle, ...] = ()
+        self.of_disk: tuple[FaultHandle, ...] = ()
 
     def on(
         self,
@@ -125,37 +126,32 @@ class Faults:
         handle = FaultHandle(fault, self._forget)
         with self._lock:
             if fault.is_of_disk:
-                self._disk = (*self._disk, handle)
+                self.of_disk = (*self.of_disk, handle)
             else:
-                self._requests = (*self._requests, handle)
+                self.of_requests = (*self.of_requests, handle)
         return handle
 
     def clear(self) -> None:
         """Remove all faults."""
         with self._lock:
-            self._requests = self._disk = ()
+            self.of_requests = self.of_disk = ()
 
     def _forget(self, handle: FaultHandle) -> None:
         with self._lock:
-            self._requests = tuple(other for other in self._requests if other is not handle)
-            self._disk = tuple(other for other in self._disk if other is not handle)
-
-    @property
-    def of_requests(self) -> tuple[FaultHandle, ...]:
-        """Faults that apply to requests; usually none."""
-        return self._requests
+            self.of_requests = tuple(other for other in self.of_requests if other is not handle)
+            self.of_disk = tuple(other for other in self.of_disk if other is not handle)
 
     def may_befall(self, api_name: str, node_id: int) -> list[FaultHandle]:
         """The faults for requests of this API on this node, for any topic."""
         return [
             handle
-            for handle in self._requests
+            for handle in self.of_requests
             if handle.fault.target in (api_name, ANY) and handle.fault.node in (None, node_id)
         ]
 
     def disk_fails(self, target: str, topic: str, partition: int) -> bool:
         """Whether this write to (or flush of) a partition's file has to fail; each call counts as an operation."""
-        for handle in self._disk:
+        for handle in self.of_disk:
             fault = handle.fault
             if (
                 fault.target == target
@@ -165,11 +161,6 @@ class Faults:
             ):
                 return True
         return False
-
-    @property
-    def of_disk(self) -> tuple[FaultHandle, ...]:
-        """Faults that apply to the disk; usually none."""
-        return self._disk
 
 
 def _only_effect(target: str, effects: list[Effect]) -> Effect:

@@ -9,7 +9,7 @@ from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, storage_errors, stored_together
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, validate
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.protocol.acls import binding_of, filter_of
+from kafka_sink.protocol.acls import binding_of, deletion_of, filter_of
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import acls as m
 
@@ -118,24 +118,10 @@ def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]
             raise without_authorizer()
         validate_filter(wanted)
         deleted = context.cluster.delete_acls(wanted)
-        return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(_matching, deleted)))
+        return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(deletion_of, deleted)))
 
     def refused(asked: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
         return m.DeleteAclsFilterResult(error.code, str(error), [])
 
     results = stored_together(context, request.body.filters, delete, refused)
     request.respond(m.DeleteAclsResponse(filter_results=results))
-
-
-def _matching(acl: AclBinding) -> m.DeleteAclsMatchingAcl:
-    return m.DeleteAclsMatchingAcl(
-        ErrorCode.NONE,
-        None,
-        acl.resource_type,
-        acl.resource_name,
-        acl.pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission_type,
-    )

@@ -1,19 +1,24 @@
 """What the client of a request may do, and the errors that refuse the rest.
 
 Called by handlers before they look at a resource, so that an answer does not disclose whether the resource exists.
+Produce and Fetch name topics, or in later versions have their ids (KIP-516).
 
 Source: apache/kafka ``AuthHelper``; ``KafkaApis`` and ``ControllerApis`` for the operation that each API needs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
+from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.faults.error_response import error_response
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
 from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.protocol.messages.fetch import FetchRequest
+from kafka_sink.protocol.messages.produce import ProduceRequest
 
 #: The error for a resource that the client may not use.
 _REFUSALS: Final = {
@@ -23,6 +28,10 @@ _REFUSALS: Final = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _log: Final = ContextLogger(__name__, "")
+#: First versions of Produce and of Fetch with topic ids.
+FIRST_WITH_TOPIC_IDS: Final = 13
+
+_Request: TypeAlias = ApiRequest[ProduceRequest] | ApiRequest[FetchRequest]
 
 
 def is_allowed(
@@ -97,3 +106,29 @@ def cluster_operations(context: BrokerContext, request: ApiRequest[Any]) -> int:
     if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return operations(context, request, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def asked_topic(context: BrokerContext, request: _Request, name: str, topic_id: UUID) -> TopicState | ApiError:
+    """The topic with *topic_id*, in versions without ids with *name*, or the error that there is none."""
+    by_id = request.version >= FIRST_WITH_TOPIC_IDS
+    topic = context.cluster.topic_by_id(topic_id) if by_id else context.cluster.topic(name)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return topic or ApiError("there is no such topic", code)
+
+
+def permitted_topic(
+    context: BrokerContext, request: _Request, operation: AclOperation, name: str, topic_id: UUID
+) -> TopicState | ApiError:
+    """As :func:`asked_topic`, or the error that the client may not do *operation* on it.
+
+    An id that does not exist needs no permission.
+    """
+    topic = asked_topic(context, request, name, topic_id)
+    try:
+        if isinstance(topic, TopicState):
+            require(context, request, operation, ResourceType.TOPIC, topic.name)
+        elif topic.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+            require(context, request, operation, ResourceType.TOPIC, name)
+    except ApiError as error:
+        return error
+    return topic

@@ -48,10 +48,7 @@ R = TypeVar("R", bound=Resource)
 def named_topic(context: BrokerContext, name: str) -> TopicState:
     """:raises ApiError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
     validate_topic_name(name)
-    topic = context.cluster.topic(name)
-    if topic is None:
-        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return topic
+    return context.topic(name)
 
 
 def unsupported(resource_type: int) -> ApiError:

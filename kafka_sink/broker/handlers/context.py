@@ -103,6 +103,13 @@ class BrokerContext:
         topic = self.cluster.topic(partition.topic)
         return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
+    def topic(self, name: str) -> TopicState:
+        """:raises ApiError: UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.cluster.topic(name)
+        if topic is None:
+            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
     def led_partition(self, topic: TopicState, index: int, leader_epoch: int = -1) -> PartitionState:
         """The partition, if this node leads it and the client's *leader_epoch* (−1 = not given) is the present one.
 

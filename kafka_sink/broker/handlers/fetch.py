@@ -11,9 +11,8 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.fetch_sessions import FetchContext
-from kafka_sink.broker.handlers.authorization import is_allowed
+from kafka_sink.broker.handlers.authorization import FIRST_WITH_TOPIC_IDS, asked_topic, is_allowed, permitted_topic
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
-from kafka_sink.broker.handlers.topic_access import FIRST_WITH_TOPIC_IDS, asked_topic, permitted_topic
 from kafka_sink.broker.log.partition_log import LogRead
 from kafka_sink.broker.purgatory import DelayedOperation
 from kafka_sink.common.acl import AclOperation, ResourceType

@@ -74,17 +74,7 @@ def _described(group: GroupDescription) -> m.DescribedGroup:
         group_state=group.state.value,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_name,
-        members=[
-            m.DescribedGroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                member.metadata,
-                member.assignment,
-            )
-            for member in group.members
-        ],
+        members=[m.DescribedGroupMember(*member) for member in group.members],
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
@@ -23,6 +23,52 @@ _FIRST_WITH_EPOCHS: Final = 9
 _FIRST_WITH_TOPIC_IDS: Final = 10
 _NO_RETENTION: Final = -1
 
+_Offset: TypeAlias = m.OffsetCommitRequestPartition | m.TxnOffsetCommitRequestPartition
+P = TypeVar("P", bound=_Offset | m.OffsetDeleteRequestPartition)
+
+
+def _outcomes(
+    context: BrokerContext,
+    request: ApiRequest[Any],
+    asked: Sequence[tuple[str | None, Sequence[P]]],
+    act: Callable[[dict[TopicPartition, P]], Mapping[TopicPartition, ErrorCode]],
+) -> list[list[tuple[int, ErrorCode]]]:
+    """Each partition with its code, by topic: what *act* returns for those that exist and that the client may read.
+
+    *asked*: topics with their partitions; the name of a topic is None if its id is unknown.
+    """
+    names = {name for name, _ in asked if name is not None}
+    allowed = {name for name in names if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, name)}
+    known = {
+        partition: part
+        for name, parts in asked
+        if name in allowed and name is not None
+        for part in parts
+        if context.has_partition(partition := TopicPartition(name, part.partition_index))
+    }
+    outcomes = act(known)
+
+    def code(name: str | None, index: int) -> ErrorCode:
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if name not in allowed:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return outcomes.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return [[(part.partition_index, code(name, part.partition_index)) for part in parts] for name, parts in asked]
+
+
+def _committed(parts: Mapping[TopicPartition, _Offset]) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        partition: CommittedOffset(part.committed_offset, part.committed_leader_epoch, part.committed_metadata or "")
+        for partition, part in parts.items()
+    }
+
+
+def _name_of(context: BrokerContext, topic_id: UUID) -> str | None:
+    topic = context.cluster.topic_by_id(topic_id)
+    return topic.name if topic is not None else None
+
 
 @api_handler(ApiKey.OFFSET_COMMIT, "2-10")
 def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequest]) -> None:
@@ -32,59 +78,30 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
     body = request.body
     if is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
         return
-    names = [_name(context, topic, request.version) for topic in body.topics]
-    allowed = {
-        name
-        for name in names
-        if name is not None and is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, name)
-    }
-    offsets = {
-        TopicPartition(name, partition.partition_index): CommittedOffset(
-            partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
-        )
-        for name, topic in zip(names, body.topics, strict=True)
-        for partition in topic.partitions
-        if name in allowed and context.has_partition(TopicPartition(name, partition.partition_index))
-    }
-    outcomes = _commit(context, request, offsets) if offsets else {}
-    topics = []
-    for name, topic in zip(names, body.topics, strict=True):
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if name is None:
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
-        elif name not in allowed:
-            missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        results = [
-            m.OffsetCommitResponsePartition(
-                partition.partition_index, outcomes.get(TopicPartition(name or "", partition.partition_index), missing)
+    by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+    asked = [(_name_of(context, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics]
+
+    def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
+        if not parts:
+            return {}
+        try:
+            return context.groups_for(body.group_id).commit(
+                body.group_id,
+                Committer(body.generation_id_or_member_epoch, body.member_id, body.group_instance_id),
+                _committed(parts),
+                retention_ms=body.retention_time_ms if body.retention_time_ms != _NO_RETENTION else None,
+                knows_epochs=request.version >= _FIRST_WITH_EPOCHS,
             )
-            for partition in topic.partitions
-        ]
-        topics.append(m.OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
-    request.respond(m.OffsetCommitResponse(topics=topics))
+        except ApiError as error:
+            return dict.fromkeys(parts, error.code)
 
-
-def _name(context: BrokerContext, topic: m.OffsetCommitRequestTopic, version: int) -> str | None:
-    if version < _FIRST_WITH_TOPIC_IDS:
-        return topic.name
-    found = context.cluster.topic_by_id(topic.topic_id)
-    return found.name if found is not None else None
-
-
-def _commit(
-    context: BrokerContext, request: ApiRequest[m.OffsetCommitRequest], offsets: dict[TopicPartition, CommittedOffset]
-) -> dict[TopicPartition, ErrorCode]:
-    body = request.body
-    try:
-        return context.groups_for(body.group_id).commit(
-            body.group_id,
-            Committer(body.generation_id_or_member_epoch, body.member_id, body.group_instance_id),
-            offsets,
-            retention_ms=body.retention_time_ms if body.retention_time_ms != _NO_RETENTION else None,
-            knows_epochs=request.version >= _FIRST_WITH_EPOCHS,
+    topics = [
+        m.OffsetCommitResponseTopic(
+            topic.name, topic.topic_id, [m.OffsetCommitResponsePartition(*each) for each in results]
         )
-    except ApiError as error:
-        return dict.fromkeys(offsets, error.code)
+        for topic, results in zip(body.topics, _outcomes(context, request, asked, commit), strict=True)
+    ]
+    request.respond(m.OffsetCommitResponse(topics=topics))
 
 
 @api_handler(ApiKey.TXN_OFFSET_COMMIT, "0-5")
@@ -97,37 +114,14 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCom
         context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
     ) or is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
         return
-    allowed = {
-        topic.name
-        for topic in body.topics
-        if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
-    }
-    offsets = {
-        TopicPartition(topic.name, partition.partition_index): CommittedOffset(
-            partition.committed_offset, partition.committed_leader_epoch, partition.committed_metadata or ""
-        )
-        for topic in body.topics
-        for partition in topic.partitions
-        if topic.name in allowed and context.has_partition(TopicPartition(topic.name, partition.partition_index))
-    }
-    outcomes = _commit_pending(context, request, offsets) if offsets else {}
+
+    def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
+        return _commit_pending(context, request, _committed(parts)) if parts else {}
+
+    outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], commit)
     topics = [
-        m.TxnOffsetCommitResponseTopic(
-            topic.name,
-            [
-                m.TxnOffsetCommitResponsePartition(
-                    partition.partition_index,
-                    outcomes.get(
-                        TopicPartition(topic.name, partition.partition_index),
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if topic.name in allowed
-                        else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    ),
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in body.topics
+        m.TxnOffsetCommitResponseTopic(topic.name, [m.TxnOffsetCommitResponsePartition(*each) for each in results])
+        for topic, results in zip(body.topics, outcomes, strict=True)
     ]
     request.respond(m.TxnOffsetCommitResponse(topics=topics))
 
@@ -169,24 +163,6 @@ class _Asked:
     partitions: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The committed offset of one partition, or an error."""
-
-    partition: int
-    committed: CommittedOffset
-    error: ErrorCode = ErrorCode.NONE
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """One group's offsets by topic, or an error."""
-
-    group_id: str
-    topics: list[tuple[_Asked, list[_Found]]]
-    error: ErrorCode = ErrorCode.NONE
-
-
 @api_handler(ApiKey.OFFSET_FETCH, "1-10")
 def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchRequest]) -> None:
     """OffsetFetch (key 9): the committed offsets of groups.
@@ -201,7 +177,9 @@ def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchReques
             # Only requests for all offsets of a group have responses that are larger than themselves.
             for group in once(body.groups, lambda group: group.group_id if group.topics is None else id(group))
         ]
-        request.respond(m.OffsetFetchResponse(groups=[_group_response(group) for group in groups]))
+        for each in groups:
+            each.topics = [] if each.error_code else each.topics
+        request.respond(m.OffsetFetchResponse(groups=groups))
         return
     topics = body.topics
     asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
@@ -217,8 +195,7 @@ def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: in
     for topic in group.topics:
         name: str | None = topic.name
         if version >= _FIRST_WITH_TOPIC_IDS:
-            known = context.cluster.topic_by_id(topic.topic_id)
-            name = known.name if known is not None else None
+            name = _name_of(context, topic.topic_id)
         asked.append(_Asked(name, topic.topic_id, topic.partition_indexes))
     return asked
 
@@ -228,7 +205,8 @@ def _fetch(
     request: ApiRequest[m.OffsetFetchRequest],
     group: m.OffsetFetchRequestGroup,
     asked: list[_Asked] | None,
-) -> _Group:
+) -> m.OffsetFetchResponseGroup:
+    """The offsets of one group; after an error all its partitions have that."""
     group_id = group.group_id
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
@@ -237,27 +215,41 @@ def _fetch(
         unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
         committed = groups.fetch(group_id, group.member_id, group.member_epoch)
     except ApiError as error:
-        refused = [
-            (topic, [_Found(each, NOTHING_COMMITTED, error.code) for each in topic.partitions]) for topic in asked or ()
-        ]
-        return _Group(group_id, refused, error.code)
+        code = error.code
+        return m.OffsetFetchResponseGroup(group_id, _topics(asked or [], lambda topic, index: code), code)
 
     def may_describe(name: str) -> bool:
         return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def find(topic: _Asked, index: int) -> _Found:
+    def find(topic: _Asked, index: int) -> CommittedOffset | ErrorCode:
         if topic.name is None:
-            return _Found(index, NOTHING_COMMITTED, ErrorCode.UNKNOWN_TOPIC_ID)
+            return ErrorCode.UNKNOWN_TOPIC_ID
         if not may_describe(topic.name):
-            return _Found(index, NOTHING_COMMITTED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         partition = TopicPartition(topic.name, index)
         if partition in unstable:
-            return _Found(index, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        return _Found(index, committed.get(partition, NOTHING_COMMITTED))
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return committed.get(partition, NOTHING_COMMITTED)
 
     if asked is None:
         asked = _everything(context, [each for each in committed if may_describe(each.topic)])
-    return _Group(group_id, [(topic, [find(topic, index) for index in topic.partitions]) for topic in asked])
+    return m.OffsetFetchResponseGroup(group_id, _topics(asked, find))
+
+
+def _topics(
+    asked: Iterable[_Asked], find: Callable[[_Asked, int], CommittedOffset | ErrorCode]
+) -> list[m.OffsetFetchResponseTopics]:
+    def partition(topic: _Asked, index: int) -> m.OffsetFetchResponsePartitions:
+        found = find(topic, index)
+        of, code = (NOTHING_COMMITTED, found) if isinstance(found, ErrorCode) else (found, ErrorCode.NONE)
+        return m.OffsetFetchResponsePartitions(index, of.offset, of.leader_epoch, of.metadata, code)
+
+    return [
+        m.OffsetFetchResponseTopics(
+            topic.name or "", topic.topic_id, [partition(topic, index) for index in topic.partitions]
+        )
+        for topic in asked
+    ]
 
 
 def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> list[_Asked]:
@@ -269,50 +261,25 @@ def _everything(context: BrokerContext, committed: Iterable[TopicPartition]) -> 
     return everything
 
 
-def _group_response(group: _Group) -> m.OffsetFetchResponseGroup:
-    if group.error:
-        return m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=group.error)
-    return m.OffsetFetchResponseGroup(
-        group.group_id,
-        [
-            m.OffsetFetchResponseTopics(
-                asked.name or "",
-                asked.topic_id,
-                [
-                    m.OffsetFetchResponsePartitions(
-                        each.partition,
-                        each.committed.offset,
-                        each.committed.leader_epoch,
-                        each.committed.metadata,
-                        each.error,
-                    )
-                    for each in found
-                ],
-            )
-            for asked, found in group.topics
-        ],
-    )
-
-
-def _single_response(group: _Group, version: int) -> m.OffsetFetchResponse:
-    if group.error and version >= _FIRST_WITH_GROUP_ERROR:
-        return m.OffsetFetchResponse(error_code=group.error)
+def _single_response(group: m.OffsetFetchResponseGroup, version: int) -> m.OffsetFetchResponse:
+    if group.error_code and version >= _FIRST_WITH_GROUP_ERROR:
+        return m.OffsetFetchResponse(error_code=group.error_code)
     return m.OffsetFetchResponse(
         topics=[
             m.OffsetFetchResponseTopic(
-                asked.name or "",
+                topic.name,
                 [
                     m.OffsetFetchResponsePartition(
-                        each.partition,
-                        each.committed.offset,
-                        each.committed.leader_epoch,
-                        each.committed.metadata,
-                        each.error,
+                        each.partition_index,
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.metadata,
+                        each.error_code,
                     )
-                    for each in found
+                    for each in topic.partitions
                 ],
             )
-            for asked, found in group.topics
+            for topic in group.topics
         ]
     )
 
@@ -323,37 +290,18 @@ def offset_delete(context: BrokerContext, request: ApiRequest[m.OffsetDeleteRequ
     offsets where this is allowed; each partition has its own error code.
     """
     body = request.body
-    asked = [
-        TopicPartition(topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
-    ]
-    allowed = {
-        topic.name
-        for topic in body.topics
-        if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, topic.name)
-    }
-    known = [partition for partition in asked if partition.topic in allowed and context.has_partition(partition)]
-    try:
+
+    def delete(parts: Mapping[TopicPartition, m.OffsetDeleteRequestPartition]) -> Mapping[TopicPartition, ErrorCode]:
         require(context, request, AclOperation.DELETE, ResourceType.GROUP, body.group_id)
-        outcomes = context.groups_for(body.group_id).delete_offsets(body.group_id, known)
+        return context.groups_for(body.group_id).delete_offsets(body.group_id, parts)
+
+    try:
+        outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], delete)
     except ApiError as error:
         request.respond(m.OffsetDeleteResponse(error_code=error.code))
         return
     topics = [
-        m.OffsetDeleteResponseTopic(
-            topic.name,
-            [
-                m.OffsetDeleteResponsePartition(
-                    partition.partition_index,
-                    outcomes.get(
-                        TopicPartition(topic.name, partition.partition_index),
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if topic.name in allowed
-                        else ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    ),
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in body.topics
+        m.OffsetDeleteResponseTopic(topic.name, [m.OffsetDeleteResponsePartition(*each) for each in results])
+        for topic, results in zip(body.topics, outcomes, strict=True)
     ]
     request.respond(m.OffsetDeleteResponse(topics=topics))

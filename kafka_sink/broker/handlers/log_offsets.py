@@ -90,10 +90,7 @@ def _list_partition(
     asked: listed.ListOffsetsPartition,
 ) -> listed.ListOffsetsPartitionResponse:
     try:
-        topic = context.cluster.topic(name)
-        if topic is None:
-            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        state = context.led_partition(topic, asked.partition_index, asked.current_leader_epoch)
+        state = context.led_partition(context.topic(name), asked.partition_index, asked.current_leader_epoch)
         if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, list_offsets.versions.max + 1):
             raise ApiError(f"timestamp {asked.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
         committed = request.body.isolation_level == _READ_COMMITTED
@@ -153,10 +150,7 @@ def _epoch_end(
         # Followers ask as well, with the permission of brokers.
         if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        topic = context.cluster.topic(name)
-        if topic is None:
-            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        state = context.led_partition(topic, asked.partition, asked.current_leader_epoch)
+        state = context.led_partition(context.topic(name), asked.partition, asked.current_leader_epoch)
         epoch, end_offset = _end_of(
             context, TopicPartition(name, asked.partition), asked.leader_epoch, state.leader_epoch
         )
@@ -197,10 +191,7 @@ def _delete(
 ) -> DeleteRecordsPartitionResult:
     try:
         require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
-        topic = context.cluster.topic(name)
-        if topic is None:
-            raise ApiError("this topic does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        context.led_partition(topic, asked.partition_index)
+        context.led_partition(context.topic(name), asked.partition_index)
         log = context.logs.get(TopicPartition(name, asked.partition_index))
         if log is not None:
             start = log.delete_records_before(asked.offset)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from kafka_sink.broker.cluster.cluster_image import ClusterImage
 from kafka_sink.broker.cluster.topic_state import (
     MAX_PARTITIONS_PER_REQUEST,
     NO_LEADER,
@@ -72,24 +73,43 @@ def metadata(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> No
         for topic in topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
                 topic.topic_authorized_operations = operations(context, request, ResourceType.TOPIC, topic.name)
-    nodes = context.cluster.nodes
     request.respond(
         MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id, endpoint.host, endpoint.port)
-                for node_id, endpoints in sorted(nodes.items())
-                if (endpoint := endpoints.get(request.listener_name)) is not None
+                MetadataResponseBroker(*broker) for broker in _brokers(context.cluster.image, request.listener_name)
             ],
             cluster_id=context.cluster.cluster_id,
             controller_id=context.cluster.controller_id,
             topics=topics,
-            cluster_authorized_operations=(
-                cluster_operations(context, request)
-                if body.include_cluster_authorized_operations
-                else NO_AUTHORIZED_OPERATIONS
+            cluster_authorized_operations=_operations(
+                context, request, wanted=body.include_cluster_authorized_operations
             ),
         )
     )
+
+
+def _brokers(image: ClusterImage, listener_name: str) -> list[tuple[int, str, int]]:
+    """Id, host and port of the nodes that run and have the client's listener."""
+    return [
+        (node_id, endpoint.host, endpoint.port)
+        for node_id, endpoints in sorted(image.nodes.items())
+        if (endpoint := endpoints.get(listener_name)) is not None
+    ]
+
+
+def _operations(context: BrokerContext, request: ApiRequest[Any], *, wanted: bool) -> int:
+    return cluster_operations(context, request) if wanted else NO_AUTHORIZED_OPERATIONS
+
+
+def _replicas(partition: PartitionState, running: frozenset[int]) -> dict[str, Any]:
+    """The fields of a partition that both answers about topics have."""
+    return {
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": list(partition.replicas),
+        "isr_nodes": [replica for replica in partition.replicas if replica in running],
+        "offline_replicas": [replica for replica in partition.replicas if replica not in running],
+    }
 
 
 def _refused(
@@ -167,15 +187,8 @@ def _describe(context: BrokerContext, topic: TopicState) -> MetadataResponseTopi
 
 def _describe_partition(index: int, partition: PartitionState, running: frozenset[int]) -> MetadataResponsePartition:
     leaderless = partition.leader == NO_LEADER
-    return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
-        partition_index=index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=[replica for replica in partition.replicas if replica in running],
-        offline_replicas=[replica for replica in partition.replicas if replica not in running],
-    )
+    code = ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE
+    return MetadataResponsePartition(error_code=code, partition_index=index, **_replicas(partition, running))
 
 
 #: Kafka's default of max.request.partition.size.limit.
@@ -231,23 +244,17 @@ def _described(context: BrokerContext, name: str, first: int, room: int) -> tupl
         return Topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name), None
     end = min(first + room, len(topic.partitions))
     running = frozenset(context.cluster.nodes)
-    partitions = [_partition(topic, index, running) for index in range(first, end)]
+    partitions = [
+        m.DescribeTopicPartitionsResponsePartition(
+            partition_index=index,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            **_replicas(topic.partitions[index], running),
+        )
+        for index in range(first, end)
+    ]
     missing = end if end < len(topic.partitions) else None
     return Topic(name=name, topic_id=topic.topic_id, partitions=partitions), missing
-
-
-def _partition(topic: TopicState, index: int, running: frozenset[int]) -> m.DescribeTopicPartitionsResponsePartition:
-    partition = topic.partitions[index]
-    return m.DescribeTopicPartitionsResponsePartition(
-        partition_index=index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=[replica for replica in partition.replicas if replica in running],
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=[replica for replica in partition.replicas if replica not in running],
-    )
 
 
 _BROKERS: Final = 1
@@ -270,15 +277,9 @@ def describe_cluster(context: BrokerContext, request: ApiRequest[m.DescribeClust
         m.DescribeClusterResponse(
             cluster_id=image.cluster_id,
             controller_id=min(image.nodes, default=-1),
-            brokers=[
-                m.DescribeClusterBroker(node_id, endpoint.host, endpoint.port)
-                for node_id, endpoints in sorted(image.nodes.items())
-                if (endpoint := endpoints.get(request.listener_name)) is not None
-            ],
-            cluster_authorized_operations=(
-                cluster_operations(context, request)
-                if request.body.include_cluster_authorized_operations
-                else NO_AUTHORIZED_OPERATIONS
+            brokers=[m.DescribeClusterBroker(*broker) for broker in _brokers(image, request.listener_name)],
+            cluster_authorized_operations=_operations(
+                context, request, wanted=request.body.include_cluster_authorized_operations
             ),
         )
     )

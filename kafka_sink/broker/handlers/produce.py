@@ -14,9 +14,8 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, refuse
+from kafka_sink.broker.handlers.authorization import is_allowed, permitted_topic, refusal, refuse
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
-from kafka_sink.broker.handlers.topic_access import permitted_topic
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.acl import AclOperation, ResourceType

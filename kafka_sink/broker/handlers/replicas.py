@@ -58,9 +58,7 @@ def alter_partition_reassignments(
 
 def _reassign(context: BrokerContext, name: str, asked: m.ReassignablePartition, *, may_grow: bool) -> None:
     partition = TopicPartition(name, asked.partition_index)
-    topic = context.cluster.topic(name)
-    if topic is None:
-        raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = context.topic(name)
     present = topic.partition(asked.partition_index)
     if asked.replicas is None:
         raise ApiError(f"no reassignment of {partition} is in progress", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -144,9 +142,7 @@ def _elect(
 
 
 def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
-    topic = context.cluster.topic(partition.topic)
-    if topic is None:
-        raise ApiError(f"topic {partition.topic!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    topic = context.topic(partition.topic)
     if topic.partition(partition.partition).leader != NO_LEADER:
         raise ApiError(f"{partition} has a leader", ErrorCode.ELECTION_NOT_NEEDED)
     raise ApiError(f"no replica of {partition} is running", ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)

@@ -45,10 +45,7 @@ def _describe(
 ) -> m.PartitionResponse:
     try:
         require(context, request, AclOperation.READ, ResourceType.TOPIC, name)
-        topic = context.cluster.topic(name)
-        if topic is None:
-            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        context.led_partition(topic, index)
+        context.led_partition(context.topic(name), index)
     except ApiError as error:
         return m.PartitionResponse(index, error.code, str(error))
     log = context.logs.get(TopicPartition(name, index))
@@ -188,10 +185,7 @@ def _write_partition(
     context: BrokerContext, name: str, index: int, marker: EndTransactionMarker, version: int
 ) -> ErrorCode:
     try:
-        topic = context.cluster.topic(name)
-        if topic is None:
-            raise ApiError(f"topic {name!r} does not exist", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        context.led_partition(topic, index)
+        context.led_partition(context.topic(name), index)
         context.markers.write_partition(TopicPartition(name, index), marker, version)
     except ApiError as error:
         return error.code

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, refusal, require
@@ -20,8 +20,21 @@ from kafka_sink.protocol.schema import VersionRange
 #: Without unstable.api.versions.enable.
 STABLE_VERSIONS: Final = VersionRange(0, 5)
 #: Clients of older versions do not support PRODUCER_FENCED.
-_FIRST_INIT_WITH_PRODUCER_FENCED: Final = 4
+_FIRST_WITH_PRODUCER_FENCED: Final = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
 _log: Final = ContextLogger(__name__, "")
+
+
+def _code(request: ApiRequest[Any], error: ApiError) -> ErrorCode:
+    """The code of *error* that the client's version knows."""
+    fenced = error.code is ErrorCode.PRODUCER_FENCED
+    if fenced and request.version < _FIRST_WITH_PRODUCER_FENCED[request.api_key]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error.code
 
 
 @api_handler(ApiKey.INIT_PRODUCER_ID, "0-6")
@@ -35,10 +48,8 @@ def init_producer_id(context: BrokerContext, request: ApiRequest[InitProducerIdR
     try:
         given = _init(context, request)
     except ApiError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_INIT_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        request.respond(InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH))
+        failed = InitProducerIdResponse(error_code=_code(request, error), producer_epoch=NO_PRODUCER_EPOCH)
+        request.respond(failed)
         return
     request.respond(InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch))
 
@@ -92,7 +103,6 @@ def _new_id(context: BrokerContext) -> ProducerIdAndEpoch:
         raise ApiError(f"cannot reserve producer ids: {error}", ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
 
 
-_FIRST_WITH_PRODUCER_FENCED: Final = 2
 _FIRST_OF_BROKERS: Final = 4
 
 
@@ -108,53 +118,41 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddParti
     if request.version >= _FIRST_OF_BROKERS:
         if is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return
-        results = [_handle_transaction(context, transaction) for transaction in body.transactions]
+        results = [_handle_transaction(context, request, transaction) for transaction in body.transactions]
         request.respond(m.AddPartitionsToTxnResponse(results_by_transaction=results))
         return
-    transactional_id = body.v3_and_below_transactional_id
+    transactional_id, asked = body.v3_and_below_transactional_id, body.v3_and_below_topics
     if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return
     producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
 
-    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
-        try:
-            transactions = context.transactions_for(transactional_id)
-            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
-        except ApiError as error:
-            if error.code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
-                return ErrorCode.INVALID_PRODUCER_EPOCH
-            return error.code
-        return ErrorCode.NONE
+    def add(partitions: frozenset[TopicPartition]) -> None:
+        transactions = context.transactions_for(transactional_id)
+        transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
 
-    asked = body.v3_and_below_topics
-    allowed = {
-        topic.name
-        for topic in asked
-        if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, topic.name)
-    }
-    topics = _add_known(context, asked, add, allowed)
+    names = {topic.name for topic in asked}
+    allowed = {name for name in names if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, name)}
+    topics = _add_known(context, request, asked, add, allowed)
     request.respond(m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
 
 def _handle_transaction(
-    context: BrokerContext, transaction: m.AddPartitionsToTxnTransaction
+    context: BrokerContext,
+    request: ApiRequest[m.AddPartitionsToTxnRequest],
+    transaction: m.AddPartitionsToTxnTransaction,
 ) -> m.AddPartitionsToTxnResult:
     transactional_id = transaction.transactional_id
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         return m.AddPartitionsToTxnResult(transactional_id, _verify(context, transaction, producer))
 
-    def add(partitions: frozenset[TopicPartition]) -> ErrorCode:
-        try:
-            transactions = context.transactions_for(transactional_id)
-            transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V2)
-        except ApiError as error:
-            return error.code
-        return ErrorCode.NONE
+    def add(partitions: frozenset[TopicPartition]) -> None:
+        transactions = context.transactions_for(transactional_id)
+        transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V2)
 
-    return m.AddPartitionsToTxnResult(
-        transactional_id, _add_known(context, transaction.topics, add, {topic.name for topic in transaction.topics})
-    )
+    allowed = {topic.name for topic in transaction.topics}
+    topics = _add_known(context, request, transaction.topics, add, allowed)
+    return m.AddPartitionsToTxnResult(transactional_id, topics)
 
 
 def _verify(
@@ -175,8 +173,9 @@ def _verify(
 
 def _add_known(
     context: BrokerContext,
+    request: ApiRequest[m.AddPartitionsToTxnRequest],
     topics: Sequence[m.AddPartitionsToTxnTopic],
-    add: Callable[[frozenset[TopicPartition]], ErrorCode],
+    add: Callable[[frozenset[TopicPartition]], None],
     allowed: Collection[str],
 ) -> list[m.AddPartitionsToTxnTopicResult]:
     """Add all partitions or none: if one does not exist or is not of an *allowed* topic, none is added."""
@@ -185,17 +184,16 @@ def _add_known(
         if partition.topic in allowed
         else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for partition in _partitions(topics)
-        if partition.topic not in allowed or not _exists(context, partition)
+        if partition.topic not in allowed or not context.has_partition(partition)
     }
     if refused:
         return _results(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    code = add(frozenset(_partitions(topics)))
+    code = ErrorCode.NONE
+    try:
+        add(frozenset(_partitions(topics)))
+    except ApiError as error:
+        code = _code(request, error)
     return _results(topics, lambda partition: code)
-
-
-def _exists(context: BrokerContext, partition: TopicPartition) -> bool:
-    topic = context.cluster.topic(partition.topic)
-    return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
 def _partitions(topics: Sequence[m.AddPartitionsToTxnTopic]) -> Iterable[TopicPartition]:
@@ -232,9 +230,7 @@ def add_offsets_to_txn(context: BrokerContext, request: ApiRequest[m.AddOffsetsT
         groups = frozenset({body.group_id})
         transactions.add_partitions(body.transactional_id, producer, frozenset(), TransactionVersion.V1, groups=groups)
     except ApiError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        code = _code(request, error)
     request.respond(m.AddOffsetsToTxnResponse(error_code=code))
 
 
@@ -260,10 +256,7 @@ def end_txn(context: BrokerContext, request: ApiRequest[m.EndTxnRequest]) -> Non
             committed=body.committed,
         )
     except ApiError as error:
-        code = error.code
-        if code is ErrorCode.PRODUCER_FENCED and request.version < _FIRST_WITH_PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        request.respond(m.EndTxnResponse(error_code=code))
+        request.respond(m.EndTxnResponse(error_code=_code(request, error)))
         return
     request.respond(m.EndTxnResponse(producer_id=after.producer_id, producer_epoch=after.epoch))
     context.transactions.write_markers(body.transactional_id)

@@ -35,64 +35,58 @@ def _is_end(response: Response) -> bool:
     return isinstance(response, SendResponse | NoOpResponse | CloseConnectionResponse)
 
 
-def _release(response: Response) -> None:
-    response.request.release()
-    if isinstance(response, SendResponse):
-        response.complete()
-
-
-class Held:
-    """Answers are sent *delay_ms* later."""
-
-    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, delay_ms: int) -> None:
-        self._sink = sink
-        self._timer = timer
-        self._clock = clock
-        self._delay_ms = delay_ms
-
-    def send_response(self, response: Response) -> None:
-        if not _is_end(response):
-            self._sink.send_response(response)
-            return
-        due_ms = self._clock.monotonic_ms() + self._delay_ms
-        self._timer.schedule(due_ms, partial(self._sink.send_response, response))
-
-
-class Lost:
-    """Answers are not sent, and the connection is not read again: the client sees a broker that hangs."""
+class _Changed:
+    """Passes on to *sink* what does not end a request."""
 
     def __init__(self, sink: ResponseSink) -> None:
         self._sink = sink
 
     def send_response(self, response: Response) -> None:
         if _is_end(response):
-            _release(response)
+            self._end(response)
         else:
             self._sink.send_response(response)
 
+    def _end(self, response: Response) -> None:
+        raise NotImplementedError
 
-class Closed:
+
+class Held(_Changed):
+    """Answers are sent *delay_ms* later."""
+
+    def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, delay_ms: int) -> None:
+        super().__init__(sink)
+        self._timer = timer
+        self._clock = clock
+        self._delay_ms = delay_ms
+
+    def _end(self, response: Response) -> None:
+        due_ms = self._clock.monotonic_ms() + self._delay_ms
+        self._timer.schedule(due_ms, partial(self._sink.send_response, response))
+
+
+class Lost(_Changed):
+    """Answers are not sent, and the connection is not read again: the client sees a broker that hangs."""
+
+    def _end(self, response: Response) -> None:
+        response.request.release()
+        if isinstance(response, SendResponse):
+            response.complete()
+
+
+class Closed(_Changed):
     """The connection is closed instead of answering."""
 
-    def __init__(self, sink: ResponseSink) -> None:
-        self._sink = sink
-
-    def send_response(self, response: Response) -> None:
-        if not _is_end(response):
-            self._sink.send_response(response)
-            return
+    def _end(self, response: Response) -> None:
         if isinstance(response, SendResponse):
             response.complete()
         self._sink.send_response(CloseConnectionResponse(response.request))
 
 
-class Halved:
+class Halved(_Changed):
     """Half of an answer's bytes are sent, then the connection is closed."""
 
-    def __init__(self, sink: ResponseSink) -> None:
-        self._sink = sink
-
-    def send_response(self, response: Response) -> None:
+    def _end(self, response: Response) -> None:
         if not isinstance(response, SendResponse):
             self._sink.send_response(response)
             return
@@ -106,16 +100,16 @@ class Halved:
         self._sink.send_response(PieceResponse(request, data[: len(data) // 2], close))
 
 
-class Dripped:
+class Dripped(_Changed):
     """An answer's bytes are sent in pieces over *over_ms*."""
 
     def __init__(self, sink: ResponseSink, timer: Timer, clock: Clock, over_ms: int) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._timer = timer
         self._clock = clock
         self._over_ms = over_ms
 
-    def send_response(self, response: Response) -> None:
+    def _end(self, response: Response) -> None:
         if not isinstance(response, SendResponse):
             self._sink.send_response(response)
             return
@@ -128,7 +122,7 @@ class Dripped:
     def _send(self, response: SendResponse, pieces: Sequence[Buffer], pause_ms: int) -> None:
         request = response.request
         if len(pieces) == 1:
-            self._sink.send_response(PieceResponse(request, pieces[0], partial(self._end, response)))
+            self._sink.send_response(PieceResponse(request, pieces[0], partial(self._sent, response)))
             return
 
         def next_later() -> None:
@@ -137,7 +131,7 @@ class Dripped:
 
         self._sink.send_response(PieceResponse(request, pieces[0], next_later))
 
-    def _end(self, response: SendResponse) -> None:
+    def _sent(self, response: SendResponse) -> None:
         response.complete()
         # All bytes are sent: the connection has nothing left to send for this request.
         self._sink.send_response(NoOpResponse(response.request))
