@@ -29,7 +29,7 @@ from kafka_sink.consumer.config import READ_COMMITTED, ConsumerConfig
 from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_sink.protocol.messages.list_offsets import (
+from kafka_sink.protocol.messages.log_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ListOffsetsPartition,

@@ -19,7 +19,7 @@ from kafka_sink.protocol.schema import MAX_VERSION, Struct, VersionRange
 _KEYS: Final = {
     "produce": (ApiKey.PRODUCE,),
     "fetch": (ApiKey.FETCH,),
-    "list_offsets": (ApiKey.LIST_OFFSETS,),
+    "log_offsets": (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS),
     "metadata": (ApiKey.METADATA,),
     "group_offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE),
     "find_coordinator": (ApiKey.FIND_COORDINATOR,),
@@ -28,9 +28,7 @@ _KEYS: Final = {
     "sasl": (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
     "api_versions": (ApiKey.API_VERSIONS,),
     "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
-    "delete_records": (ApiKey.DELETE_RECORDS,),
     "init_producer_id": (ApiKey.INIT_PRODUCER_ID,),
-    "offset_for_leader_epoch": (ApiKey.OFFSET_FOR_LEADER_EPOCH,),
     "transactions": (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
     "transaction_admin": (
         ApiKey.WRITE_TXN_MARKERS,

@@ -8,7 +8,7 @@ from typing import Any
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.coordinator.group_description import GroupDescription
+from kafka_sink.broker.coordinator.group_metadata import GroupDescription
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import (
     Committer,

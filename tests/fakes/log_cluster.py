@@ -18,7 +18,7 @@ from kafka_sink.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from kafka_sink.protocol.messages.list_offsets import (
+from kafka_sink.protocol.messages.log_offsets import (
     EARLIEST_TIMESTAMP,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -18,7 +18,7 @@ from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.topic_reading import EARLIEST, TopicReading
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import AbortedTransaction, FetchResponse, PartitionData
-from kafka_sink.protocol.messages.list_offsets import ListOffsetsResponse
+from kafka_sink.protocol.messages.log_offsets import ListOffsetsResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
-from kafka_sink.broker.cluster.cluster_file import ClusterFile
 from kafka_sink.broker.cluster.cluster_image import ClusterImage, Draft, Endpoints, decode, defaults_of, encode
 from kafka_sink.broker.cluster.topic_config import topic_settings
 from kafka_sink.broker.cluster.topic_state import (
@@ -34,6 +33,7 @@ from kafka_sink.broker.cluster.topic_state import (
     validate_topic_name,
 )
 from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.log.checksum import CheckedFile
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
@@ -56,7 +56,7 @@ class ClusterState:
 
         :raises ConfigError: if the file is not a valid cluster file.
         """
-        self._file = ClusterFile(directory, filesystem)
+        self._file = CheckedFile(directory, filesystem)
         self._config = config
         self._node_ids = tuple(node_ids)
         # Reentrant: a change may be a part of a larger one.

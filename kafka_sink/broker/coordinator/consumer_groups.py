@@ -26,8 +26,8 @@ from kafka_sink.broker.coordinator.consumer_group import (
     MemberState,
     may_commit,
 )
-from kafka_sink.broker.coordinator.consumer_store import ConsumerStore
 from kafka_sink.broker.coordinator.group_requests import UNKNOWN_MEMBER, Committer, Leaving
+from kafka_sink.broker.coordinator.group_store import ConsumerStore
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.re2 import check_pattern, full_matches
 from kafka_sink.common.clock import FOREVER_MS

@@ -18,9 +18,15 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult
-from kafka_sink.broker.coordinator.group_description import GroupDescription, GroupListing, describe
 from kafka_sink.broker.coordinator.group_membership import GroupMembership
-from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState
+from kafka_sink.broker.coordinator.group_metadata import (
+    CONSUMER,
+    Group,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    describe,
+)
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kafka_sink.broker.coordinator.group_rebalance import GroupRebalance
 from kafka_sink.broker.coordinator.group_requests import (

@@ -1,4 +1,4 @@
-"""One classic group: its members, its generation, and its state machine.
+"""One classic group: its members, its generation, and its state machine; and a group as requests report it.
 
 :mod:`group_membership` changes it under the coordinator's lock. This module must not read a clock, store anything or
 send answers; the caller does all of that.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafka_sink.broker.coordinator.group_requests import JoinAnswer, JoinedMember, SyncAnswer
 from kafka_sink.common.clock import FOREVER_MS
@@ -280,3 +280,53 @@ def _subscription(metadata: bytes) -> list[str]:
         topics.append(text.decode())
         position += 2 + length
     return topics
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group of either protocol; *kind* is the protocol of its members, ``classic`` or ``consumer``."""
+
+    group_id: str
+    kind: str
+    protocol_type: str
+    state: str
+
+
+class MemberDescription(NamedTuple):
+    """Description of a member; descriptions do not reference the group, which continues to change."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """Description of a group; *protocol_name* and the members' metadata are set only while the group is stable."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberDescription, ...]
+
+
+def describe(group: Group) -> GroupDescription:
+    """Describe the current state of *group*."""
+    stable = group.state is GroupState.STABLE
+    name = group.protocol_name or "" if stable else ""
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.protocols.get(name, b"") if stable else b"",
+            member.assignment,
+        )
+        for member in group.members.values()
+    )
+    return GroupDescription(group.group_id, group.state, group.protocol_type or "", name, members)

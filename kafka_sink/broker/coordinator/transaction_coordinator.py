@@ -17,8 +17,7 @@ from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator import transaction_rules as rules
-from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC, offsets_partition
-from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.coordinator.transaction_markers import OFFSETS_TOPIC, TransactionMarkers, offsets_partition
 from kafka_sink.broker.coordinator.transaction_metadata import (
     NO_PRODUCER_ID,
     TransactionMetadata,

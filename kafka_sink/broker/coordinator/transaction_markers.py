@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
-from kafka_sink.broker.coordinator.group_topic import OFFSETS_TOPIC
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.common.clock import Clock
@@ -23,6 +22,9 @@ from kafka_sink.records.control import EndTransactionMarker
 
 #: In Kafka the leader epoch of the partition of ``__transaction_state``; constant here.
 COORDINATOR_EPOCH: Final = 0
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+#: Kafka's default of offsets.topic.num.partitions, which is hardly ever changed.
+OFFSETS_PARTITIONS: Final = 50
 #: A newer epoch has written to the log, so there is no transaction left that this marker could end.
 _OBSOLETE: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
@@ -117,3 +119,18 @@ class TransactionMarkers:
             transaction_version=TransactionVersion.of_level(version),
         )
         self._on_written(partition)
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of :data:`OFFSETS_TOPIC` in which Kafka would store a group. The topic does not exist in this
+    broker, but a transaction that commits offsets has that partition as a participant.
+
+    Source: apache/kafka ``GroupCoordinatorService.partitionFor``, ``String.hashCode``, ``Utils.abs``.
+    """
+    code = 0
+    units = group_id.encode("utf-16-le", "surrogatepass")
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code >> 31 else code
+    # The absolute value of Java's smallest int is not an int; Kafka uses 0 for it.
+    return abs(signed) % OFFSETS_PARTITIONS if signed != -(1 << 31) else 0

@@ -8,8 +8,7 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember
-from kafka_sink.broker.coordinator.group_description import GroupDescription
-from kafka_sink.broker.coordinator.group_metadata import GroupState
+from kafka_sink.broker.coordinator.group_metadata import GroupDescription, GroupState
 from kafka_sink.broker.handlers.authorization import is_allowed, operations, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType

@@ -13,21 +13,7 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import list_offsets as listed
-from kafka_sink.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
-from kafka_sink.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from kafka_sink.protocol.messages import log_offsets as m
 
 _FIRST_WITH_LEADER_EPOCH: Final = 4
 _MAX_TIMESTAMP: Final = -3
@@ -37,8 +23,8 @@ _LATEST_TIERED_TIMESTAMP: Final = -5
 _EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 #: Special timestamps → the first versions that support them (KIP-734, KIP-405, KIP-1005, KIP-1023).
 _FIRST_WITH: Final = {
-    listed.EARLIEST_TIMESTAMP: 1,
-    listed.LATEST_TIMESTAMP: 1,
+    m.EARLIEST_TIMESTAMP: 1,
+    m.LATEST_TIMESTAMP: 1,
     _MAX_TIMESTAMP: 7,
     _EARLIEST_LOCAL_TIMESTAMP: 8,
     _LATEST_TIERED_TIMESTAMP: 9,
@@ -49,7 +35,7 @@ _NOT_FOUND: Final = TimestampOffset(NO_TIMESTAMP, NO_OFFSET)
 
 
 @api_handler(ApiKey.LIST_OFFSETS, "1-11")
-def list_offsets(context: BrokerContext, request: ApiRequest[listed.ListOffsetsRequest]) -> None:
+def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest]) -> None:
     """ListOffsets (key 2): the start or end offset of a partition, or the offset for a time or the largest timestamp.
     Answers for each partition; a partition that is named twice is refused, as Kafka does.
     """
@@ -57,12 +43,12 @@ def list_offsets(context: BrokerContext, request: ApiRequest[listed.ListOffsetsR
         (topic.name, asked.partition_index) for topic in request.body.topics for asked in topic.partitions
     )
     request.respond(
-        listed.ListOffsetsResponse(
+        m.ListOffsetsResponse(
             topics=[
-                listed.ListOffsetsTopicResponse(
+                m.ListOffsetsTopicResponse(
                     topic.name,
                     [
-                        listed.ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
+                        m.ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
                         if times_named[topic.name, asked.partition_index] > 1
                         else _list_partition(context, request, topic.name, asked)
                         for asked in once(topic.partitions, lambda asked: asked.partition_index)
@@ -77,18 +63,18 @@ def list_offsets(context: BrokerContext, request: ApiRequest[listed.ListOffsetsR
 
 
 def _refused(
-    request: ApiRequest[listed.ListOffsetsRequest], topic: listed.ListOffsetsTopic
-) -> list[listed.ListOffsetsPartitionResponse]:
+    request: ApiRequest[m.ListOffsetsRequest], topic: m.ListOffsetsTopic
+) -> list[m.ListOffsetsPartitionResponse]:
     code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
-    return [listed.ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
+    return [m.ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
 
 
 def _list_partition(
     context: BrokerContext,
-    request: ApiRequest[listed.ListOffsetsRequest],
+    request: ApiRequest[m.ListOffsetsRequest],
     name: str,
-    asked: listed.ListOffsetsPartition,
-) -> listed.ListOffsetsPartitionResponse:
+    asked: m.ListOffsetsPartition,
+) -> m.ListOffsetsPartitionResponse:
     try:
         state = context.led_partition(context.topic(name), asked.partition_index, asked.current_leader_epoch)
         if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, list_offsets.versions.max + 1):
@@ -96,19 +82,19 @@ def _list_partition(
         committed = request.body.isolation_level == _READ_COMMITTED
         found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
     except ApiError as error:
-        return listed.ListOffsetsPartitionResponse(asked.partition_index, error.code)
+        return m.ListOffsetsPartitionResponse(asked.partition_index, error.code)
     told = request.version >= _FIRST_WITH_LEADER_EPOCH and found.offset != NO_OFFSET
     leader_epoch = state.leader_epoch if told else -1
-    return listed.ListOffsetsPartitionResponse(
+    return m.ListOffsetsPartitionResponse(
         asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
     )
 
 
 def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, *, committed: bool) -> TimestampOffset:
     log = context.logs.get(partition)
-    if timestamp == listed.LATEST_TIMESTAMP:
+    if timestamp == m.LATEST_TIMESTAMP:
         return TimestampOffset(NO_TIMESTAMP, _end(log, committed=committed))
-    if timestamp in (listed.EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
+    if timestamp in (m.EARLIEST_TIMESTAMP, _EARLIEST_LOCAL_TIMESTAMP):
         return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
     if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND
@@ -127,25 +113,25 @@ _UNDEFINED: Final = (-1, -1)
 
 
 @api_handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4")
-def offset_for_leader_epoch(context: BrokerContext, request: ApiRequest[OffsetForLeaderEpochRequest]) -> None:
+def offset_for_leader_epoch(context: BrokerContext, request: ApiRequest[m.OffsetForLeaderEpochRequest]) -> None:
     """OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, with which clients detect the truncation of a
     log (KIP-320). Answers for each partition.
     """
     topics = [
-        OffsetForLeaderTopicResult(
+        m.OffsetForLeaderTopicResult(
             topic.topic, [_epoch_end(context, request, topic.topic, asked) for asked in topic.partitions]
         )
         for topic in request.body.topics
     ]
-    request.respond(OffsetForLeaderEpochResponse(topics=topics))
+    request.respond(m.OffsetForLeaderEpochResponse(topics=topics))
 
 
 def _epoch_end(
     context: BrokerContext,
-    request: ApiRequest[OffsetForLeaderEpochRequest],
+    request: ApiRequest[m.OffsetForLeaderEpochRequest],
     name: str,
-    asked: OffsetForLeaderPartition,
-) -> EpochEndOffset:
+    asked: m.OffsetForLeaderPartition,
+) -> m.EpochEndOffset:
     try:
         # Followers ask as well, with the permission of brokers.
         if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -155,8 +141,8 @@ def _epoch_end(
             context, TopicPartition(name, asked.partition), asked.leader_epoch, state.leader_epoch
         )
     except ApiError as error:
-        return EpochEndOffset(error.code, asked.partition)
-    return EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
+        return m.EpochEndOffset(error.code, asked.partition)
+    return m.EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
 
 
 def _end_of(context: BrokerContext, partition: TopicPartition, epoch: int, present: int) -> tuple[int, int]:
@@ -173,22 +159,22 @@ _HIGH_WATERMARK: Final = -1
 
 
 @api_handler(ApiKey.DELETE_RECORDS, "0-2")
-def delete_records(context: BrokerContext, request: ApiRequest[DeleteRecordsRequest]) -> None:
+def delete_records(context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest]) -> None:
     """DeleteRecords (key 21): advances the start offset of logs (KIP-107). Deletes the records of each partition; a
     failure does not affect the others.
     """
     topics = [
-        DeleteRecordsTopicResult(
+        m.DeleteRecordsTopicResult(
             topic.name, [_delete(context, request, topic.name, asked) for asked in topic.partitions]
         )
         for topic in request.body.topics
     ]
-    request.respond(DeleteRecordsResponse(topics=topics))
+    request.respond(m.DeleteRecordsResponse(topics=topics))
 
 
 def _delete(
-    context: BrokerContext, request: ApiRequest[DeleteRecordsRequest], name: str, asked: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
+    context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest], name: str, asked: m.DeleteRecordsPartition
+) -> m.DeleteRecordsPartitionResult:
     try:
         require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
         context.led_partition(context.topic(name), asked.partition_index)
@@ -200,5 +186,5 @@ def _delete(
         else:
             raise ApiError(f"offset {asked.offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
     except ApiError as error:
-        return DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
-    return DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)
+        return m.DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
+    return m.DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)

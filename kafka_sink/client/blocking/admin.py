@@ -38,7 +38,7 @@ from kafka_sink.protocol.messages.acls import (
     DeleteAclsResponse,
     DescribeAclsRequest,
 )
-from kafka_sink.protocol.messages.list_offsets import (
+from kafka_sink.protocol.messages.log_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ListOffsetsPartition,

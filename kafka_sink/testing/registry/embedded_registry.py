@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kafka_sink.broker.cluster.cluster_file import ClusterFile
 from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.log.checksum import CheckedFile
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
@@ -250,7 +250,7 @@ class EmbeddedRegistry(LocalServer):
         :raises OSError: if the port or *data_dir* is in use.
         :raises ConfigError: if what is in *data_dir* is damaged.
         """
-        file = None if data_dir is None else ClusterFile(Path(data_dir), OsFileSystem(), _FILE)
+        file = None if data_dir is None else CheckedFile(Path(data_dir), OsFileSystem(), _FILE)
         self._held = None if file is None else _hold(file.path.with_suffix(".lock"))
         try:
             self.store, self.lock = SchemaStore(file), threading.Lock()

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from kafka_sink.formats.json.compatibility import COMPARED, OTHER_CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_text import compact
-from kafka_sink.testing.registry.judging import CannotJudgeError
+from kafka_sink.testing.registry.refusals import CannotJudgeError
 
 #: Each alternative of one schema is compared with each of the other, down to the leaves.
 _MOST_COMPARED: Final = 10_000

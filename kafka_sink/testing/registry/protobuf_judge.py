@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kafka_sink.formats.protobuf.descriptors import descriptors, kind_name, linked
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.testing.registry.judging import CannotJudgeError
+from kafka_sink.testing.registry.refusals import CannotJudgeError
 
 #: Types that are read as each other; all others are read as themselves alone.
 _GROUPS: Final[Mapping[str, str]] = {

@@ -44,3 +44,10 @@ class RefusalError(Exception):
         super().__init__(_TEXTS[code].format(*named))
         self.code = code
         self.status = int(str(code)[:3])
+
+
+class CannotJudgeError(Exception):
+    """A pair of schemas that a judge does not know to judge as Confluent's registry does."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(f"this registry cannot judge {what}; {remedy}set compatibility NONE for it")

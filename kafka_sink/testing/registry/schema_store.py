@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_sink.broker.cluster.cluster_file import ClusterFile
+from kafka_sink.broker.log.checksum import CheckedFile
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.registry.references import Place
 from kafka_sink.testing.registry.refusals import RefusalError
@@ -47,7 +47,7 @@ class SchemaStore:
     :raises ConfigError: if *file* does not hold what was written.
     """
 
-    def __init__(self, file: ClusterFile | None = None) -> None:
+    def __init__(self, file: CheckedFile | None = None) -> None:
         self._file = file
         stored = None if file is None else file.read()
         try:

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.list_offsets import LATEST_TIMESTAMP
+from kafka_sink.protocol.messages.log_offsets import LATEST_TIMESTAMP
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.cases import with_each

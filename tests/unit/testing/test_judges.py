@@ -15,8 +15,8 @@ import pytest
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_judge import problems as avro_problems
 from kafka_sink.testing.registry.json_judge import problems as json_problems
-from kafka_sink.testing.registry.judging import CannotJudgeError
 from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
+from kafka_sink.testing.registry.refusals import CannotJudgeError
 from tests.support.cases import with_each
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_sink.broker.cluster.cluster_file import ClusterFile
-from kafka_sink.broker.log.checksum import with_checksum
+from kafka_sink.broker.log.checksum import CheckedFile, with_checksum
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.testing.registry.avro_text import compact
 from kafka_sink.testing.registry.embedded_registry import answer
@@ -504,7 +503,7 @@ FILE = Path("/data/schema-registry.json")
 
 
 def opened(disk: MemoryFileSystem) -> SchemaStore:
-    return SchemaStore(ClusterFile(FILE.parent, disk, FILE.name))
+    return SchemaStore(CheckedFile(FILE.parent, disk, FILE.name))
 
 
 #: Each changes what is kept.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.broker.coordinator.group_topic import offsets_partition
+from kafka_sink.broker.coordinator.transaction_markers import offsets_partition
 from tests.support.cases import with_each
 
 

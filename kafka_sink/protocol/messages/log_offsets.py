@@ -1,0 +1,169 @@
+"""Offsets of logs: found by time or leader epoch, and the start moved by deleting records."""
+
+from __future__ import annotations
+
+from kafka_sink.protocol import schema as s
+
+#: Timestamps that ask for the start of the log or for its end instead of a point in time.
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+
+@s.struct
+class ListOffsetsPartition(s.Struct):
+    """Asks for the first record at or after *timestamp* (ms), or for one of the special points."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+    current_leader_epoch: int = s.field(s.INT32, "4+", default=-1, ignorable=True)
+    timestamp: int = s.field(s.INT64, "0+")
+
+
+@s.struct
+class ListOffsetsTopic(s.Struct):
+    """Partitions of one topic."""
+
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[ListOffsetsPartition] = s.field(s.array(ListOffsetsPartition), "0+")
+
+
+@s.message(versions="1-11", flexible="6+")
+class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"]):
+    """ListOffsets (key 2): the offset of a partition's start, its end, or of a point in time. *replica_id* −1 = a
+    consumer; *isolation_level* 1 puts the end before open transactions.
+    """
+
+    replica_id: int = s.field(s.INT32, "0+")
+    isolation_level: int = s.field(s.INT8, "2+")
+    topics: list[ListOffsetsTopic] = s.field(s.array(ListOffsetsTopic), "0+")
+    timeout_ms: int = s.field(s.INT32, "10+", ignorable=True)
+
+
+@s.struct
+class ListOffsetsPartitionResponse(s.Struct):
+    """*offset* and *timestamp* are −1 when nothing was found."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    timestamp: int = s.field(s.INT64, "1+", default=-1)
+    offset: int = s.field(s.INT64, "1+", default=-1)
+    leader_epoch: int = s.field(s.INT32, "4+", default=-1)
+
+
+@s.struct
+class ListOffsetsTopicResponse(s.Struct):
+    """Partitions of one topic."""
+
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[ListOffsetsPartitionResponse] = s.field(s.array(ListOffsetsPartitionResponse), "0+")
+
+
+@s.message(versions="1-11", flexible="6+")
+class ListOffsetsResponse(s.Struct):
+    """An offset for every partition asked for."""
+
+    throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
+    topics: list[ListOffsetsTopicResponse] = s.field(s.array(ListOffsetsTopicResponse), "0+")
+
+
+@s.struct
+class OffsetForLeaderPartition(s.Struct):
+    """*current_leader_epoch* is the one the client knows, −1 when it does not say."""
+
+    partition: int = s.field(s.INT32, "0+")
+    current_leader_epoch: int = s.field(s.INT32, "2+", default=-1, ignorable=True)
+    leader_epoch: int = s.field(s.INT32, "0+")
+
+
+@s.struct
+class OffsetForLeaderTopic(s.Struct):
+    """One topic's partitions."""
+
+    topic: str = s.field(s.STRING, "0+")
+    partitions: list[OffsetForLeaderPartition] = s.field(s.array(OffsetForLeaderPartition), "0+")
+
+
+@s.message(versions="2-4", flexible="4+")
+class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"]):
+    """OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101, KIP-320). *replica_id* −1 is a
+    consumer, −2 a debugger.
+    """
+
+    replica_id: int = s.field(s.INT32, "3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = s.field(s.array(OffsetForLeaderTopic), "0+")
+
+
+@s.struct
+class EpochEndOffset(s.Struct):
+    """The largest epoch up to the one asked for, and the offset after its last record; −1 if there is none."""
+
+    error_code: int = s.field(s.INT16, "0+")
+    partition: int = s.field(s.INT32, "0+")
+    leader_epoch: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
+    end_offset: int = s.field(s.INT64, "0+", default=-1)
+
+
+@s.struct
+class OffsetForLeaderTopicResult(s.Struct):
+    """The answers for one topic's partitions."""
+
+    topic: str = s.field(s.STRING, "0+")
+    partitions: list[EpochEndOffset] = s.field(s.array(EpochEndOffset), "0+")
+
+
+@s.message(versions="2-4", flexible="4+")
+class OffsetForLeaderEpochResponse(s.Struct):
+    """The answer for every partition."""
+
+    throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = s.field(s.array(OffsetForLeaderTopicResult), "0+")
+
+
+@s.struct
+class DeleteRecordsPartition(s.Struct):
+    """Records before *offset* go; −1 stands for the high watermark."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+    offset: int = s.field(s.INT64, "0+")
+
+
+@s.struct
+class DeleteRecordsTopic(s.Struct):
+    """One topic's partitions."""
+
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[DeleteRecordsPartition] = s.field(s.array(DeleteRecordsPartition), "0+")
+
+
+@s.message(versions="0-2", flexible="2+")
+class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"]):
+    """DeleteRecords (key 21): move the begin of partitions forward (KIP-107). *timeout_ms* is how long the broker may
+    wait for its replicas.
+    """
+
+    topics: list[DeleteRecordsTopic] = s.field(s.array(DeleteRecordsTopic), "0+")
+    timeout_ms: int = s.field(s.INT32, "0+")
+
+
+@s.struct
+class DeleteRecordsPartitionResult(s.Struct):
+    """The first offset that is left, or −1 and why not."""
+
+    partition_index: int = s.field(s.INT32, "0+")
+    low_watermark: int = s.field(s.INT64, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+
+
+@s.struct
+class DeleteRecordsTopicResult(s.Struct):
+    """The outcomes for one topic's partitions."""
+
+    name: str = s.field(s.STRING, "0+")
+    partitions: list[DeleteRecordsPartitionResult] = s.field(s.array(DeleteRecordsPartitionResult), "0+")
+
+
+@s.message(versions="0-2", flexible="2+")
+class DeleteRecordsResponse(s.Struct):
+    """The outcome for every partition."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    topics: list[DeleteRecordsTopicResult] = s.field(s.array(DeleteRecordsTopicResult), "0+")
