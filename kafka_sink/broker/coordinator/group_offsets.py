@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Protocol
 
 from kafka_sink.broker.coordinator.store import CoordinatorStore
@@ -28,6 +29,7 @@ class CommittedOffset:
     metadata: str
 
 
+_VALUES: Final = attrgetter("offset", "leader_epoch", "metadata")
 #: The result for a partition without a committed offset.
 NOTHING_COMMITTED: Final = CommittedOffset(NO_OFFSET, -1, "")
 
@@ -64,20 +66,7 @@ class GroupOffsets:
         *expire_ms* is the time at which they expire, if the client specifies one (wall clock, as *now_ms*).
         """
         rows = [
-            (
-                group_id,
-                partition.topic,
-                partition.partition,
-                producer_id,
-                committed.offset,
-                committed.leader_epoch,
-                committed.metadata,
-                now_ms,
-                expire_ms,
-                group_id,
-                partition.topic,
-                partition.partition,
-            )
+            (group_id, *partition, producer_id, *_VALUES(committed), now_ms, expire_ms, group_id, *partition)
             for partition, committed in offsets.items()
         ]
         with self._store.transaction() as connection:

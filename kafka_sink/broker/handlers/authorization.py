@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.faults.error_response import error_response
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
 from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
@@ -59,6 +60,17 @@ def require(
     """
     if not is_allowed(context, request, operation, resource_type, name):
         raise refusal(request, operation, resource_type, name)
+
+
+def permitted_groups(
+    context: BrokerContext, request: ApiRequest[Any], operation: AclOperation, group_id: str
+) -> GroupCoordinator:
+    """The coordinator of a group on which the client may do *operation*.
+
+    :raises ApiError: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
+    """
+    require(context, request, operation, ResourceType.GROUP, group_id)
+    return context.groups_for(group_id)
 
 
 def refusal(

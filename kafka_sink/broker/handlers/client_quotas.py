@@ -24,10 +24,7 @@ _MOST: Final = 2.0**63
 @api_handler(ApiKey.ALTER_CLIENT_QUOTAS, "0-1")
 def alter_client_quotas(context: BrokerContext, request: ApiRequest[m.AlterClientQuotasRequest]) -> None:
     """AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546).
-
     Changes the quotas of each entity; a failure does not affect the others.
-
-    Source: apache/kafka ``ClientQuotaControlManager`` for what an entity and a quota must be.
     """
 
     def change(entry: m.EntryData) -> m.AlteredEntry:
@@ -78,10 +75,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 @api_handler(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1")
 def describe_client_quotas(context: BrokerContext, request: ApiRequest[m.DescribeClientQuotasRequest]) -> None:
     """DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546).
-
     Answers with the quotas of the entities that the filter selects; or what is wrong with it.
-
-    Source: apache/kafka ``ClientQuotasImage`` for what a filter must be.
     """
     try:
         require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)

@@ -9,7 +9,7 @@ from typing import Final
 from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember
 from kafka_sink.broker.coordinator.group_metadata import GroupDescription, GroupState
-from kafka_sink.broker.handlers.authorization import is_allowed, operations, require
+from kafka_sink.broker.handlers.authorization import is_allowed, operations, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -96,8 +96,7 @@ def _described_consumers(
     context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupDescribeRequest], group_id: str
 ) -> consumers.DescribedGroup:
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        group = context.groups_for(group_id).describe_consumers(group_id)
+        group = permitted_groups(context, request, AclOperation.DESCRIBE, group_id).describe_consumers(group_id)
         described = _group(context, group)
         _require_topics(context, request, described)
     except ApiError as error:
@@ -168,8 +167,7 @@ def delete_groups(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequ
 
 def _delete(context: BrokerContext, request: ApiRequest[m.DeleteGroupsRequest], group_id: str) -> ErrorCode:
     try:
-        require(context, request, AclOperation.DELETE, ResourceType.GROUP, group_id)
-        context.groups_for(group_id).delete(group_id)
+        permitted_groups(context, request, AclOperation.DELETE, group_id).delete(group_id)
     except ApiError as error:
         return error.code
     return ErrorCode.NONE

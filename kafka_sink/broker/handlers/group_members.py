@@ -9,7 +9,7 @@ from typing import Final
 from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerHeartbeat
 from kafka_sink.broker.coordinator.group_requests import JoinRequest, JoinResult, Leaving, SyncRequest, SyncResult
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
+from kafka_sink.broker.handlers.authorization import is_allowed, permitted_groups, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -106,8 +106,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
         answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
     try:
-        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
-        groups = context.groups_for(body.group_id)
+        groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
     except ApiError as error:
         answer(SyncResult(error.code))
         return
@@ -131,8 +130,7 @@ def heartbeat(context: BrokerContext, request: ApiRequest[m.HeartbeatRequest]) -
     body = request.body
     code = ErrorCode.NONE
     try:
-        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
-        groups = context.groups_for(body.group_id)
+        groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
         groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
     except ApiError as error:
         code = error.code
@@ -154,8 +152,7 @@ def leave_group(context: BrokerContext, request: ApiRequest[m.LeaveGroupRequest]
         Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
     ]
     try:
-        require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
-        outcomes = context.groups_for(body.group_id).leave(body.group_id, leaving)
+        outcomes = permitted_groups(context, request, AclOperation.READ, body.group_id).leave(body.group_id, leaving)
     except ApiError as error:
         request.respond(m.LeaveGroupResponse(error_code=error.code))
         return

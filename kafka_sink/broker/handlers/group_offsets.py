@@ -10,7 +10,7 @@ from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
 from kafka_sink.broker.coordinator.group_requests import Committer
-from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, require
+from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, permitted_groups
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -209,8 +209,7 @@ def _fetch(
     """The offsets of one group; after an error all its partitions have that."""
     group_id = group.group_id
     try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        groups = context.groups_for(group_id)
+        groups = permitted_groups(context, request, AclOperation.DESCRIBE, group_id)
         # In this order: a transaction that ends in between would be found neither pending nor committed in the other.
         unstable = groups.pending(group_id) if request.body.require_stable else frozenset()
         committed = groups.fetch(group_id, group.member_id, group.member_epoch)
@@ -292,8 +291,9 @@ def offset_delete(context: BrokerContext, request: ApiRequest[m.OffsetDeleteRequ
     body = request.body
 
     def delete(parts: Mapping[TopicPartition, m.OffsetDeleteRequestPartition]) -> Mapping[TopicPartition, ErrorCode]:
-        require(context, request, AclOperation.DELETE, ResourceType.GROUP, body.group_id)
-        return context.groups_for(body.group_id).delete_offsets(body.group_id, parts)
+        return permitted_groups(context, request, AclOperation.DELETE, body.group_id).delete_offsets(
+            body.group_id, parts
+        )
 
     try:
         outcomes = _outcomes(context, request, [(topic.name, topic.partitions) for topic in body.topics], delete)

@@ -27,13 +27,11 @@ _MAX_ITERATIONS: Final = 16_384
 def alter_user_scram_credentials(
     context: BrokerContext, request: ApiRequest[m.AlterUserScramCredentialsRequest]
 ) -> None:
-    """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs
-    (KIP-554).
+    """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs; a
+    failure does not affect the others.
 
-    Changes the credential of each user; a failure does not affect the others.
-
-    Source: apache/kafka ``ScramControlManager``. What is stored are keys, from which no password can be found.
-    Connections that a user has stay open until they must be authenticated again.
+    What is stored are keys, from which no password can be found. Connections that a user has stay open until they must
+    be authenticated again.
     """
     changes: list[_Change] = [*request.body.deletions, *request.body.upsertions]
     times = Counter(change.name for change in changes)
@@ -87,11 +85,8 @@ def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
 def describe_user_scram_credentials(
     context: BrokerContext, request: ApiRequest[m.DescribeUserScramCredentialsRequest]
 ) -> None:
-    """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too (KIP-554).
-
-    Answers with the mechanisms of each user, and never with keys.
-
-    Source: apache/kafka ``ScramImage``.
+    """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too. Answers with the
+    mechanisms of each user, and never with keys.
     """
     try:
         require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)

@@ -30,7 +30,7 @@ class LogManager:
     """Opens, finds, maintains and deletes the logs in *directory*."""
 
     def __init__(self, directory: Path, filesystem: FileSystem, clock: Clock) -> None:
-        self._directory = directory
+        self.directory = directory
         self._filesystem = filesystem
         self._clock = clock
         self._log = ContextLogger(__name__, f"log manager {directory}")
@@ -42,29 +42,24 @@ class LogManager:
         self._threads: list[threading.Thread] = []
         filesystem.make_directories(directory)
 
-    @property
-    def directory(self) -> Path:
-        """Where the logs lie."""
-        return self._directory
-
     def open_existing(self, configs: Callable[[TopicPartition], LogConfig | None]) -> int:
         """Open every log on disk for which *configs* returns a config; returns the bytes that recovery truncated.
 
         Other logs (of topics whose deletion was interrupted) are removed.
         """
         truncated = 0
-        for name in self._filesystem.list_directory(self._directory):
+        for name in self._filesystem.list_directory(self.directory):
             partition = _parse_directory(name)
             if partition is None:
                 if name.endswith(DELETED_SUFFIX):
-                    self._filesystem.remove_tree(self._directory / name)
+                    self._filesystem.remove_tree(self.directory / name)
                 continue
             config = configs(partition)
             if config is None:
                 self._log.info("removing %s, which does not belong to a topic", name)
-                self._filesystem.remove_tree(self._directory / name)
+                self._filesystem.remove_tree(self.directory / name)
                 continue
-            log = PartitionLog(self._directory / name, self._filesystem, config, self._clock.wall_ms())
+            log = PartitionLog(self.directory / name, self._filesystem, config, self._clock.wall_ms())
             truncated += log.truncated_bytes
             self._logs[partition] = log
         return truncated
@@ -89,7 +84,7 @@ class LogManager:
         with self._lock:
             found = self._logs.get(partition)
             if found is None and still_wanted():
-                path = self._directory / str(partition)
+                path = self.directory / str(partition)
                 found = PartitionLog(path, self._filesystem, config, self._clock.wall_ms())
                 self._logs[partition] = found
             return found
@@ -110,8 +105,8 @@ class LogManager:
             raise failure
 
     def _delete(self, partition: TopicPartition) -> None:
-        directory = self._directory / str(partition)
-        target = self._directory / f"{uuid4().hex}{DELETED_SUFFIX}"
+        directory = self.directory / str(partition)
+        target = self.directory / f"{uuid4().hex}{DELETED_SUFFIX}"
         with self._lock:
             found = self._logs.get(partition)
             if found is None and not self._filesystem.list_directory(directory):
