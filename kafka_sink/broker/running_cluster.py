@@ -105,7 +105,9 @@ class RunningCluster:
         self._coordinators = CoordinatorStore(directory, flush_writes=flush_writes)
         undo.callback(self._coordinators.close)
         self._groups = GroupCoordinator(config, self._coordinators, clock, self._timer, self.state)
-        self._markers = TransactionMarkers(self.state, self.logs, self._groups, clock, self._purgatory.check)
+        self._markers = TransactionMarkers(
+            self.state, self.logs, self._groups.complete_transaction, clock, self._purgatory.check
+        )
         transactions = TransactionStore(self._coordinators)
         allocate = self.state.allocate_producer_id
         self._transactions = TransactionCoordinator(config, transactions, self._markers, allocate, clock, self._timer)

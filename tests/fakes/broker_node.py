@@ -63,7 +63,9 @@ class BrokerNode:
         self.coordinators_directory = Path(self._coordinators_directory.name)
         self.store = store = CoordinatorStore(self.coordinators_directory, flush_writes=False)
         self.groups = GroupCoordinator(config, store, clock, self.timer, self.cluster)
-        self.markers = TransactionMarkers(self.cluster, self.logs, self.groups, clock, self.purgatory.check)
+        self.markers = TransactionMarkers(
+            self.cluster, self.logs, self.groups.complete_transaction, clock, self.purgatory.check
+        )
         self.transactions = TransactionCoordinator(
             config, TransactionStore(store), self.markers, self.cluster.allocate_producer_id, clock, self.timer
         )

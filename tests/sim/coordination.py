@@ -59,7 +59,7 @@ def started(context: BrokerContext, store: CoordinatorStore, waits: Callable[[],
     timer = Timer(clock)
     purgatory = DelayedOperationPurgatory(timer)
     groups = GroupCoordinator(config, store, clock, timer, cluster)
-    markers = SlowMarkers(cluster, logs, groups, clock, purgatory.check)
+    markers = SlowMarkers(cluster, logs, groups.complete_transaction, clock, purgatory.check)
     markers.waits = waits
     transactions = TransactionCoordinator(
         config, TransactionStore(store), markers, cluster.allocate_producer_id, clock, timer

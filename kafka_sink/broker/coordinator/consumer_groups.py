@@ -27,8 +27,7 @@ from kafka_sink.broker.coordinator.consumer_group import (
     may_commit,
 )
 from kafka_sink.broker.coordinator.group_requests import UNKNOWN_MEMBER, Committer, Leaving
-from kafka_sink.broker.coordinator.group_store import ConsumerStore
-from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.group_store import GroupStore
 from kafka_sink.broker.re2 import check_pattern, full_matches
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -138,16 +137,16 @@ class ConsumerGroups:
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method that changes a group, if it cannot be stored.
     """
 
-    def __init__(self, config: BrokerConfig, store: CoordinatorStore, cluster: ClusterState) -> None:
+    def __init__(self, config: BrokerConfig, store: GroupStore, cluster: ClusterState) -> None:
         self._config = config
-        self._store = ConsumerStore(store)
+        self._store = store
         self._cluster = cluster
         self._log = ContextLogger(__name__, "")
         self._watched: dict[str, _Watched] = {}
 
     def load(self, now_ms: int) -> list[str]:
         """Load the groups that are not known yet, and return their ids; members have their full session time-out."""
-        loaded = [group for group in self._store.load() if group.group_id not in self._watched]
+        loaded = [group for group in self._store.load_consumers() if group.group_id not in self._watched]
         if any(group.regexes for group in loaded):
             # Loads RE2 now, and not while a heartbeat waits.
             check_pattern("")
@@ -331,7 +330,7 @@ class ConsumerGroups:
     def _put(self, watched: _Watched, group: ConsumerGroup) -> None:
         """Store *group*, unless nothing changed, and let it take its place."""
         if group != watched.group or group.group_id not in self._watched:
-            self._store.save(group)
+            self._store.save_consumers(group)
             if group.epoch != watched.group.epoch:
                 self._log.info("group %s begins epoch %d", group.group_id, group.epoch)
         watched.group = group

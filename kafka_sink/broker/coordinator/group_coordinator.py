@@ -78,7 +78,7 @@ class GroupCoordinator:
         self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
         self._groups: dict[str, Group] = {}
         #: The groups of the consumer protocol; a group is in one of both.
-        self._consumers = ConsumerGroups(config, store, cluster)
+        self._consumers = ConsumerGroups(config, self._store, cluster)
         # Group → the node that coordinates it, as of the last call of follow.
         self._placed: dict[str, int] = {}
         self._running: frozenset[int] | None = None

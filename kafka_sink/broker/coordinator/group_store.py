@@ -24,10 +24,15 @@ from kafka_sink.broker.coordinator.store import CoordinatorStore
 _IDENTITY: Final = attrgetter(
     "member_id", "instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms"
 )
+#: What of a member of the consumer protocol is stored as it is.
+_PLAIN: Final = (
+    *("member_id", "instance_id", "rack_id", "client_id", "client_host", "rebalance_timeout_ms"),
+    *("topic_regex", "assignor", "epoch", "previous_epoch"),
+)
 
 
 class GroupStore:
-    """Reads and writes classic groups.
+    """Reads and writes groups.
 
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
@@ -36,7 +41,7 @@ class GroupStore:
         self._store = store
 
     def load(self) -> list[Group]:
-        """Load all groups; a group with members is Stable. :raises ConfigError: if the file is damaged."""
+        """Load all classic groups; one with members is Stable. :raises ConfigError: if the file is damaged."""
         with self._store.reading():
             return self._load()
 
@@ -63,8 +68,14 @@ class GroupStore:
             group.subscribed_topics = group.read_subscriptions()
         return list(groups.values())
 
+    def load_consumers(self) -> list[ConsumerGroup]:
+        """Load all groups of the consumer protocol. :raises ConfigError: if the file is damaged."""
+        with self._store.reading():
+            rows = self._store.rows("SELECT group_id, content FROM consumer_groups")
+            return [_decoded(group_id, json.loads(content)) for group_id, content in rows]
+
     def save(self, group: Group) -> None:
-        """Store the current state of a group, in place of a group of the consumer protocol with its id."""
+        """Store the current state of a classic group, in place of a group of the consumer protocol with its id."""
         name = group.protocol_name or ""
         row = group.group_id, group.protocol_type, group.generation, group.protocol_name, group.leader
         members = [
@@ -72,45 +83,29 @@ class GroupStore:
             for member in group.members.values()
         ]
         with self._store.transaction() as connection:
-            delete_group(connection, group.group_id)
+            _delete(connection, group.group_id)
             connection.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)", (*row, group.empty_since_ms))
             connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
+
+    def save_consumers(self, group: ConsumerGroup) -> None:
+        """Store the current state of a group of the consumer protocol, in place of a classic group with its id."""
+        with self._store.transaction() as connection:
+            _delete(connection, group.group_id)
+            connection.execute(
+                "INSERT INTO consumer_groups VALUES (?, ?)", (group.group_id, json.dumps(_encoded(group)))
+            )
 
     def delete(self, group_id: str) -> None:
         """Delete a group of either protocol and all its offsets, including those of open transactions."""
         with self._store.transaction() as connection:
-            delete_group(connection, group_id)
+            _delete(connection, group_id)
             connection.execute("DELETE FROM offsets WHERE group_id = ?", (group_id,))
 
 
-def delete_group(connection: sqlite3.Connection, group_id: str) -> None:
+def _delete(connection: sqlite3.Connection, group_id: str) -> None:
     """Delete what is stored of a group of either protocol, except its offsets."""
     for table in ("groups", "members", "consumer_groups"):
         connection.execute(f"DELETE FROM {table} WHERE group_id = ?", (group_id,))
-
-
-class ConsumerStore:
-    """Reads and writes groups of the consumer protocol.
-
-    :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
-    """
-
-    def __init__(self, store: CoordinatorStore) -> None:
-        self._store = store
-
-    def load(self) -> list[ConsumerGroup]:
-        """Load all groups. :raises ConfigError: if the file is damaged."""
-        with self._store.reading():
-            rows = self._store.rows("SELECT group_id, content FROM consumer_groups")
-            return [_decoded(group_id, json.loads(content)) for group_id, content in rows]
-
-    def save(self, group: ConsumerGroup) -> None:
-        """Store the current state of a group, in place of a classic group with its id."""
-        with self._store.transaction() as connection:
-            delete_group(connection, group.group_id)
-            connection.execute(
-                "INSERT INTO consumer_groups VALUES (?, ?)", (group.group_id, json.dumps(_encoded(group)))
-            )
 
 
 def _encoded(group: ConsumerGroup) -> dict[str, Any]:
@@ -122,17 +117,8 @@ def _encoded(group: ConsumerGroup) -> dict[str, Any]:
         "targets": {member_id: _listed(target) for member_id, target in group.targets.items()},
         "members": [
             {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "rack_id": member.rack_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                **{name: getattr(member, name) for name in _PLAIN},
                 "topic_names": sorted(member.topic_names),
-                "topic_regex": member.topic_regex,
-                "assignor": member.assignor,
-                "epoch": member.epoch,
-                "previous_epoch": member.previous_epoch,
                 "state": member.state.value,
                 "assigned": _epochs(member.assigned),
                 "revoking": _epochs(member.revoking),

@@ -8,7 +8,7 @@ module must not change the coordinator's state.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from typing import Final
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
@@ -29,13 +29,6 @@ OFFSETS_PARTITIONS: Final = 50
 _OBSOLETE: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
-class GroupOffsets(Protocol):
-    """The part of the group coordinator that completes transactions."""
-
-    def complete_transaction(self, producer_id: int, groups: Collection[str], committed: bool) -> None:
-        """Commit or discard the pending offsets of the transaction of *producer_id*."""
-
-
 class TransactionMarkers:
     """Writes markers to the logs and completes pending offsets in the group coordinator."""
 
@@ -43,14 +36,16 @@ class TransactionMarkers:
         self,
         cluster: ClusterState,
         logs: LogManager,
-        groups: GroupOffsets,
+        complete_offsets: Callable[[int, Collection[str], bool], None],
         clock: Clock,
         on_written: Callable[[TopicPartition], None],
     ) -> None:
-        """*on_written* is called with every partition whose last stable offset may have moved."""
+        """*complete_offsets* commits or discards the pending offsets of a producer id's transaction, in groups.
+
+        *on_written* is called with every partition whose last stable offset may have moved."""
         self._cluster = cluster
         self._logs = logs
-        self._groups = groups
+        self._complete_offsets = complete_offsets
         self._clock = clock
         self._on_written = on_written
         self._log = ContextLogger(__name__, "transaction markers")
@@ -72,7 +67,7 @@ class TransactionMarkers:
         offsets = frozenset(partition for partition in metadata.partitions if partition.topic == OFFSETS_TOPIC)
         if offsets:
             try:
-                self._groups.complete_transaction(metadata.producer_id, metadata.groups, metadata.state.is_commit)
+                self._complete_offsets(metadata.producer_id, metadata.groups, metadata.state.is_commit)
             except ApiError as error:
                 self._log.warning("offsets of producer %d stay pending for now: %s", metadata.producer_id, error)
                 return frozenset()
