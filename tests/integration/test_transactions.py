@@ -27,10 +27,6 @@ from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest
-from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.transaction_admin import DescribeTransactionsRequest
-from kafka_sink.protocol.messages.transactions import EndTxnRequest
 from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess
 from tests.support.parts import producer_with_parts
@@ -63,13 +59,13 @@ class Writer:
         self._topic = topic
         self._identity = (-1, -1)
 
-    def _ask(self, key: ApiKey, version: int, body: Any) -> Any:
+    def _ask(self, key: ApiKey, version: int, *values: Any) -> Any:
         with contextlib.closing(Wire(self._broker.bootstrap_servers)) as connection:
-            return connection.ask(key, version, body)
+            return connection.ask(key, version, *values)
 
     def write(self, value: bytes) -> None:
         """One record to each partition, in a new transaction that stays open."""
-        answer = self._ask(ApiKey.INIT_PRODUCER_ID, 5, InitProducerIdRequest(self._name, 60_000))
+        answer = self._ask(ApiKey.INIT_PRODUCER_ID, 5, self._name, 60_000)
         assert answer.error_code == 0
         self._identity = (answer.producer_id, answer.producer_epoch)
         batch = make_batch(
@@ -80,13 +76,12 @@ class Writer:
             base_sequence=0,
             is_transactional=True,
         )
-        parts = [PartitionProduceData(partition, batch) for partition in range(PARTITIONS)]
-        body = ProduceRequest(self._name, -1, 10_000, [TopicProduceData(self._topic, partition_data=parts)])
-        answer = self._ask(ApiKey.PRODUCE, 12, body)
+        data = {"name": self._topic, "partition_data": [(partition, batch) for partition in range(PARTITIONS)]}
+        answer = self._ask(ApiKey.PRODUCE, 12, self._name, -1, 10_000, [data])
         assert {part.error_code for part in answer.responses[0].partition_responses} == {0}
 
     def end(self, *, committed: bool = True) -> int:
-        return int(self._ask(ApiKey.END_TXN, 5, EndTxnRequest(self._name, *self._identity, committed)).error_code)
+        return int(self._ask(ApiKey.END_TXN, 5, self._name, *self._identity, committed).error_code)
 
     def end_until_told(self, *, committed: bool = True) -> None:
         """As a producer does that does not know what became of its request."""
@@ -98,9 +93,7 @@ class Writer:
 
     def described(self) -> tuple[str, int, int]:
         """State, start of the transaction, participants without a marker."""
-        (state,) = self._ask(
-            ApiKey.DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest([self._name])
-        ).transaction_states
+        (state,) = self._ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, [self._name]).transaction_states
         waiting = sum(len(topic.partitions) for topic in state.topics)
         return state.transaction_state, state.transaction_start_time_ms, waiting
 

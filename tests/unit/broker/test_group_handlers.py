@@ -14,8 +14,6 @@ from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, Re
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.group_members import LeaveGroupRequest
-from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
 from tests.support.messages import request_body
 
@@ -56,52 +54,33 @@ def codes(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("key", "version", "make"),
+    ("key", "version", "fields"),
     [
-        (
-            ApiKey.JOIN_GROUP,
-            9,
-            lambda group: request_body(
-                ApiKey.JOIN_GROUP, group, 30000, 30000, protocol_type="consumer", protocols=[("range", b"")]
-            ),
-        ),
-        (ApiKey.SYNC_GROUP, 5, lambda group: request_body(ApiKey.SYNC_GROUP, group, 1, "m", None, "consumer", "range")),
-        (ApiKey.HEARTBEAT, 4, lambda group: request_body(ApiKey.HEARTBEAT, group, 1, "m")),
-        (ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest),
-        (ApiKey.OFFSET_COMMIT, 9, lambda group: commit_request(group, 0)),
-        (ApiKey.OFFSET_FETCH, 1, lambda group: request_body(ApiKey.OFFSET_FETCH, group_id=group, topics=[("t", [0])])),
-        (ApiKey.OFFSET_FETCH, 7, lambda group: request_body(ApiKey.OFFSET_FETCH, group_id=group, topics=None)),
-        (
-            ApiKey.OFFSET_FETCH,
-            9,
-            lambda group: request_body(ApiKey.OFFSET_FETCH, groups=[{"group_id": group, "topics": None}]),
-        ),
-        (
-            ApiKey.TXN_OFFSET_COMMIT,
-            5,
-            lambda group: request_body(ApiKey.TXN_OFFSET_COMMIT, "id", group, 1, 0, topics=[("t", [(0, 1)])]),
-        ),
-        (ApiKey.DESCRIBE_GROUPS, 6, lambda group: request_body(ApiKey.DESCRIBE_GROUPS, [group])),
-        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, lambda group: joining(group, "m")),
-        (
-            ApiKey.CONSUMER_GROUP_DESCRIBE,
-            1,
-            lambda group: request_body(ApiKey.CONSUMER_GROUP_DESCRIBE, [group], include_authorized_operations=False),
-        ),
-        (ApiKey.DELETE_GROUPS, 2, lambda group: request_body(ApiKey.DELETE_GROUPS, [group])),
-        (ApiKey.OFFSET_DELETE, 0, lambda group: request_body(ApiKey.OFFSET_DELETE, group, [])),
+        (ApiKey.JOIN_GROUP, 9, lambda group: (group, 30_000, 30_000, "", None, "consumer", [("range", b"")])),
+        (ApiKey.SYNC_GROUP, 5, lambda group: (group, 1, "m", None, "consumer", "range")),
+        (ApiKey.HEARTBEAT, 4, lambda group: (group, 1, "m")),
+        (ApiKey.LEAVE_GROUP, 5, lambda group: (group,)),
+        (ApiKey.OFFSET_COMMIT, 9, lambda group: (commit_request(group, 0),)),
+        (ApiKey.OFFSET_FETCH, 1, lambda group: (group, [("t", [0])])),
+        (ApiKey.OFFSET_FETCH, 7, lambda group: (group, None)),
+        (ApiKey.OFFSET_FETCH, 9, lambda group: ("", [], [{"group_id": group, "topics": None}])),
+        (ApiKey.TXN_OFFSET_COMMIT, 5, lambda group: ("id", group, 1, 0, -1, "", None, [("t", [(0, 1)])])),
+        (ApiKey.DESCRIBE_GROUPS, 6, lambda group: ([group],)),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, lambda group: (joining(group, "m"),)),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, lambda group: ([group], False)),
+        (ApiKey.DELETE_GROUPS, 2, lambda group: ([group],)),
+        (ApiKey.OFFSET_DELETE, 0, lambda group: (group, [])),
     ],
 )
-def test_only_its_coordinator_answers_for_a_group(node: BrokerNode, key: ApiKey, version: int, make: Any) -> None:
-    body: Struct = make(group_of(node, 2))
-    assert NOT_COORDINATOR in codes(node.call(key, version, body))
+def test_only_its_coordinator_answers_for_a_group(node: BrokerNode, key: ApiKey, version: int, fields: Any) -> None:
+    assert NOT_COORDINATOR in codes(node.call(key, version, *fields(group_of(node, 2))))
 
 
 def test_groups_are_listed_by_their_coordinator(node: BrokerNode) -> None:
     here, there = group_of(node, 1), group_of(node, 2)
     node.call(ApiKey.OFFSET_COMMIT, 9, commit_request(here, 0))
     node.context.groups.commit(there, *_simple_commit())
-    listed: Any = node.call(ApiKey.LIST_GROUPS, 5)
+    listed = node.call(ApiKey.LIST_GROUPS, 5)
     assert [each.group_id for each in listed.groups] == [here]
 
 
@@ -111,9 +90,7 @@ def _simple_commit() -> tuple[Any, Any]:
 
 def fetch_all(node: BrokerNode, group: str, *, stable: bool = False, partitions: list[int] | None = None) -> Any:
     topics = [{"name": "t", "partition_indexes": partitions}] if partitions else None
-    answer: Any = node.call(
-        ApiKey.OFFSET_FETCH, 9, groups=[{"group_id": group, "topics": topics}], require_stable=stable
-    )
+    answer = node.call(ApiKey.OFFSET_FETCH, 9, groups=[{"group_id": group, "topics": topics}], require_stable=stable)
     return {
         partition.partition_index: (partition.committed_offset, partition.error_code)
         for topic in answer.groups[0].topics
@@ -136,10 +113,10 @@ def test_offsets_in_a_transaction_are_unstable_until_it_ends(
 ) -> None:
     group = group_of(node, 1)
     transactional_id = group_of(node, 1)
-    made: Any = node.call(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=transactional_id, transaction_timeout_ms=1000)
+    made = node.call(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=transactional_id, transaction_timeout_ms=1000)
     node.call(ApiKey.OFFSET_COMMIT, 9, commit_request(group, 0))
     asked = [(each, 9) for each in (0, 1, 2)]
-    answer: Any = node.call(
+    answer = node.call(
         ApiKey.TXN_OFFSET_COMMIT,
         version,
         transactional_id,
@@ -184,7 +161,7 @@ def test_fetch_while_a_transaction_ends_is_new_or_unstable(node: BrokerNode, mon
 @pytest.mark.behaviour("Consumer groups", "A member is told its assignment, its epoch and when to be heard of again")
 def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     group, topic_id = group_of(node, 1), node.cluster.topics["t"].topic_id
-    told: Any = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "m", rack_id="r", instance_id="i"))
+    told = node.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining(group, "m", rack_id="r", instance_id="i"))
     assert (told.error_code, told.member_id, told.member_epoch, told.heartbeat_interval_ms) == (0, "m", 2, 5000)
     assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, [0, 1])]
     # Twice the same topic, and one that does not exist: a client may say what it likes.
@@ -193,7 +170,7 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     assert (told.error_code, told.assignment) == (0, None)
 
     request = request_body(ApiKey.CONSUMER_GROUP_DESCRIBE, [group, "none"], include_authorized_operations=True)
-    described: Any = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+    described = node.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
     found = described.groups[0]
     assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 2, 2)
     assert (found.assignor_name, found.authorized_operations != 0) == ("uniform", True)
@@ -202,7 +179,7 @@ def test_a_consumer_member_is_answered_and_described(node: BrokerNode) -> None:
     assert (member.member_epoch, member.client_host, member.subscribed_topic_names) == (2, "/127.0.0.1", ["t"])
     for assignment in (member.assignment, member.target_assignment):
         assert [(each.topic_name, each.partitions) for each in assignment.topic_partitions] == [("t", [0, 1])]
-    listed: Any = node.call(ApiKey.LIST_GROUPS, 5, [], ["Consumer"])
+    listed = node.call(ApiKey.LIST_GROUPS, 5, [], ["Consumer"])
     assert [(each.group_id, each.group_type, each.group_state) for each in listed.groups] == [
         (group, "consumer", "Stable")
     ]
@@ -233,7 +210,7 @@ def test_consumer_members_name_their_epoch_with_offsets(node: BrokerNode) -> Non
     assert committed(2, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     for epoch, code in ((2, 0), (1, ErrorCode.STALE_MEMBER_EPOCH)):
         asked = (group, "m", epoch, [{"name": "t", "partition_indexes": [0]}])
-        answer: Any = node.call(ApiKey.OFFSET_FETCH, 9, groups=[asked])
+        answer = node.call(ApiKey.OFFSET_FETCH, 9, groups=[asked])
         assert answer.groups[0].error_code == code
 
 
@@ -246,11 +223,11 @@ def test_what_a_client_may_not_describe_hides_the_group() -> None:
         guarded.cluster.create_acls([binding])
     guarded.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "m"))
     guarded.cluster.delete_acls(AclBindingFilter(resource_type=ResourceType.TOPIC))
-    described: Any = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ["g"], include_authorized_operations=False)
+    described = guarded.call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ["g"], include_authorized_operations=False)
     (found,) = described.groups
     assert (found.error_code, found.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
     # And a pattern finds nothing that the client may not know of.
-    told: Any = guarded.call(
+    told = guarded.call(
         ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining("g", "n", subscribed_topic_names=[], subscribed_topic_regex=".*")
     )
     assert (told.error_code, told.assignment.topic_partitions) == (0, [])
