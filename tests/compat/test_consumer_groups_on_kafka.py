@@ -17,24 +17,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_sink import EmbeddedCluster
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from kafka_sink.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kafka_sink.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka_sink.protocol.messages.group_members import HeartbeatRequest, LeaveGroupRequest, MemberIdentity
-from kafka_sink.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_sink.protocol.schema import Struct
 from tests.compat.kafka_version import requires_kafka
 from tests.support.real_kafka import RealKafka
 from tests.support.wire import Wire
@@ -57,8 +39,8 @@ class Script:
         self._topic_id = self._id_of_topic()
         # A new Kafka makes the coordinator's topic with this.
         deadline = time.monotonic() + PATIENCE_S
-        asked = FindCoordinatorRequest(coordinator_keys=[self.group])
-        while self._wire.ask(ApiKey.FIND_COORDINATOR, 4, asked).coordinators[0].error_code:
+        asked = {"coordinator_keys": [self.group]}
+        while self._wire.ask(ApiKey.FIND_COORDINATOR, 4, **asked).coordinators[0].error_code:
             assert time.monotonic() < deadline, "there is no coordinator"
             time.sleep(0.05)
         # The coordinator of the group hears of the topic after others do, and until then it assigns nothing.
@@ -71,14 +53,13 @@ class Script:
         """Whether a member of the group is given the partitions; the group is gone afterwards."""
         joined = self.beat("joins early", "early", 0)
         self.beat("leaves early", "early", -1)
-        self.ask("deleted early", ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest([self.group]))
+        self.ask("deleted early", ApiKey.DELETE_GROUPS, 2, [self.group])
         return joined.assignment is not None and bool(joined.assignment.topic_partitions)
 
     def _id_of_topic(self) -> uuid.UUID:
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            asked = MetadataRequest([MetadataRequestTopic(name=self.topic)])
-            (topic,) = self._wire.ask(ApiKey.METADATA, 12, asked).topics
+            (topic,) = self._wire.ask(ApiKey.METADATA, 12, [{"name": self.topic}]).topics
             if not topic.error_code:
                 found: uuid.UUID = topic.topic_id
                 return found
@@ -87,9 +68,9 @@ class Script:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def ask(self, label: str, key: ApiKey, version: int, body: Struct) -> Any:
+    def ask(self, label: str, key: ApiKey, version: int, *values: Any, **named: Any) -> Any:
         deadline = time.monotonic() + PATIENCE_S
-        while getattr(answer := self._wire.ask(key, version, body), "error_code", 0) in _NOT_YET:
+        while getattr(answer := self._wire.ask(key, version, *values, **named), "error_code", 0) in _NOT_YET:
             assert time.monotonic() < deadline, answer
             time.sleep(0.05)
         self.told[label] = self._plain(dataclasses.asdict(answer))
@@ -113,26 +94,21 @@ class Script:
             says = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": [self.topic], "owned": [], **says}
         owned = says.pop("owned", None)
         if owned is not None:
-            says["topic_partitions"] = [TopicPartitions(self._topic_id, owned)] if owned else []
-        body = ConsumerGroupHeartbeatRequest(says.pop("group", self.group), member_id, epoch, **says)
-        return self.ask(label, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body)
+            says["topic_partitions"] = [(self._topic_id, owned)] if owned else []
+        who = (says.pop("group", self.group), member_id, epoch)
+        return self.ask(label, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, *who, **says)
 
     def commit(self, label: str, member_id: str, epoch: int, *partitions: int, version: int = 9) -> None:
-        offsets = [OffsetCommitRequestPartition(each, 7, committed_metadata="") for each in partitions]
-        topics = [OffsetCommitRequestTopic(self.topic, partitions=offsets)]
-        body = OffsetCommitRequest(self.group, epoch, member_id, topics=topics)
-        self.ask(label, ApiKey.OFFSET_COMMIT, version, body)
+        topics = [{"name": self.topic, "partitions": [(each, 7, -1, "") for each in partitions]}]
+        self.ask(label, ApiKey.OFFSET_COMMIT, version, self.group, epoch, member_id, topics=topics)
 
     def fetch(self, label: str, member_id: str | None, epoch: int) -> None:
-        topics = [OffsetFetchRequestTopics(self.topic, partition_indexes=[0, 1])]
-        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group, member_id, epoch, topics)])
-        self.ask(label, ApiKey.OFFSET_FETCH, 9, body)
+        topics = [{"name": self.topic, "partition_indexes": [0, 1]}]
+        self.ask(label, ApiKey.OFFSET_FETCH, 9, groups=[(self.group, member_id, epoch, topics)])
 
     def describe(self, label: str) -> None:
-        asked = [self.group, "none-such"]
-        body = ConsumerGroupDescribeRequest(asked, include_authorized_operations=False)
-        self.ask(f"{label}, described", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
-        self.ask(f"{label}, described as classic", ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest([self.group]))
+        self.ask(f"{label}, described", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, [self.group, "none-such"], False)
+        self.ask(f"{label}, described as classic", ApiKey.DESCRIBE_GROUPS, 6, [self.group])
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
@@ -221,11 +197,9 @@ class Script:
             ("of an empty member", "", -1),
         ):
             self.fetch(f"a fetch {label}", member, epoch)
-        self.ask("a heartbeat of the classic protocol", ApiKey.HEARTBEAT, 4, HeartbeatRequest(self.group, 5, "one"))
-        partitions = [OffsetDeleteRequestPartition(0)]
-        topics = [OffsetDeleteRequestTopic(self.topic, partitions)]
-        self.ask("offsets deleted", ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(self.group, topics))
-        self.ask("a group with members deleted", ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest([self.group]))
+        self.ask("a heartbeat of the classic protocol", ApiKey.HEARTBEAT, 4, self.group, 5, "one")
+        self.ask("offsets deleted", ApiKey.OFFSET_DELETE, 0, self.group, [(self.topic, [0])])
+        self.ask("a group with members deleted", ApiKey.DELETE_GROUPS, 2, [self.group])
 
     def static(self) -> None:
         self.beat("two leaves", "two", -1)
@@ -245,13 +219,13 @@ class Script:
         self.beat("the first one is fenced", "first", 7, instance_id="i")
         self.beat("the first one is unknown", "first", 7)
         self.describe("with the second one")
-        leaving = [MemberIdentity("", "i"), MemberIdentity("", "j"), MemberIdentity("nobody")]
-        self.ask("an administrator removes", ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(self.group, members=leaving))
+        leaving = [("", "i"), ("", "j"), "nobody"]
+        self.ask("an administrator removes", ApiKey.LEAVE_GROUP, 5, self.group, members=leaving)
         self.beat("the second one was removed", "second", 7, instance_id="i")
         self.beat("one has all", "one", 7)
 
     def ended(self) -> None:
-        listed = self._wire.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest([], ["CONSUMER"])).groups
+        listed = self._wire.ask(ApiKey.LIST_GROUPS, 5, [], ["CONSUMER"]).groups
         mine = [dataclasses.asdict(each) for each in listed if each.group_id == self.group]
         self.told["listed"] = self._plain(mine)
         self.beat("one leaves", "one", -1)
@@ -259,7 +233,7 @@ class Script:
         self.describe("empty")
         self.commit("a commit to the empty group", "", -1, 1)
         self.fetch("what was committed", None, -1)
-        self.ask("deleted", ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest([self.group]))
+        self.ask("deleted", ApiKey.DELETE_GROUPS, 2, [self.group])
         self.describe("gone")
 
 
