@@ -12,6 +12,7 @@ the first two are most of the time of a micro-batch's task:
   side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
   for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
   neither.
+* **Copies of the directory of pyspark.zip** (:mod:`kafka_sink.spark.task.zip_directories`).
 * **pandas**: 40 MB of each Python worker, and a quarter of a second of its first task. ``pyarrow.array`` imports
   pandas, if it is installed, to see whether a list belongs to it, and Spark makes an array of one list, the message of
   the task, when a writer has returned (``pyspark/sql/worker/write_into_data_source.py``). For this one call
@@ -37,6 +38,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.spark.task import worker_logging
+from kafka_sink.spark.task.zip_directories import share_zip_directories
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +76,8 @@ class WorkerProcess:
             return
         connection = connection_to_jvm()
         _acknowledge_at_once(connection)
+        # Before the task imports anything, which is then where the copies were.
+        share_zip_directories()
         try:
             yield
         finally:
