@@ -20,16 +20,14 @@ from pyspark.sql import SparkSession
 from kafka_sink import EmbeddedCluster
 from tests.bench import resources, results
 from tests.bench.spark_sinks import SINKS, rows, session
-from tests.bench.topics import end_offsets, fresh_topic
+from tests.bench.topics import SMALL_LOG, end_offsets, fresh_topic
 
-#: A topic that forgets quickly: 10 GB shall not need 10 GB of disk.
-_SMALL_LOG: Final[Mapping[str, str]] = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20)}
 _MIB: Final = 1 << 20
 
 
 def write(spark: SparkSession, bootstrap_servers: str, shape: str, count: int, tasks: int, partitions: int) -> float:
     """Rows per second of one write; RuntimeError when the topic did not grow by every row."""
-    with fresh_topic(bootstrap_servers, partitions, _SMALL_LOG) as topic:
+    with fresh_topic(bootstrap_servers, partitions, SMALL_LOG) as topic:
         data = rows(spark, shape, count, tasks)
         started = time.perf_counter()
         SINKS["kafkalite"](data, topic, bootstrap_servers, {})

@@ -28,7 +28,7 @@ from tests.bench import resources, results
 from tests.bench.listeners import read_listeners
 from tests.bench.resources import Memory
 from tests.bench.spark_sinks import SINKS, rows, session
-from tests.bench.topics import fresh_topic
+from tests.bench.topics import SMALL_LOG, fresh_topic
 from tests.support.securities import PLAINTEXT, SSL
 
 _INTERVAL_S: Final = 0.1
@@ -58,6 +58,7 @@ CASES: Final[Mapping[str, Case]] = {
     "3 M rows, parallel": Case(3_000_000, way="parallel"),
     "3 M rows, atomic": Case(3_000_000, way="atomic"),
     "1 M rows of 1 kB": Case(1_000_000, shape="1 kB"),
+    "100 M rows": Case(100_000_000),
 }
 
 
@@ -120,7 +121,7 @@ def measure(case: Case, properties: Mapping[str, str], plain: str) -> dict[str, 
     options = {f"kafka.{name}": value for name, value in properties.items()}
     spark = session("", 2, with_null=False)
     try:
-        with fresh_topic(plain, case.partitions) as topic, during.watching():
+        with fresh_topic(plain, case.partitions, SMALL_LOG) as topic, during.watching():
             data = rows(spark, case.shape, case.count, 2)
             if case.way == "atomic":
                 write(data, options=options, topic=topic, app_id=topic, version=1)

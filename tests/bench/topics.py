@@ -6,11 +6,14 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 WAIT_S = 60.0
+#: Of a topic that forgets quickly: 10 GB shall not need 10 GB of disk.
+SMALL_LOG: Final[Mapping[str, str]] = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20)}
 
 
 @contextmanager
