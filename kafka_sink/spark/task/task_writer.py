@@ -142,6 +142,8 @@ class _TaskAttempt:
             if not self._rows_in and self._producer is not None:
                 gathered.least_bytes = _bytes_to_gather(self._producer, self._rules.topic)
             self._rows_in += count
+            # Otherwise the rows are in memory until the next ones are.
+            del batch
 
     def _send(self, rows: TaskRows) -> int:
         """Returns how many rows these are, with the bad ones."""
@@ -272,6 +274,7 @@ class _Gathered:
                 # Release the single batches before the joined one is yielded, so that the rows are not in memory twice.
                 joined, waiting, size = _joined(waiting), [], 0
                 yield from joined
+                del joined
         yield from _joined(waiting)
 
 
