@@ -20,11 +20,11 @@ def write_archive(path: Path, *modules: str) -> None:
 
 
 def directories(archive: Path) -> set[int]:
-    """What the importers of *archive* look into; Python 3.13 asks for the one that all share."""
+    """The copies that the importers of *archive* have; of Python 3.13 they have none."""
     importers = [each for each in sys.path_importer_cache.values() if isinstance(each, zipimport.zipimporter)]
     found = [each for each in importers if each.archive == str(archive)]
     assert len(found) == 3, "the archive and two packages in it"
-    return {id(getattr(each, "_files", None)) for each in found}
+    return {id(value) for each in found for value in vars(each).values() if isinstance(value, dict)}
 
 
 @pytest.mark.behaviour("Tasks", "A worker keeps one copy of the directory of pyspark.zip: 10 MB less")
@@ -37,11 +37,11 @@ def test_packages_of_an_archive_share_its_directory(tmp_path: Path, monkeypatch:
     if sys.version_info < (3, 13):
         assert len(directories(archive)) == 3, "Python shares it itself: zip_directories is needed no more"
     with WorkerProcess().task(tuned=True):
-        assert len(directories(archive)) == 1
+        assert len(directories(archive)) <= 1
         importlib.import_module("zipped_a.b")
     # What is added later is found, once Spark says that there is something.
     write_archive(archive, "zipped_a/b/d")
     importlib.invalidate_caches()
     with WorkerProcess().task(tuned=True):
         importlib.import_module("zipped_a.b.d")
-        assert len(directories(archive)) == 1
+        assert len(directories(archive)) <= 1
