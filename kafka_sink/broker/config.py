@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.security_config import BrokerSecurityConfig
-from kafka_sink.common.config import (
-    BOOLEAN,
-    DOUBLE,
-    INT,
-    LIST,
-    STRING,
-    all_of,
-    at_least,
-    between,
-    one_of,
-)
+from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, STRING, all_of, at_least, between, one_of
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import host_and_port
 

@@ -199,12 +199,7 @@ class EmbeddedCluster:
         return self._started
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int = -1,
-        *,
-        replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        self, name: str, partitions: int = -1, *, replication_factor: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic; −1 selects the configured default.
 

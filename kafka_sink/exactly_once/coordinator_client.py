@@ -83,13 +83,7 @@ class CoordinatorClient(CoordinatorRequests):
     :param timeout_ms: the maximum duration of one exchange.
     """
 
-    def __init__(
-        self,
-        properties: Mapping[str, Any],
-        *,
-        timeout_ms: int = 60_000,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int = 60_000, clock: Clock = SYSTEM_CLOCK) -> None:
         given = c.known_to(ClientConfig, properties)
         config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
         client_id = config.client_id or "kafkalite-exactly-once"

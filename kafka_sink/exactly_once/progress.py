@@ -183,12 +183,7 @@ class ProgressStore:
                 text += more
             transactions = decode_transactions(self._sink, text)
             return Progress(
-                first.offset,
-                begin.writer,
-                begin.transaction_version,
-                begin.decided_s,
-                transactions,
-                begin.offsets,
+                first.offset, begin.writer, begin.transaction_version, begin.decided_s, transactions, begin.offsets
             )
         except (ValueError, KeyError) as error:
             raise ProgressError(

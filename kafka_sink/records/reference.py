@@ -78,11 +78,7 @@ def header_entries(headers: Sequence[Header]) -> bytes:
 
 
 def record_size(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[Header] = (),
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
 ) -> int:
     """The exact number of bytes that :func:`write_record` appends for the same arguments."""
     body = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + _contents_size(key, value, headers)

@@ -44,9 +44,7 @@ class PartitionRange:
 
     def merge(self, other: PartitionRange) -> PartitionRange:
         return PartitionRange(
-            self.rows + other.rows,
-            min(self.first_offset, other.first_offset),
-            max(self.last_offset, other.last_offset),
+            self.rows + other.rows, min(self.first_offset, other.first_offset), max(self.last_offset, other.last_offset)
         )
 
 

@@ -66,8 +66,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         help="any option of the sink, such as kafka.compression.type=zstd; may be repeated",
     )
     target.add_argument(
-        "--report",
-        help="file to which each write appends one JSON line when it is committed or has failed",
+        "--report", help="file to which each write appends one JSON line when it is committed or has failed"
     )
 
 

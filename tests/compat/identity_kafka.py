@@ -57,7 +57,7 @@ class IdentityKafka:
             "org.apache.kafka.tools.JmxTool",
             "--jmx-url", f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{self.jmx_port}/jmxrmi",
             "--object-name", "kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*",
-            "--attributes", what, "--one-time", "--report-format", "properties",
+            "--attributes", what, "--one-time", "--report-format", "properties"
         )  # fmt: skip
         found = dict.fromkeys(WAYS, 0)
         for line in printed.splitlines():

@@ -22,6 +22,6 @@ def write_with_java(
         "org.apache.kafka.tools.ProducerPerformance",
         "--bootstrap-server", properties["bootstrap.servers"], "--command-config", str(file), "--topic", topic,
         "--num-records", str(records), "--record-size", "100", "--throughput", str(per_s),
-        java_options=java_options,
+        java_options=java_options
     )  # fmt: skip
     assert f"{records} records sent" in printed, printed

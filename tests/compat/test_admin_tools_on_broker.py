@@ -107,7 +107,7 @@ def test_acls_by_kafkas_tool(tmp_path: Path) -> None:
         server = ("--bootstrap-server", cluster.nodes[1]["SASL_PLAINTEXT"].address, "--command-config", str(client))
         done = subprocess.run(
             ["bash", str(KAFKA_SCRIPT), "run", ACLS, *server, "--add", *writer],
-            capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False,
+            capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
         )  # fmt: skip
         assert "ClusterAuthorizationException" in done.stdout + done.stderr
         assert len(cluster.describe_acls()) == 1

@@ -159,7 +159,7 @@ class _Quota:
         run_kafka_tool(
             "org.apache.kafka.tools.ConfigCommand",
             "--bootstrap-server", self._kafka.bootstrap_servers, "--alter",
-            "--entity-type", "users", "--entity-name", "alice", *change,
+            "--entity-type", "users", "--entity-name", "alice", *change
         )  # fmt: skip
 
 

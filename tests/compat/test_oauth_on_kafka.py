@@ -178,7 +178,7 @@ def test_endpoint_is_asked_as_by_javas_client(grant: str, oauth_kafka: OAuthKafk
     tool, allowed = "org.apache.kafka.tools.TopicCommand", "-Dorg.apache.kafka.sasl.oauthbearer.allowed"
     run_kafka_tool(
         tool, "--bootstrap-server", oauth_kafka.address, "--command-config", str(file), "--list",
-        java_options=f"{allowed}.urls={oauth_kafka.idp.url} {allowed}.files={tmp_path}/assertion",
+        java_options=f"{allowed}.urls={oauth_kafka.idp.url} {allowed}.files={tmp_path}/assertion"
     )  # fmt: skip
     theirs = next(each for each in asked if each.headers.get("user-agent", "").startswith("Java/"))
     assert ours.body == theirs.body
@@ -193,7 +193,7 @@ def test_command_line_takes_the_file_of_javas_client(oauth_kafka: OAuthKafka, tm
     file.write_text("".join(f"{name}={value}\n" for name, value in oauth_kafka.properties().items()))
     done = subprocess.run(
         [sys.executable, "-m", "kafka_sink.cli", "topics", "list", "--command-config", str(file)],
-        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2]
     )  # fmt: skip
     assert done.returncode == 0 and "listed" in done.stdout.splitlines(), done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr

@@ -63,7 +63,7 @@ def _material(folder: Path) -> dict[str, object]:
         for name in names:
             run(
                 "openssl", "pkcs8", "-topk8", "-in", "client.key", option, name, *own, *legacy,
-                "-out", "encrypted.key",
+                "-out", "encrypted.key"
             )  # fmt: skip
             encrypted[name] = text("encrypted.key")
     run("openssl", "ec", "-in", "client.key", "-out", "traditional.ec")
@@ -71,7 +71,7 @@ def _material(folder: Path) -> dict[str, object]:
     for name in ("client", "other"):
         run(
             "openssl", "pkcs12", "-export", "-inkey", f"{name}.key", "-in", f"{name}.pem", "-certfile", "chain.pem",
-            "-name", name, *own, "-out", f"{name}.p12",
+            "-name", name, *own, "-out", f"{name}.p12"
         )  # fmt: skip
     run("openssl", "pkcs12", "-export", "-nokeys", "-in", "root.pem", *own, "-out", "untrusting.p12")
     to = ("-deststorepass", PASSWORD, "-srcstorepass", PASSWORD, "-noprompt")
@@ -81,12 +81,12 @@ def _material(folder: Path) -> dict[str, object]:
             for target in ("two", "one") if source == "client" else ("two",):
                 run(
                     "keytool", "-importkeystore", "-srckeystore", f"{source}.p12", "-destkeystore", f"{target}.{kind}",
-                    "-deststoretype", kind, *to,
+                    "-deststoretype", kind, *to
                 )  # fmt: skip
         for alias in ("root", "sub"):
             run(
                 "keytool", "-importcert", "-alias", alias, "-file", f"{alias}.pem", "-keystore", f"trusted.{kind}",
-                "-storetype", kind, *password,
+                "-storetype", kind, *password
             )  # fmt: skip
     stores = [f"{name}.{kind}" for name in ("one", "two", "trusted") for kind in ("pkcs12", "jks")]
     return {

@@ -150,7 +150,7 @@ def test_a_jar_with_another_checksum_is_not_installed(tmp_path: Path) -> None:
     def check(**environment: str) -> tuple[str, str]:
         done = subprocess.run(
             ["bash", "-c", CHECK, str(ROOT), str(jars), sys.executable, str(tmp_path)],
-            env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
         )  # fmt: skip
         return done.stdout, done.stderr
 

@@ -355,7 +355,7 @@ def test_reauthentication_while_producing_loses_nothing(
     with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as cluster:
         properties = client_properties(
             cluster, listener, ssl_truststore_certificates=AUTHORITY.pem, sasl_mechanism="SCRAM-SHA-512",
-            sasl_jaas_config=SCRAM_OF_ALICE, linger_ms=1,
+            sasl_jaas_config=SCRAM_OF_ALICE, linger_ms=1
         )  # fmt: skip
         count = 0
         with KafkaProducer(properties) as producer:
@@ -430,7 +430,7 @@ def test_a_password_that_changed_is_used_when_sessions_renew(
     with secure_cluster(BROKER.pem(), connections_max_reauth_ms=3000) as cluster:
         properties = client_properties(
             cluster, "SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username="alice",
-            sasl_password=f"${{dir:{tmp_path}:alice}}",
+            sasl_password=f"${{dir:{tmp_path}:alice}}"
         )  # fmt: skip
         refused = "invalid credentials with SASL mechanism SCRAM"
         with KafkaProducer(properties) as producer:

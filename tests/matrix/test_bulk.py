@@ -64,7 +64,7 @@ def test_memory_stays_flat_over_sasl_ssl(kafka: SecureServer, figure: Figure, tm
         done = subprocess.run(
             [sys.executable, "-m", "tests.matrix.soaking", str(config), topic, str(SOAK_MB)],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-            timeout=240 + SOAK_MB // LEAST_MB_PER_S,
+            timeout=240 + SOAK_MB // LEAST_MB_PER_S
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         stored = end_offsets(kafka.looks[SASL_SSL], topic, PARTITIONS)

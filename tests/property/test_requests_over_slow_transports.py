@@ -204,7 +204,7 @@ class Client:
         number = len(self.sent)
         asked = SyncGroupRequest(
             group_id="g", generation_id=number, member_id="m",
-            assignments=[SyncGroupRequestAssignment(assignment=self.rng.randbytes(8) + bytes(self.rng.choice(SIZES)))],
+            assignments=[SyncGroupRequestAssignment(assignment=self.rng.randbytes(8) + bytes(self.rng.choice(SIZES)))]
         )  # fmt: skip
         expects = self.rng.random() < 0.8
         request = self.client.new_request(

@@ -68,11 +68,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.behaviour("Avro", "Structs and primitive keys are written as Avro in every way to write, every row once")
 @in_few_ways
 def test_rows_arrive_as_avro(
-    write: Way,
-    spark: SparkSession,
-    cluster: Any,
-    new_topic: NewTopic,
-    tmp_path: Path,
+    write: Way, spark: SparkSession, cluster: Any, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(3)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **AVRO}

@@ -33,7 +33,7 @@ def test_pod_is_what_the_page_says(tmp_path: Path) -> None:
         environ = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PATH": f"{SPARK_HOME / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(
             ["bash", "-euc", commands], cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=600, check=False,
+            stderr=subprocess.STDOUT, text=True, timeout=600, check=False
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
     (pod,) = (each for each in created if each["kind"] == "Pod")

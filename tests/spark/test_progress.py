@@ -141,11 +141,7 @@ def test_run_until_stopped_stops_a_continuous_query(
 @pytest.mark.behaviour("Progress and continuous triggers", "The listener stops a continuous query")
 @requires_data_sources
 def test_a_continuous_query_is_stopped_by_the_listener(
-    spark: SparkSession,
-    cluster: Any,
-    new_topic: Callable[..., str],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def is_told() -> bool:
         return any("ROWS WERE BEING LOST" in message for message in caplog.messages)

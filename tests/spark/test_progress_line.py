@@ -106,11 +106,7 @@ def test_a_terminal_that_goes_away_leaves_the_write_alone(
 
 @pytest.mark.parametrize("way", ["argument", "no-terminal"])
 def test_no_line_where_none_is_wanted(
-    spark: SparkSession,
-    cluster: Any,
-    new_topic: Callable[..., str],
-    way: str,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, cluster: Any, new_topic: Callable[..., str], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO() if way == "no-terminal" else Terminal(lambda: None)
     monkeypatch.setattr(sys, "stderr", stream)

@@ -16,15 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafka_sink
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.spark.errors import CancelledWriteError
-from tests.support.stopped_writes import (
-    ROWS,
-    SLOWLY,
-    WAYS,
-    await_first_rows,
-    check_written_again,
-    end,
-    numbered,
-)
+from tests.support.stopped_writes import ROWS, SLOWLY, WAYS, await_first_rows, check_written_again, end, numbered
 
 STAYS = {
     "at-least-once": r"the rows of other tasks that were acknowledged before stay in topic",

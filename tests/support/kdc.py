@@ -56,7 +56,7 @@ def running_kdc(directory: Path, lifetime: str = "10h") -> Iterator[Kdc]:
         try:
             done = subprocess.run(
                 ["bash", str(SCRIPT), "start", "--dir", str(directory), "--lifetime", lifetime, BROKER, USER],
-                capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             patch.setenv("KRB5_CONFIG", str(directory / "krb5.conf"))

@@ -63,7 +63,7 @@ class KeytoolStores:
             keytool(
                 "-importkeystore", "-srckeystore", self.path(name, "PKCS12"), "-srcstorepass", self.password,
                 "-destkeystore", self.path(name, "JKS"), "-deststoretype", "JKS", "-deststorepass", self.password,
-                "-alias", name, "-destkeypass", self.key_password,
+                "-alias", name, "-destkeypass", self.key_password
             )  # fmt: skip
 
     def _store(self, name: str, kind: str) -> tuple[object, ...]:

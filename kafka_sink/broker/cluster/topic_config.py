@@ -14,17 +14,7 @@ from typing import Any, Final
 from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.common.config import (
-    BOOLEAN,
-    INT,
-    LIST,
-    STRING,
-    at_least,
-    keys,
-    one_of,
-    only,
-    parse,
-)
+from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, at_least, keys, one_of, only, parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.records.validation import BatchRules
 

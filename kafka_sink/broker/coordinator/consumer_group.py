@@ -214,11 +214,7 @@ class ConsumerGroup:
             revoking = {**member.revoking, **revoking}
         if revoking and _has_any(owned, revoking):
             return replace(
-                member,
-                state=MemberState.UNREVOKED,
-                previous_epoch=member.epoch,
-                assigned=kept,
-                revoking=revoking,
+                member, state=MemberState.UNREVOKED, previous_epoch=member.epoch, assigned=kept, revoking=revoking
             )
         free = target - kept.keys() - self._owned_by_others(member)
         return replace(

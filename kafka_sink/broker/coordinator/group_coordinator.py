@@ -58,12 +58,7 @@ class GroupCoordinator:
     """
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        store: CoordinatorStore,
-        clock: Clock,
-        timer: Timer,
-        cluster: ClusterState,
+        self, config: BrokerConfig, store: CoordinatorStore, clock: Clock, timer: Timer, cluster: ClusterState
     ) -> None:
         self._config = config
         self._clock = clock
@@ -255,11 +250,7 @@ class GroupCoordinator:
             return outcomes
 
     def commit_in_transaction(
-        self,
-        group_id: str,
-        committer: Committer,
-        producer_id: int,
-        offsets: Mapping[TopicPartition, CommittedOffset],
+        self, group_id: str, committer: Committer, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, ErrorCode]:
         """Store pending offsets until :meth:`complete_transaction`; returns an error code for each.
 

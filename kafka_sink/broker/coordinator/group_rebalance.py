@@ -13,13 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
-from kafka_sink.broker.coordinator.group_requests import (
-    NO_LEADER,
-    UNKNOWN_MEMBER,
-    JoinedMember,
-    JoinResult,
-    SyncResult,
-)
+from kafka_sink.broker.coordinator.group_requests import NO_LEADER, UNKNOWN_MEMBER, JoinedMember, JoinResult, SyncResult
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger

@@ -18,11 +18,7 @@ from typing import Final
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator import transaction_rules as rules
 from kafka_sink.broker.coordinator.transaction_markers import OFFSETS_TOPIC, TransactionMarkers, offsets_partition
-from kafka_sink.broker.coordinator.transaction_metadata import (
-    NO_PRODUCER_ID,
-    TransactionMetadata,
-    TransactionState,
-)
+from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_ID, TransactionMetadata, TransactionState
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import Clock
@@ -80,12 +76,7 @@ class TransactionCoordinator:
     # --- requests of producers ---------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        *,
-        two_phase: bool = False,
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, *, two_phase: bool = False
     ) -> ProducerIdAndEpoch:
         """Assign the transactional id to a producer, fencing the previous one. With *two_phase*, its transactions never
         time out, whatever *timeout_ms* is.
@@ -194,11 +185,7 @@ class TransactionCoordinator:
             return rules.missing_partitions(self._known(transactional_id), producer, partitions)
 
     def admit_produce(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partition: TopicPartition,
-        request_version: int,
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition, request_version: int
     ) -> None:
         """Return if a batch may open the transaction in *partition*; from Produce 12 on the partition is added
         implicitly.

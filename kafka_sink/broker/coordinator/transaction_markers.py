@@ -108,10 +108,7 @@ class TransactionMarkers:
         if log is None:
             raise ApiError(f"topic {partition.topic} was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         log.append_marker(
-            marker,
-            state.leader_epoch,
-            self._clock.wall_ms(),
-            transaction_version=TransactionVersion.of_level(version),
+            marker, state.leader_epoch, self._clock.wall_ms(), transaction_version=TransactionVersion.of_level(version)
         )
         self._on_written(partition)
 

@@ -70,10 +70,7 @@ def _refused(
 
 
 def _list_partition(
-    context: BrokerContext,
-    request: ApiRequest[m.ListOffsetsRequest],
-    name: str,
-    asked: m.ListOffsetsPartition,
+    context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest], name: str, asked: m.ListOffsetsPartition
 ) -> m.ListOffsetsPartitionResponse:
     try:
         state = context.led_partition(context.topic(name), asked.partition_index, asked.current_leader_epoch)

@@ -152,21 +152,13 @@ def _produce_partition(
     with _admitted(context, writing, TopicPartition(topic.name, data.index), log, header) as guard:
         appended = log.append(batch, header, partition.leader_epoch, context.clock.wall_ms(), guard)
     return PartitionProduceResponse(
-        data.index,
-        ErrorCode.NONE,
-        appended.base_offset,
-        appended.log_append_time_ms,
-        appended.log_start_offset,
+        data.index, ErrorCode.NONE, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
 
 
 @contextmanager
 def _admitted(
-    context: BrokerContext,
-    writing: _Writing,
-    partition: TopicPartition,
-    log: PartitionLog,
-    header: BatchHeader,
+    context: BrokerContext, writing: _Writing, partition: TopicPartition, log: PartitionLog, header: BatchHeader
 ) -> Iterator[VerificationGuard | None]:
     """Verify with the coordinator that a transaction's first batch in *log* belongs to the transaction (KIP-890)."""
     if not header.is_transactional:

@@ -50,12 +50,7 @@ class Request:
     )
 
     def __init__(
-        self,
-        processor: int,
-        context: RequestContext,
-        receive: NetworkReceive,
-        body_offset: int,
-        received_ns: int = 0,
+        self, processor: int, context: RequestContext, receive: NetworkReceive, body_offset: int, received_ns: int = 0
     ) -> None:
         #: Id of the processor that owns the connection.
         self.processor = processor

@@ -115,9 +115,7 @@ def prepared(schema: StructType, options: SinkOptions, settings_valid_ms: int | 
 
 
 def task_options(
-    options: SinkOptions,
-    formats: Sequence[ColumnFormat] = (),
-    limits: Mapping[str, TopicLimits] = MappingProxyType({}),
+    options: SinkOptions, formats: Sequence[ColumnFormat] = (), limits: Mapping[str, TopicLimits] = MappingProxyType({})
 ) -> TaskOptions:
     """What the tasks get of *options*, with the *formats* of the columns that have one, and the *limits* of topics."""
     rules = _taken(RowRules, options, formats=tuple(formats), limits=dict(limits), is_placed=False)

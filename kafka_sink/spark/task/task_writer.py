@@ -65,9 +65,7 @@ kept_producers = KeptProducers(SYSTEM_CLOCK)
 
 
 def write_task(
-    batches: Iterator[pa.RecordBatch],
-    options: TaskOptions,
-    open_producer: OpenProducer | None = None,
+    batches: Iterator[pa.RecordBatch], options: TaskOptions, open_producer: OpenProducer | None = None
 ) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
 

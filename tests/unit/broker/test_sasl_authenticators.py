@@ -82,13 +82,13 @@ class World:
         self.client_reader = FrameReader("c", UNLIMITED, UNLIMITED_MEMORY_POOL, ahead)
         self.client = SaslClientAuthenticator(
             mechanism, begin or (lambda: PlainClient("alice", "secret")), self.ours, self.client_reader,
-            clock=self.clock, client_id="me",
+            clock=self.clock, client_id="me"
         )  # fmt: skip
         self.server = SaslServerAuthenticator(
             {"PLAIN": lambda: PlainServer(PASSWORDS), "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", KEYS.get)},
             self.theirs, self.reader, clock=self.clock, config=BrokerConfig(**config),
             memory_pool=UNLIMITED_MEMORY_POOL,
-            answer_versions=lambda body, version: (ApiVersionsResponse(api_keys=VERSIONS), version),
+            answer_versions=lambda body, version: (ApiVersionsResponse(api_keys=VERSIONS), version)
         )  # fmt: skip
 
     def run(self) -> None:

@@ -85,7 +85,7 @@ def test_header_over_the_start_of_a_larger_buffer() -> None:
     target = bytearray(layout.HEADER_BYTES) + BODY
     batch.write_header(
         memoryview(target), [memoryview(target)[61:]], last_offset_delta=2, base_timestamp=1000, max_timestamp=1005,
-        record_count=3,
+        record_count=3
     )  # fmt: skip
     assert target == write()
 

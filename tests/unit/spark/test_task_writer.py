@@ -153,9 +153,7 @@ def test_row_refused_after_last_hand_over_fails_the_task() -> None:
 
 
 @pytest.mark.behaviour("Tasks", "A task ends at the first refusal, and leaves no thread")
-def test_task_stops_at_first_refused_row_and_leaves_no_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_task_stops_at_first_refused_row_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     trackers: list[DeliveryTracker] = []
 
     def watched(*arguments: Any) -> DeliveryTracker:

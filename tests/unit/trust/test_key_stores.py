@@ -96,17 +96,17 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keytool(
             "-importkeystore", "-srckeystore", folder / "made.p12", "-srcstoretype", "PKCS12", "-srcstorepass",
             PASSWORD,
-            "-destkeystore", key, "-deststoretype", kind, "-deststorepass:file", store_password,
+            "-destkeystore", key, "-deststoretype", kind, "-deststorepass:file", store_password
         )  # fmt: skip
     shutil.copy(folder / "key.JKS", folder / "two-passwords.JKS")
     keytool(
         "-keypasswd", "-alias", "me", "-keystore", folder / "two-passwords.JKS", "-storetype", "JKS",
-        "-storepass:file", store_password, "-keypass:file", store_password, "-new", KEY_PASSWORD,
+        "-storepass:file", store_password, "-keypass:file", store_password, "-new", KEY_PASSWORD
     )  # fmt: skip
     shutil.copy(folder / "key.JKS", folder / "two-keys.JKS")
     keytool(
         "-genkeypair", "-alias", "another", "-keyalg", "EC", "-dname", "CN=x", "-keystore", folder / "two-keys.JKS",
-        "-storetype", "JKS", "-storepass:file", store_password, "-keypass:file", store_password,
+        "-storetype", "JKS", "-storepass:file", store_password, "-keypass:file", store_password
     )  # fmt: skip
     return folder
 
