@@ -232,7 +232,7 @@ class DriverSteps:
             end = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
         settled = yield from self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
         driver, timeout_ms = yield from self.fence()
-        if settled is not None and not _follows(driver, settled.transaction):
+        if not _follows(driver, None if settled is None else settled.transaction):
             now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
             if now.described is None or now.described.transaction != driver:
                 raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
@@ -425,8 +425,9 @@ def _unended(progress: Progress, described: Mapping[str, TransactionDescription]
     ]
 
 
-def _follows(driver: Transaction, last: Transaction) -> bool:
-    """Whether *driver* is the epoch that the fence gives out after *last*, if nothing happened in between."""
-    if driver.producer_id != last.producer_id:
+def _follows(driver: Transaction, last: Transaction | None) -> bool:
+    """Whether *driver* is the epoch that the fence gives out after *last* (None: an id that was never used, or is
+    forgotten), if nothing happened in between. A coordinator that was replaced may know nothing of the id."""
+    if last is None or driver.producer_id != last.producer_id:
         return driver.epoch == 0
     return driver.epoch == last.epoch + 1

@@ -71,8 +71,8 @@ class Settings(NamedTuple):
       the copy waits, and a task may fail.
     * "last epochs": producer ids come to their end.
     * "two clusters": each process writes each batch to two clusters, under one name.
-    * "moved": a query runs on two clusters under one name, and has written its first batch there. Then the client of a
-      driver may be moved to the other one between batches, as when a name of a host changes its address.
+    * "moved": a query runs on two clusters under one name, has written its first batch there, and writes one more. Then
+      the client of a driver may be moved to the other one between batches, as when a name of a host changes its address.
     * "expired": a query whose first batch has been written. Once, everybody may be frozen for so long that the brokers
       forget the progress, the ids at rest, or both.
     * "accepted": operators run ``kafkalite txn accept`` at any moment, with any version, two in all. In the parallel
@@ -88,8 +88,10 @@ class Settings(NamedTuple):
     @property
     def numbers(self) -> range:
         """The numbers of the batches; those that were written before the beginning are not counted."""
-        has_written = self.others in ("moved", "expired")
-        return range(self.others == "expired", self.batches + has_written)
+        if self.others == "moved":
+            return range(2)
+        has_written = self.others == "expired"
+        return range(has_written, self.batches + has_written)
 
     def tasks(self, batch: int) -> range:
         """The tasks of *batch*, one for each partition; less of them in a batch for which a host has many ids."""
