@@ -16,8 +16,8 @@ def share_zip_directories() -> None:
     """Leave one copy for each archive. Python 3.13 and later have no more."""
     if sys.version_info >= (3, 13):
         return
-    directories: Any = zipimport._zip_directory_cache  # type: ignore[attr-defined]
-    for found in list(sys.path_importer_cache.values()):
-        if isinstance(found, zipimport.zipimporter):
-            importer: Any = found
-            importer._files = directories.get(importer.archive, importer._files)
+    # Private names: another build of Python may lack them, and then nothing is shared.
+    directories: Any = getattr(zipimport, "_zip_directory_cache", {})
+    for importer in list(sys.path_importer_cache.values()):
+        if isinstance(importer, zipimport.zipimporter) and importer.archive in directories:
+            vars(importer)["_files"] = directories[importer.archive]

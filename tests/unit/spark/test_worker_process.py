@@ -24,6 +24,8 @@ T = TypeVar("T")
 @pytest.fixture(autouse=True)
 def reused_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    # The collection of tests freezes what it has made.
+    gc.unfreeze()
     yield
     gc.unfreeze()
 
