@@ -72,7 +72,7 @@ class Settings(NamedTuple):
     * "last epochs": producer ids come to their end.
     * "two clusters": each process writes each batch to two clusters, under one name.
     * "moved": a query runs on two clusters under one name, has written its first batch there, and writes one more. Then
-      the client of a driver may be moved to the other one between batches, as when a name of a host changes its address.
+      the client of a driver may be moved to the other one between batches, as when the address of a name changes.
     * "expired": a query whose first batch has been written. Once, everybody may be frozen for so long that the brokers
       forget the progress, the ids at rest, or both.
     * "accepted": operators run ``kafkalite txn accept`` at any moment, with any version, two in all. In the parallel
