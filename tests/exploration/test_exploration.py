@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from kafka_sink.common.model import TransactionVersion
+from kafka_sink.exactly_once.lost_ends import LostEndError
 from tests.conftest import Figure
-from tests.exploration.drivers import Settings
+from tests.exploration.drivers import LOOKS, PAUSE, Settings, run_driver
 from tests.exploration.explore import Explorer, Faults, all_settings, beyond, going_on, with_others
+from tests.exploration.model import COORDINATORS, PARTITIONS, Model
 from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
 from tests.support.amounts import LONG, only_long
@@ -82,3 +86,31 @@ def test_random_walks_beyond_the_bound_break_no_promise(figure: Figure) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_exploration_notices_every_broken_rule(mutation: Mutation) -> None:
     assert mutation.caught() is not None
+
+
+@pytest.mark.behaviour(
+    "Exactly once: every interleaving",
+    "A lost end is not passed over because a replaced coordinator does not know the id",
+)
+@pytest.mark.parametrize("version", TransactionVersion)
+def test_lost_end_is_noticed_behind_a_replaced_coordinator(version: TransactionVersion) -> None:
+    settings = Settings("atomic", version, two_phase=False, batches=1)
+    model, finds_current = Model(version).with_replaced("transactions"), True
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        nonlocal model, finds_current
+        answered = None
+        if request != PAUSE:
+            is_look = request[0] in LOOKS
+            finds_current |= not is_look and COORDINATORS.get(request[0]) == "transactions"
+            following, answered = (model if finds_current else model.of_replaced("transactions")).ask(*request)
+            model = model if is_look else following
+        loses = request[0] == "end" and request[2]
+        for name in model.deciding:
+            model = model.complete(name, PARTITIONS if loses else ())
+        return answered
+
+    assert run_driver(settings, 1, answer).error is None
+    assert model.visible() == []
+    finds_current = False
+    assert isinstance(run_driver(settings, 2, answer).error, LostEndError)
