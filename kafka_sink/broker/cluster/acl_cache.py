@@ -14,11 +14,13 @@ from operator import attrgetter
 from typing import Final
 
 from kafka_sink.common.acl import WILDCARD, AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+from kafka_sink.common.text import words
 
 #: What a file says of an ACL; codes are numbers.
 _FIELDS: Final = attrgetter(
-    *("principal", "operation.value", "resource_type.value", "resource_name"),
-    *("pattern_type.value", "permission_type.value", "host"),
+    *words("""
+        principal operation.value resource_type.value resource_name pattern_type.value permission_type.value host
+    """)
 )
 
 

@@ -20,15 +20,15 @@ from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Owned
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
 from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.common.text import words
 
 _IDENTITY: Final = attrgetter(
-    "member_id", "instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms"
+    *words("member_id instance_id client_id client_host rebalance_timeout_ms session_timeout_ms")
 )
 #: What of a member of the consumer protocol is stored as it is.
-_PLAIN: Final = (
-    *("member_id", "instance_id", "rack_id", "client_id", "client_host", "rebalance_timeout_ms"),
-    *("topic_regex", "assignor", "epoch", "previous_epoch"),
-)
+_PLAIN: Final = words("""
+    member_id instance_id rack_id client_id client_host rebalance_timeout_ms topic_regex assignor epoch previous_epoch
+""")
 
 
 class GroupStore:

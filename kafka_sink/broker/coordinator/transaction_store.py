@@ -14,12 +14,13 @@ from typing import Any, Final
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.text import words
 
 #: The columns that have the value of the field with their name.
-_PLAIN_COLUMNS: Final = (
-    *("transactional_id", "producer_id", "timeout_ms", "last_update_ms", "producer_epoch", "last_producer_epoch"),
-    *("previous_producer_id", "next_producer_id", "state", "start_ms", "version"),
-)
+_PLAIN_COLUMNS: Final = words("""
+    transactional_id producer_id timeout_ms last_update_ms producer_epoch last_producer_epoch previous_producer_id
+    next_producer_id state start_ms version
+""")
 _PLAIN: Final = attrgetter(*_PLAIN_COLUMNS)
 _COLUMNS: Final = ", ".join((*_PLAIN_COLUMNS, "partitions", "offset_groups"))
 _SAVE: Final = f"INSERT OR REPLACE INTO transactions ({_COLUMNS}) VALUES ({', '.join('?' * 13)})"

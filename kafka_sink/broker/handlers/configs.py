@@ -1,8 +1,7 @@
-"""The resources of requests about settings, and changes of their settings.
+"""Settings of topics and brokers, altered and described.
 
-Shared by the handlers of IncrementalAlterConfigs, AlterConfigs and DescribeConfigs; called by handler threads. Open
-logs apply a change at once. Of the broker options only those can be changed that are defaults of topic settings, and
-only for all brokers together (an empty name), because brokers share topics and data.
+Open logs apply a change at once. Of the broker options only those can be changed that are defaults of topic settings,
+and only for all brokers together (an empty name), because brokers share topics and data.
 
 Source: KIP-339; apache/kafka ``ConfigAdminManager`` and ``ConfigurationControlManager`` for the validation.
 """

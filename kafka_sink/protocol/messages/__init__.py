@@ -1,1 +1,3 @@
-"""One module per API, each a declaration and nothing else; :mod:`kafka_sink.protocol.registry` lists them."""
+"""The messages of all APIs, in a module per kind: declarations and nothing else. Those that every task needs have a
+module of their own. :mod:`kafka_sink.protocol.registry` lists them.
+"""
