@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import click
@@ -34,7 +34,8 @@ class Connection:
 
     bootstrap_servers: str
     timeout_ms: int
-    properties: dict[str, str]
+    # They may contain passwords.
+    properties: dict[str, str] = field(repr=False)
 
     @property
     def bounded(self) -> dict[str, Any]:

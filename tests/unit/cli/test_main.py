@@ -12,6 +12,7 @@ import pytest
 
 from kafka_sink.cli import main as command_line
 from kafka_sink.cli.commands import topics
+from kafka_sink.cli.options import Connection
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -173,3 +174,7 @@ def test_the_entry_point_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("kafkalite, version ")
+
+
+def test_connection_shows_no_password() -> None:
+    assert "secret" not in repr(Connection("localhost:9092", 1000, {"sasl.password": "secret"}))
