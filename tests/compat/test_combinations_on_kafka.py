@@ -80,7 +80,8 @@ class _Write:
         self._batches = batches
         with AdminClient(kafka.kafka.bootstrap_servers) as admin:
             for topic in (self.topic, self.rejected):
-                admin.create_topic(topic, 3, 1)
+                # The rows have timestamps of 2023.
+                admin.create_topic(topic, 3, 1, {"retention.ms": "-1"})
         given = {f"kafka.{option}": value for option, value in kafka.properties(way).items()}
         own = {option: value.replace("REJECTED", self.rejected) for option, value in options.items()}
         self.options = {**given, "topic": self.topic, **own}
@@ -157,7 +158,7 @@ class _Quota:
 
     def alter(self, *change: str) -> None:
         run_kafka_tool(
-            "org.apache.kafka.tools.ConfigCommand",
+            "kafka.admin.ConfigCommand",
             "--bootstrap-server", self._kafka.bootstrap_servers, "--alter",
             "--entity-type", "users", "--entity-name", "alice", *change
         )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import AttemptError, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -24,8 +24,8 @@ from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]
 
 
-class TaskFailed(Exception):
-    """As some tasks do."""
+class TaskFailed(AttemptError):
+    """As some tasks do, for a reason that another attempt does not have."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ def _serve(bootstrap: str, connection: Connection) -> None:
                 answer: Any
                 try:
                     answer = run_task(bootstrap, client, ids, task)
+                except TaskFailed as failed:
+                    answer = failed
                 except Exception as error:
                     answer = RuntimeError(f"{type(error).__name__}: {error}")
                 connection.send(answer)

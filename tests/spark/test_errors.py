@@ -186,6 +186,8 @@ def test_unwritable_row_number_counts_over_the_whole_task(
     first, second = new_topic(), new_topic()
     options = {"kafka__bootstrap__servers": cluster.bootstrap_servers}
     if by_column:
+        # The limits of topics that rows name are not known.
+        expected = expected.replace("max.message.bytes of the topic", "kafka.max.request.size")
         columns = [*columns, f"if(id % 2 = 0, '{first}', '{second}') as topic"]
     else:
         options["topic"] = first

@@ -149,11 +149,9 @@ def test_killed_executors_and_speculation_lose_or_repeat_nothing(
     killed = 0
     try:
         while job.process.poll() is None:
-            executors = standalone.executors()
-            if killed < KILLS and len(job.versions()) > 2 * killed and executors:
+            if killed < KILLS and len(job.versions()) > 2 * killed:
                 time.sleep(moments.uniform(0, SLOW_S))
-                os.kill(executors[killed % len(executors)], signal.SIGKILL)
-                killed += 1
+                killed += standalone.send(signal.SIGKILL, killed)
             time.sleep(0.05)
     finally:
         kill_session(job.process)
@@ -251,11 +249,9 @@ def test_changing_cluster_loses_and_repeats_nothing(
             if job.process.poll() is not None:
                 job.start()
                 starts += 1
-            executors = standalone.executors()
-            if signalled < KILLS and len(job.versions()) > 2 * signalled and executors:
+            if signalled < KILLS and len(job.versions()) > 2 * signalled:
                 time.sleep(moments.uniform(0, SLOW_S))
-                os.kill(executors[signalled % len(executors)], sent)
-                signalled += 1
+                signalled += standalone.send(sent, signalled)
             time.sleep(0.05)
     finally:
         kill_session(job.process)

@@ -71,6 +71,16 @@ class StandaloneCluster:
                 found.append(int(status.parent.name))
         return sorted(found)
 
+    def send(self, number: signal.Signals, turn: int) -> bool:
+        """Send the signal *number* to an executor, to another one each *turn*; false if none has got it."""
+        try:
+            executors = self.executors()
+            os.kill(executors[turn % len(executors)], number)
+        except (ZeroDivisionError, ProcessLookupError):
+            # Spark removes executors that have nothing to do.
+            return False
+        return True
+
     def stop(self) -> None:
         for process in reversed(self._processes):
             os.killpg(process.pid, signal.SIGKILL)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.latest import Latest
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import PlannedOffsets
 from kafka_sink.spark.streaming.checkpoint_files import (
@@ -42,7 +43,7 @@ _NOT_GIVEN: Final = (
 _log = logging.getLogger(__name__)
 
 #: Location → the time from which it may be accessed again.
-_resting: dict[str, int] = {}
+_resting: Final[Latest[str, int]] = Latest(1000)
 
 
 def query_of(location: str | None) -> str | None:
@@ -73,7 +74,7 @@ class OffsetsReading:
             self._read(lambda: LocalFiles(folder))
         elif not is_remote(location):
             self._end(PlannedOffsets(unknown="only Spark can read a checkpoint in this kind of store"))
-        elif _resting.get(location, 0) > SYSTEM_CLOCK.monotonic_ms():
+        elif (_resting.get(location) or 0) > SYSTEM_CLOCK.monotonic_ms():
             self._end(
                 PlannedOffsets(
                     unknown=f"a recent attempt to read the checkpoint failed, or took more than {LIMIT_MS} ms"
@@ -104,7 +105,7 @@ class OffsetsReading:
         self._end(found)
 
     def _rest(self) -> None:
-        _resting[self._location] = SYSTEM_CLOCK.monotonic_ms() + _REST_MS
+        _resting.put(self._location, SYSTEM_CLOCK.monotonic_ms() + _REST_MS)
 
     def _end(self, found: PlannedOffsets) -> None:
         self._found = found
