@@ -58,16 +58,16 @@ class Authorizer:
         if not self.is_enabled or principal in self._super_users:
             return True
         host = _java_address(host)
-        is_allowed, found = False, False
+        is_allowed, has_acls = False, False
         for acl in self._acls().of_resource(resource_type, name):
-            found = True
+            has_acls = True
             if _is_for(acl, principal, host):
                 if acl.permission_type is AclPermissionType.DENY:
                     if acl.operation in (AclOperation.ALL, operation):
                         return False
                 elif acl.operation in _IMPLIED_BY.get(operation, (AclOperation.ALL, operation)):
                     is_allowed = True
-        return is_allowed if found else self._allow_without_acls
+        return is_allowed if has_acls else self._allow_without_acls
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether *principal* may do *operation* on at least one resource of a type, existing or not (KIP-679)."""

@@ -48,7 +48,7 @@ def _by_topic(parts: Iterable[tuple[_Key, P]], kind: Callable[[str, UUID, list[P
 
 @dataclass(slots=True)
 class _CachedPartition:
-    asked: FetchPartition
+    request: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
@@ -74,16 +74,16 @@ class _Session:
 
     def update(self, body: FetchRequest) -> None:
         for topic in body.topics:
-            for asked in topic.partitions:
-                key = topic.topic, topic.topic_id, asked.partition
-                self.partitions.setdefault(key, _CachedPartition(asked)).asked = asked
+            for partition in topic.partitions:
+                key = topic.topic, topic.topic_id, partition.partition
+                self.partitions.setdefault(key, _CachedPartition(partition)).request = partition
         for forgotten in body.forgotten_topics_data:
             for index in forgotten.partitions:
                 self.partitions.pop((forgotten.topic, forgotten.topic_id, index), None)
 
     def topics(self) -> list[FetchTopic]:
-        asked = ((key, cached.asked) for key, cached in self.partitions.items())
-        return _by_topic(asked, FetchTopic)
+        requests = ((key, cached.request) for key, cached in self.partitions.items())
+        return _by_topic(requests, FetchTopic)
 
     def changed(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
         """What of *responses* must be sent; it is remembered as sent."""
@@ -212,7 +212,7 @@ class FetchContext:
             return NO_SESSION, responses
         partitions = {}
         for asked_topic, topic in zip(self.topics, responses, strict=True):
-            for asked, part in zip(asked_topic.partitions, topic.partitions, strict=True):
-                cached = partitions[topic.topic, topic.topic_id, asked.partition] = _CachedPartition(asked)
+            for request, part in zip(asked_topic.partitions, topic.partitions, strict=True):
+                cached = partitions[topic.topic, topic.topic_id, request.partition] = _CachedPartition(request)
                 cached.must_respond(part)
         return self.sessions.start(partitions, by_id=self.by_id), responses

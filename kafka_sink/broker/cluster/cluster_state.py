@@ -200,24 +200,24 @@ class ClusterState:
             records of the next topic with this name.
         :raises OSError: if the change cannot be stored. Nothing is deleted.
         """
-        found: dict[str, TopicState | ApiError] = {}
+        outcomes: dict[str, TopicState | ApiError] = {}
         with self.changing() as draft:
             for name in names:
-                found[name] = draft.topics.get(name) or _no_topic(name)
+                outcomes[name] = draft.topics.get(name) or _no_topic(name)
                 draft.remove_topic(name)
             self._publish(draft.image())
-            for name, topic in found.items():
+            for name, topic in outcomes.items():
                 if isinstance(topic, TopicState):
                     try:
                         remove_logs(topic)
                     except OSError as error:
                         draft.set_topic(topic)
-                        found[name] = ApiError(f"could not delete the topic: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
+                        outcomes[name] = ApiError(f"could not delete the topic: {error}", ErrorCode.KAFKA_STORAGE_ERROR)
                     else:
                         self._just_deleted[name] = None
             while len(self._just_deleted) > _MOST_JUST_DELETED:
                 del self._just_deleted[next(iter(self._just_deleted))]
-        return found
+        return outcomes
 
     def create_on_first_use(self, name: str) -> None:
         """Create a topic because a client asks for it.

@@ -118,8 +118,8 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for."""
-        asked = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
-        return max(asked, key=asked.__getitem__, default=DEFAULT_ASSIGNOR)
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return max(votes, key=votes.__getitem__, default=DEFAULT_ASSIGNOR)
 
     # --- members -----------------------------------------------------------------------------------------------------
 
@@ -267,8 +267,8 @@ class ConsumerGroup:
 
 def may_commit(member: ConsumerMember, epoch: int, partition: TopicIdPartition) -> bool:
     """Whether a commit of *member* in *epoch* is of one that it still has, and has had since then."""
-    given = member.assigned.get(partition, member.revoking.get(partition))
-    return epoch == member.epoch or (given is not None and given <= epoch)
+    assignment_epoch = member.assigned.get(partition, member.revoking.get(partition))
+    return epoch == member.epoch or (assignment_epoch is not None and assignment_epoch <= epoch)
 
 
 def _has_any(owned: Assignment | None, partitions: Owned) -> bool:

@@ -371,7 +371,7 @@ class ConsumerGroups:
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
     """*member* with what its heartbeat says."""
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "instance_id": request.instance_id,
         "rack_id": request.rack_id,
         "topic_names": request.topic_names,
@@ -383,5 +383,5 @@ def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMemb
         member,
         client_id=request.client_id,
         client_host=request.client_host,
-        **{name: value for name, value in said.items() if value is not None},
+        **{name: value for name, value in fields.items() if value is not None},
     )

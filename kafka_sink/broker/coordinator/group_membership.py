@@ -173,12 +173,12 @@ class GroupMembership:
         """
         member = group.check_member(request.member_id, request.instance_id)
         group.check_generation(request.generation)
-        for asked, present in (
+        for requested, present in (
             (request.protocol_type, group.protocol_type),
             (request.protocol_name, group.protocol_name),
         ):
-            if asked is not None and present is not None and asked != present:
-                text = f"group {group.group_id} uses {present!r}, not {asked!r}"
+            if requested is not None and present is not None and requested != present:
+                text = f"group {group.group_id} uses {present!r}, not {requested!r}"
                 raise ApiError(text, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(f"group {group.group_id} rebalances", ErrorCode.REBALANCE_IN_PROGRESS)

@@ -96,9 +96,9 @@ class CoordinatorStore:
             self._connection.execute("PRAGMA journal_mode=WAL")
             # With NORMAL a power failure may lose the last writes, but never leaves a corrupt file.
             self._connection.execute(f"PRAGMA synchronous={'FULL' if flush_writes else 'NORMAL'}")
-            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, _FORMAT):
-                raise ConfigError(f"{self._path} has format {found}, expected {_FORMAT}")
+            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _FORMAT):
+                raise ConfigError(f"{self._path} has format {version}, expected {_FORMAT}")
             (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'").fetchone()
             # Files of earlier releases lack some of them.
             if tables < len(_TABLES):

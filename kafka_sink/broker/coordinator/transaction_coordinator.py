@@ -253,20 +253,20 @@ class TransactionCoordinator:
             if metadata is None or not metadata.state.is_deciding or transactional_id in self._being_written:
                 return
             self._being_written.add(transactional_id)
-        told: frozenset[TopicPartition] = frozenset()
+        marked: frozenset[TopicPartition] = frozenset()
         try:
-            told = self._markers.write(metadata)
+            marked = self._markers.write(metadata)
         finally:
-            self._note_told(metadata, told)
+            self._note_marked(metadata, marked)
 
-    def _note_told(self, decided: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
+    def _note_marked(self, decided: TransactionMetadata, marked: frozenset[TopicPartition]) -> None:
         transactional_id = decided.transactional_id
         try:
             with self._lock:
                 self._being_written.discard(transactional_id)
                 present = self._ids.get(transactional_id)
                 if present is not None and present.is_same_transaction(decided):
-                    self._finish(present, told)
+                    self._finish(present, marked)
                 self._schedule_retry()
         except (ApiError, OSError) as error:
             self._log.warning("%s is not completed for now: %s", transactional_id, error)
@@ -274,11 +274,11 @@ class TransactionCoordinator:
                 self._being_written.discard(transactional_id)
                 self._schedule_retry()
 
-    def _finish(self, present: TransactionMetadata, told: frozenset[TopicPartition]) -> None:
+    def _finish(self, present: TransactionMetadata, marked: frozenset[TopicPartition]) -> None:
         # Offsets are completed here, under the lock: a thread that completed them late would complete the pending
-        # offsets of the producer's next transaction. What is told is not stored: writing a marker twice does no harm.
-        told |= self._markers.end_offsets(present)
-        metadata = present.without_partitions(told)
+        # offsets of the producer's next transaction. What is marked is not stored: writing a marker twice does no harm.
+        marked |= self._markers.end_offsets(present)
+        metadata = present.without_partitions(marked)
         self._ids[metadata.transactional_id] = metadata
         if not metadata.partitions:
             self._put(metadata.completed(self._clock.wall_ms()))

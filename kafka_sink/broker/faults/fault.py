@@ -136,9 +136,9 @@ class Fault:
             raise ConfigError(f"{self.target} has no topics: remove topic")
 
     def _check_count(self) -> None:
-        given = [name for name in ("nth", "every", "probability") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} exclude each other: keep one of them")
+        options = [name for name in ("nth", "every", "probability") if getattr(self, name) is not None]
+        if len(options) > 1:
+            raise ConfigError(f"{' and '.join(options)} exclude each other: keep one of them")
         for name in ("nth", "every", "times"):
             count = getattr(self, name)
             if count is not None and count < 1:

@@ -72,8 +72,8 @@ def identities(kind: type[Struct], version: int) -> dict[str, str]:
 
 def pairs(response: type[Struct], request: type[Struct], version: int) -> tuple[Pair, ...]:
     """The pairs directly in *response* and *request*; for those inside their elements see :func:`inner_pairs`."""
-    found = (_partner(field, request, version) for field in fields_of(response, version))
-    return tuple(pair for pair in found if pair is not None)
+    partners = (_partner(field, request, version) for field in fields_of(response, version))
+    return tuple(pair for pair in partners if pair is not None)
 
 
 def inner_pairs(pair: Pair, version: int) -> tuple[Pair, ...]:
@@ -87,8 +87,8 @@ def _partner(field: Field, request: type[Struct], version: int) -> Pair | None:
     element = _element(field)
     if element is None or not _carries_errors(element, version):
         return None
-    asked = identities(element, version)
-    if not asked:
+    identity = identities(element, version)
+    if not identity:
         return _in_order(field.name, element, request, version)
     best: tuple[int, Pair | None] = (0, None)
     for candidate in fields_of(request, version):
@@ -96,19 +96,19 @@ def _partner(field: Field, request: type[Struct], version: int) -> Pair | None:
             continue
         inner = _element(candidate)
         plain = "" if inner is not None else _meaning(candidate.type.element, element, version)
-        shared = len(asked.keys() & identities(inner, version).keys()) if inner is not None else bool(plain)
+        shared = len(identity.keys() & identities(inner, version).keys()) if inner is not None else bool(plain)
         if shared > best[0]:
             best = shared, Pair(field.name, candidate.name, element, inner, plain)
     return best[1]
 
 
 def _in_order(answer: str, element: type[Struct], request: type[Struct], version: int) -> Pair | None:
-    asked = [
+    arrays = [
         (candidate.name, inner)
         for candidate in fields_of(request, version)
         if (inner := _element(candidate)) is not None
     ]
-    return Pair(answer, asked[0][0], element, asked[0][1], "") if len(asked) == 1 else None
+    return Pair(answer, arrays[0][0], element, arrays[0][1], "") if len(arrays) == 1 else None
 
 
 def _element(field: Field) -> type[Struct] | None:

@@ -14,13 +14,13 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import acls as m
 
 
-def is_readable(asked: m.AclCreation | m.AclFilter) -> bool:
+def is_readable(acl: m.AclCreation | m.AclFilter) -> bool:
     """Whether no code is the one for "unknown". Kafka reads no request with this code, and closes the connection."""
-    if isinstance(asked, m.AclCreation):
-        types = asked.resource_type, asked.resource_pattern_type
+    if isinstance(acl, m.AclCreation):
+        types = acl.resource_type, acl.resource_pattern_type
     else:
-        types = asked.resource_type_filter, asked.pattern_type_filter
-    return 0 not in (*types, asked.operation, asked.permission_type)
+        types = acl.resource_type_filter, acl.pattern_type_filter
+    return 0 not in (*types, acl.operation, acl.permission_type)
 
 
 def validate_filter(wanted: AclBindingFilter) -> None:
@@ -112,15 +112,15 @@ def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]
     if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
         return
 
-    def delete(asked: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
-        wanted = filter_of(asked)
+    def delete(acl_filter: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
+        wanted = filter_of(acl_filter)
         if not context.authorizer.is_enabled:
             raise without_authorizer()
         validate_filter(wanted)
         deleted = context.cluster.delete_acls(wanted)
         return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(deletion_of, deleted)))
 
-    def refused(asked: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
+    def refused(acl_filter: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
         return m.DeleteAclsFilterResult(error.code, str(error), [])
 
     results = stored_together(context, request.body.filters, delete, refused)

@@ -95,12 +95,12 @@ def describe_client_quotas(context: BrokerContext, request: ApiRequest[m.Describ
     request.respond(m.DescribeClientQuotasResponse(error_message=None, entries=entries))
 
 
-def _is_wanted(entity: dict[str, str | None], asked: m.DescribeClientQuotasRequest) -> bool:
-    if asked.strict and len(entity) != len(asked.components):
+def _is_wanted(entity: dict[str, str | None], body: m.DescribeClientQuotasRequest) -> bool:
+    if body.strict and len(entity) != len(body.components):
         return False
     return all(
         part.entity_type in entity and (part.match_type == _ANY or entity[part.entity_type] == part.match)
-        for part in asked.components
+        for part in body.components
     )
 
 

@@ -121,7 +121,7 @@ def refuse_repeated(names: Sequence[str]) -> None:
         raise ApiError(f"the request names {', '.join(repeated)} twice", ErrorCode.INVALID_REQUEST)
 
 
-def given(name: str, value: str | None) -> str:
+def non_null(name: str, value: str | None) -> str:
     """:raises ApiError: INVALID_REQUEST if there is no value."""
     if value is None:
         raise ApiError(f"{name} cannot be set to null", ErrorCode.INVALID_REQUEST)
@@ -179,7 +179,7 @@ def _list_parts(
 
 
 def _changed_list(parts: list[str], config: m.IncrementalAlterableConfig) -> list[str]:
-    given_parts = given(config.name, config.value).split(",")
+    given_parts = non_null(config.name, config.value).split(",")
     if config.config_operation == _SUBTRACT:
         return [part for part in parts if part not in given_parts]
     return parts + [part for part in given_parts if part not in parts]
@@ -189,7 +189,7 @@ def _change_one(configs: dict[str, str], config: m.IncrementalAlterableConfig) -
     if config.config_operation == _DELETE:
         configs.pop(config.name, None)
     elif config.config_operation == _SET:
-        configs[config.name] = given(config.name, config.value)
+        configs[config.name] = non_null(config.name, config.value)
     else:
         text = f"operation {config.config_operation} on {config.name} is not one of 0 to 3"
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
@@ -207,7 +207,7 @@ def alter_configs(context: BrokerContext, request: ApiRequest[m.AlterConfigsRequ
 
 def _replacement(resource: m.AlterConfigsResource) -> ConfigChange:
     refuse_repeated([config.name for config in resource.configs])
-    return lambda _: {config.name: given(config.name, config.value) for config in resource.configs}
+    return lambda _: {config.name: non_null(config.name, config.value) for config in resource.configs}
 
 
 @api_handler(ApiKey.DESCRIBE_CONFIGS, "1-4")
@@ -215,8 +215,8 @@ def describe_configs(context: BrokerContext, request: ApiRequest[m.DescribeConfi
     """DescribeConfigs (key 32): settings of topics, of this broker (its id), and of all running brokers (an empty
     name). Answers for each resource.
     """
-    asked = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
-    request.respond(m.DescribeConfigsResponse(results=[_describe(context, request, item) for item in asked]))
+    resources = once(request.body.resources, lambda item: (item.resource_type, item.resource_name))
+    request.respond(m.DescribeConfigsResponse(results=[_describe(context, request, item) for item in resources]))
 
 
 def _describe(
@@ -288,5 +288,5 @@ def list_config_resources(context: BrokerContext, request: ApiRequest[m.ListConf
         return
     brokers = [str(node_id) for node_id in sorted(context.cluster.nodes)]
     names = {TOPIC: sorted(context.cluster.topics), BROKER: brokers, _BROKER_LOGGER: brokers}
-    found = [m.ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
-    request.respond(m.ListConfigResourcesResponse(config_resources=found))
+    resources = [m.ConfigResource(name, kind) for kind in _KINDS if kind in kinds for name in names.get(kind, ())]
+    request.respond(m.ListConfigResourcesResponse(config_resources=resources))

@@ -292,5 +292,5 @@ def endpoint_of(context: BrokerContext, node_id: int, listener_name: str) -> End
 
 def leaders_named(context: BrokerContext, leaders: Iterable[int], listener_name: str) -> list[tuple[int, str, int]]:
     """Id, host and port of those of *leaders* that run, for answers that include a new leader (KIP-951)."""
-    found = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(set(leaders) - {NO_LEADER}))
-    return [(leader, endpoint.host, endpoint.port) for leader, endpoint in found if endpoint is not None]
+    nodes = ((leader, endpoint_of(context, leader, listener_name)) for leader in sorted(set(leaders) - {NO_LEADER}))
+    return [(leader, endpoint.host, endpoint.port) for leader, endpoint in nodes if endpoint is not None]

@@ -123,8 +123,8 @@ def _still_led(context: BrokerContext, request: ApiRequest[FetchRequest], fetch:
         topic = asked_topic(context, request, data.topic, data.topic_id)
         if isinstance(topic, ApiError):
             return False
-        for asked in data.partitions:
-            if asked.partition >= len(topic.partitions) or topic.partitions[asked.partition].leader != context.node_id:
+        for part in data.partitions:
+            if part.partition >= len(topic.partitions) or topic.partitions[part.partition].leader != context.node_id:
                 return False
     return True
 
@@ -136,16 +136,16 @@ def _read(context: BrokerContext, request: ApiRequest[FetchRequest], fetch: Fetc
     for data in fetch.topics:
         topic = _readable_topic(context, request, data)
         parts = []
-        for asked in data.partitions:
+        for partition in data.partitions:
             if isinstance(topic, ApiError):
                 reading.failed = True
-                parts.append(_failed(asked, topic))
+                parts.append(_failed(partition, topic))
                 continue
             try:
-                part = _read_partition(context, topic, asked, budget - reading.size, reading)
+                part = _read_partition(context, topic, partition, budget - reading.size, reading)
             except ApiError as error:
                 reading.failed = True
-                part = _failed(asked, error)
+                part = _failed(partition, error)
                 if part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     _name_leader(request, topic, part)
             parts.append(part)
@@ -165,42 +165,43 @@ def _readable_topic(
 
 
 def _read_partition(
-    context: BrokerContext, topic: TopicState, asked: FetchPartition, budget: int, reading: _Reading
+    context: BrokerContext, topic: TopicState, partition: FetchPartition, budget: int, reading: _Reading
 ) -> PartitionData:
     committed = reading.committed
-    context.led_partition(topic, asked.partition, asked.current_leader_epoch)
-    key = TopicPartition(topic.name, asked.partition)
+    context.led_partition(topic, partition.partition, partition.current_leader_epoch)
+    key = TopicPartition(topic.name, partition.partition)
     log = context.logs.get(key)
     if log is not None:
         # The first batch of an answer is complete regardless of limits, so that a reader with a small buffer makes
         # progress.
-        limit = max(min(budget, asked.partition_max_bytes), 0)
-        found = log.read(asked.fetch_offset, limit, whole_first_batch=reading.size == 0, committed=committed)
-    elif asked.fetch_offset == 0:
-        found = LogRead(b"", 0, 0, 0, 0)
+        limit = max(min(budget, partition.partition_max_bytes), 0)
+        log_read = log.read(partition.fetch_offset, limit, whole_first_batch=reading.size == 0, committed=committed)
+    elif partition.fetch_offset == 0:
+        log_read = LogRead(b"", 0, 0, 0, 0)
     else:
-        raise ApiError(f"offset {asked.fetch_offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
-    reading.appended[key] = found.appended_bytes
-    reading.size += len(found.records)
-    reading.closed = reading.closed or (found.is_closed and len(found.records) > 0)
+        text = f"offset {partition.fetch_offset} is out of range: the log is empty"
+        raise ApiError(text, ErrorCode.OFFSET_OUT_OF_RANGE)
+    reading.appended[key] = log_read.appended_bytes
+    reading.size += len(log_read.records)
+    reading.closed = reading.closed or (log_read.is_closed and len(log_read.records) > 0)
     return PartitionData(
-        partition_index=asked.partition,
+        partition_index=partition.partition,
         error_code=ErrorCode.NONE,
-        high_watermark=found.end_offset,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.start_offset,
-        aborted_transactions=_aborted(found) if committed else None,
-        records=found.records,
+        high_watermark=log_read.end_offset,
+        last_stable_offset=log_read.last_stable_offset,
+        log_start_offset=log_read.start_offset,
+        aborted_transactions=_aborted(log_read) if committed else None,
+        records=log_read.records,
     )
 
 
-def _aborted(found: LogRead) -> list[AbortedTransaction]:
-    return [AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in found.aborted]
+def _aborted(log_read: LogRead) -> list[AbortedTransaction]:
+    return [AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in log_read.aborted]
 
 
-def _failed(asked: FetchPartition, error: ApiError) -> PartitionData:
+def _failed(partition: FetchPartition, error: ApiError) -> PartitionData:
     return PartitionData(
-        partition_index=asked.partition,
+        partition_index=partition.partition,
         error_code=error.code,
         high_watermark=-1,
         # As in Kafka: empty if there is no log, null if reading it failed.

@@ -145,11 +145,11 @@ def _member(context: BrokerContext, member: ConsumerMember, target: Iterable[Top
 
 def _assignment(context: BrokerContext, partitions: Iterable[TopicIdPartition]) -> consumers.Assignment:
     by_topic = groupby(sorted(partitions), key=lambda each: each.topic_id)
-    found = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
+    topics = [(context.cluster.topic_by_id(topic_id), [each.partition for each in mine]) for topic_id, mine in by_topic]
     return consumers.Assignment(
         [
             consumers.TopicPartitions(topic.topic_id, topic.name, indexes)
-            for topic, indexes in found
+            for topic, indexes in topics
             if topic is not None
         ]
     )

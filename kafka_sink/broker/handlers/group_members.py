@@ -30,7 +30,7 @@ def join_group(context: BrokerContext, request: ApiRequest[m.JoinGroupRequest]) 
     """
     body, version = request.body, request.version
     longer = version >= _FIRST_WITH_REBALANCE_TIMEOUT
-    asked = JoinRequest(
+    join_request = JoinRequest(
         body.group_id,
         body.member_id,
         body.group_instance_id,
@@ -58,7 +58,7 @@ def join_group(context: BrokerContext, request: ApiRequest[m.JoinGroupRequest]) 
     except ApiError as error:
         answer(JoinResult(error.code, body.member_id))
         return
-    groups.join(asked, answer)
+    groups.join(join_request, answer)
 
 
 def _response(result: JoinResult, version: int) -> m.JoinGroupResponse:
@@ -110,7 +110,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
     except ApiError as error:
         answer(SyncResult(error.code))
         return
-    asked = SyncRequest(
+    sync_request = SyncRequest(
         body.group_id,
         body.member_id,
         body.group_instance_id,
@@ -119,7 +119,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
         body.protocol_name,
         {each.member_id: bytes(each.assignment) for each in body.assignments},
     )
-    groups.sync(asked, answer)
+    groups.sync(sync_request, answer)
 
 
 @api_handler(ApiKey.HEARTBEAT, "0-4")

@@ -30,18 +30,18 @@ P = TypeVar("P", bound=_Offset | m.OffsetDeleteRequestPartition)
 def _outcomes(
     context: BrokerContext,
     request: ApiRequest[Any],
-    asked: Sequence[tuple[str | None, Sequence[P]]],
+    topics: Sequence[tuple[str | None, Sequence[P]]],
     act: Callable[[dict[TopicPartition, P]], Mapping[TopicPartition, ErrorCode]],
 ) -> list[list[tuple[int, ErrorCode]]]:
     """Each partition with its code, by topic: what *act* returns for those that exist and that the client may read.
 
-    *asked*: topics with their partitions; the name of a topic is None if its id is unknown.
+    *topics*: their names with their partitions; the name of a topic is None if its id is unknown.
     """
-    names = {name for name, _ in asked if name is not None}
+    names = {name for name, _ in topics if name is not None}
     allowed = {name for name in names if is_allowed(context, request, AclOperation.READ, ResourceType.TOPIC, name)}
     known = {
         partition: part
-        for name, parts in asked
+        for name, parts in topics
         if name in allowed and name is not None
         for part in parts
         if context.has_partition(partition := TopicPartition(name, part.partition_index))
@@ -55,7 +55,7 @@ def _outcomes(
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return outcomes.get(TopicPartition(name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    return [[(part.partition_index, code(name, part.partition_index)) for part in parts] for name, parts in asked]
+    return [[(part.partition_index, code(name, part.partition_index)) for part in parts] for name, parts in topics]
 
 
 def _committed(parts: Mapping[TopicPartition, _Offset]) -> dict[TopicPartition, CommittedOffset]:
@@ -79,7 +79,7 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
     if is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
         return
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
-    asked = [(_name_of(context, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics]
+    offsets = [(_name_of(context, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics]
 
     def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
         if not parts:
@@ -99,7 +99,7 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
         m.OffsetCommitResponseTopic(
             topic.name, topic.topic_id, [m.OffsetCommitResponsePartition(*each) for each in results]
         )
-        for topic, results in zip(body.topics, _outcomes(context, request, asked, commit), strict=True)
+        for topic, results in zip(body.topics, _outcomes(context, request, offsets, commit), strict=True)
     ]
     request.respond(m.OffsetCommitResponse(topics=topics))
 
@@ -182,29 +182,29 @@ def offset_fetch(context: BrokerContext, request: ApiRequest[m.OffsetFetchReques
         request.respond(m.OffsetFetchResponse(groups=groups))
         return
     topics = body.topics
-    asked = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
+    partitions = None if topics is None else [_Asked(each.name, ZERO_UUID, each.partition_indexes) for each in topics]
     group = m.OffsetFetchRequestGroup(group_id=body.group_id, topics=[])
-    request.respond(_single_response(_fetch(context, request, group, asked), version))
+    request.respond(_single_response(_fetch(context, request, group, partitions), version))
 
 
 def _asked(context: BrokerContext, group: m.OffsetFetchRequestGroup, version: int) -> list[_Asked] | None:
     """The requested partitions; None selects all."""
     if group.topics is None:
         return None
-    asked = []
+    topics = []
     for topic in group.topics:
         name: str | None = topic.name
         if version >= _FIRST_WITH_TOPIC_IDS:
             name = _name_of(context, topic.topic_id)
-        asked.append(_Asked(name, topic.topic_id, topic.partition_indexes))
-    return asked
+        topics.append(_Asked(name, topic.topic_id, topic.partition_indexes))
+    return topics
 
 
 def _fetch(
     context: BrokerContext,
     request: ApiRequest[m.OffsetFetchRequest],
     group: m.OffsetFetchRequestGroup,
-    asked: list[_Asked] | None,
+    topics: list[_Asked] | None,
 ) -> m.OffsetFetchResponseGroup:
     """The offsets of one group; after an error all its partitions have that."""
     group_id = group.group_id
@@ -215,7 +215,7 @@ def _fetch(
         committed = groups.fetch(group_id, group.member_id, group.member_epoch)
     except ApiError as error:
         code = error.code
-        return m.OffsetFetchResponseGroup(group_id, _topics(asked or [], lambda topic, index: code), code)
+        return m.OffsetFetchResponseGroup(group_id, _topics(topics or [], lambda topic, index: code), code)
 
     def may_describe(name: str) -> bool:
         return is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
@@ -230,24 +230,24 @@ def _fetch(
             return ErrorCode.UNSTABLE_OFFSET_COMMIT
         return committed.get(partition, NOTHING_COMMITTED)
 
-    if asked is None:
-        asked = _everything(context, [each for each in committed if may_describe(each.topic)])
-    return m.OffsetFetchResponseGroup(group_id, _topics(asked, find))
+    if topics is None:
+        topics = _everything(context, [each for each in committed if may_describe(each.topic)])
+    return m.OffsetFetchResponseGroup(group_id, _topics(topics, find))
 
 
 def _topics(
-    asked: Iterable[_Asked], find: Callable[[_Asked, int], CommittedOffset | ErrorCode]
+    topics: Iterable[_Asked], find: Callable[[_Asked, int], CommittedOffset | ErrorCode]
 ) -> list[m.OffsetFetchResponseTopics]:
     def partition(topic: _Asked, index: int) -> m.OffsetFetchResponsePartitions:
-        found = find(topic, index)
-        of, code = (NOTHING_COMMITTED, found) if isinstance(found, ErrorCode) else (found, ErrorCode.NONE)
+        outcome = find(topic, index)
+        of, code = (NOTHING_COMMITTED, outcome) if isinstance(outcome, ErrorCode) else (outcome, ErrorCode.NONE)
         return m.OffsetFetchResponsePartitions(index, of.offset, of.leader_epoch, of.metadata, code)
 
     return [
         m.OffsetFetchResponseTopics(
             topic.name or "", topic.topic_id, [partition(topic, index) for index in topic.partitions]
         )
-        for topic in asked
+        for topic in topics
     ]
 
 

@@ -40,7 +40,7 @@ def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsReques
     Answers for each partition; a partition that is named twice is refused, as Kafka does.
     """
     times_named = Counter(
-        (topic.name, asked.partition_index) for topic in request.body.topics for asked in topic.partitions
+        (topic.name, part.partition_index) for topic in request.body.topics for part in topic.partitions
     )
     request.respond(
         m.ListOffsetsResponse(
@@ -48,10 +48,10 @@ def list_offsets(context: BrokerContext, request: ApiRequest[m.ListOffsetsReques
                 m.ListOffsetsTopicResponse(
                     topic.name,
                     [
-                        m.ListOffsetsPartitionResponse(asked.partition_index, ErrorCode.INVALID_REQUEST)
-                        if times_named[topic.name, asked.partition_index] > 1
-                        else _list_partition(context, request, topic.name, asked)
-                        for asked in once(topic.partitions, lambda asked: asked.partition_index)
+                        m.ListOffsetsPartitionResponse(part.partition_index, ErrorCode.INVALID_REQUEST)
+                        if times_named[topic.name, part.partition_index] > 1
+                        else _list_partition(context, request, topic.name, part)
+                        for part in once(topic.partitions, lambda part: part.partition_index)
                     ]
                     if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     else _refused(request, topic),
@@ -66,24 +66,24 @@ def _refused(
     request: ApiRequest[m.ListOffsetsRequest], topic: m.ListOffsetsTopic
 ) -> list[m.ListOffsetsPartitionResponse]:
     code = refusal(request, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name).code
-    return [m.ListOffsetsPartitionResponse(asked.partition_index, code) for asked in topic.partitions]
+    return [m.ListOffsetsPartitionResponse(part.partition_index, code) for part in topic.partitions]
 
 
 def _list_partition(
-    context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest], name: str, asked: m.ListOffsetsPartition
+    context: BrokerContext, request: ApiRequest[m.ListOffsetsRequest], name: str, part: m.ListOffsetsPartition
 ) -> m.ListOffsetsPartitionResponse:
     try:
-        state = context.led_partition(context.topic(name), asked.partition_index, asked.current_leader_epoch)
-        if asked.timestamp < 0 and request.version < _FIRST_WITH.get(asked.timestamp, list_offsets.versions.max + 1):
-            raise ApiError(f"timestamp {asked.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
+        state = context.led_partition(context.topic(name), part.partition_index, part.current_leader_epoch)
+        if part.timestamp < 0 and request.version < _FIRST_WITH.get(part.timestamp, list_offsets.versions.max + 1):
+            raise ApiError(f"timestamp {part.timestamp} is not supported", ErrorCode.UNSUPPORTED_VERSION)
         committed = request.body.isolation_level == _READ_COMMITTED
-        found = _look_up(context, TopicPartition(name, asked.partition_index), asked.timestamp, committed=committed)
+        entry = _look_up(context, TopicPartition(name, part.partition_index), part.timestamp, committed=committed)
     except ApiError as error:
-        return m.ListOffsetsPartitionResponse(asked.partition_index, error.code)
-    told = request.version >= _FIRST_WITH_LEADER_EPOCH and found.offset != NO_OFFSET
-    leader_epoch = state.leader_epoch if told else -1
+        return m.ListOffsetsPartitionResponse(part.partition_index, error.code)
+    has_epoch = request.version >= _FIRST_WITH_LEADER_EPOCH and entry.offset != NO_OFFSET
+    leader_epoch = state.leader_epoch if has_epoch else -1
     return m.ListOffsetsPartitionResponse(
-        asked.partition_index, ErrorCode.NONE, found.timestamp, found.offset, leader_epoch
+        part.partition_index, ErrorCode.NONE, entry.timestamp, entry.offset, leader_epoch
     )
 
 
@@ -95,9 +95,9 @@ def _look_up(context: BrokerContext, partition: TopicPartition, timestamp: int, 
         return TimestampOffset(NO_TIMESTAMP, log.start_offset if log is not None else 0)
     if log is None or timestamp in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         return _NOT_FOUND
-    found = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    record = log.max_timestamp_record() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     # A read_committed consumer must not be given an offset that it cannot read yet.
-    return found if found is not None and found.offset < _end(log, committed=committed) else _NOT_FOUND
+    return record if record is not None and record.offset < _end(log, committed=committed) else _NOT_FOUND
 
 
 def _end(log: PartitionLog | None, *, committed: bool) -> int:
@@ -116,7 +116,7 @@ def offset_for_leader_epoch(context: BrokerContext, request: ApiRequest[m.Offset
     """
     topics = [
         m.OffsetForLeaderTopicResult(
-            topic.topic, [_epoch_end(context, request, topic.topic, asked) for asked in topic.partitions]
+            topic.topic, [_epoch_end(context, request, topic.topic, part) for part in topic.partitions]
         )
         for topic in request.body.topics
     ]
@@ -127,19 +127,19 @@ def _epoch_end(
     context: BrokerContext,
     request: ApiRequest[m.OffsetForLeaderEpochRequest],
     name: str,
-    asked: m.OffsetForLeaderPartition,
+    part: m.OffsetForLeaderPartition,
 ) -> m.EpochEndOffset:
     try:
         # Followers ask as well, with the permission of brokers.
         if not is_allowed(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
             require(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        state = context.led_partition(context.topic(name), asked.partition, asked.current_leader_epoch)
+        state = context.led_partition(context.topic(name), part.partition, part.current_leader_epoch)
         epoch, end_offset = _end_of(
-            context, TopicPartition(name, asked.partition), asked.leader_epoch, state.leader_epoch
+            context, TopicPartition(name, part.partition), part.leader_epoch, state.leader_epoch
         )
     except ApiError as error:
-        return m.EpochEndOffset(error.code, asked.partition)
-    return m.EpochEndOffset(ErrorCode.NONE, asked.partition, epoch, end_offset)
+        return m.EpochEndOffset(error.code, part.partition)
+    return m.EpochEndOffset(ErrorCode.NONE, part.partition, epoch, end_offset)
 
 
 def _end_of(context: BrokerContext, partition: TopicPartition, epoch: int, present: int) -> tuple[int, int]:
@@ -162,7 +162,7 @@ def delete_records(context: BrokerContext, request: ApiRequest[m.DeleteRecordsRe
     """
     topics = [
         m.DeleteRecordsTopicResult(
-            topic.name, [_delete(context, request, topic.name, asked) for asked in topic.partitions]
+            topic.name, [_delete(context, request, topic.name, part) for part in topic.partitions]
         )
         for topic in request.body.topics
     ]
@@ -170,18 +170,18 @@ def delete_records(context: BrokerContext, request: ApiRequest[m.DeleteRecordsRe
 
 
 def _delete(
-    context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest], name: str, asked: m.DeleteRecordsPartition
+    context: BrokerContext, request: ApiRequest[m.DeleteRecordsRequest], name: str, part: m.DeleteRecordsPartition
 ) -> m.DeleteRecordsPartitionResult:
     try:
         require(context, request, AclOperation.DELETE, ResourceType.TOPIC, name)
-        context.led_partition(context.topic(name), asked.partition_index)
-        log = context.logs.get(TopicPartition(name, asked.partition_index))
+        context.led_partition(context.topic(name), part.partition_index)
+        log = context.logs.get(TopicPartition(name, part.partition_index))
         if log is not None:
-            start = log.delete_records_before(asked.offset)
-        elif asked.offset in (_HIGH_WATERMARK, 0):
+            start = log.delete_records_before(part.offset)
+        elif part.offset in (_HIGH_WATERMARK, 0):
             start = 0
         else:
-            raise ApiError(f"offset {asked.offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise ApiError(f"offset {part.offset} is out of range: the log is empty", ErrorCode.OFFSET_OUT_OF_RANGE)
     except ApiError as error:
-        return m.DeleteRecordsPartitionResult(asked.partition_index, NO_OFFSET, error.code)
-    return m.DeleteRecordsPartitionResult(asked.partition_index, start, ErrorCode.NONE)
+        return m.DeleteRecordsPartitionResult(part.partition_index, NO_OFFSET, error.code)
+    return m.DeleteRecordsPartitionResult(part.partition_index, start, ErrorCode.NONE)

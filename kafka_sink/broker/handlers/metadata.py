@@ -65,10 +65,10 @@ def metadata(context: BrokerContext, request: ApiRequest[MetadataRequest]) -> No
         ]
     else:
         create = body.allow_auto_topic_creation and context.config.auto_create_topics_enable
-        asked = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
-        names = [topic.name for topic in asked if topic.name is not None and topic.topic_id == ZERO_UUID]
+        requested_topics = once(body.topics or (), lambda topic: (topic.name, topic.topic_id))
+        names = [topic.name for topic in requested_topics if topic.name is not None and topic.topic_id == ZERO_UUID]
         refused = _refused(context, request, names, create=create)
-        topics = [_look_up(context, request, topic, refused) for topic in asked]
+        topics = [_look_up(context, request, topic, refused) for topic in requested_topics]
     if body.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
@@ -147,15 +147,15 @@ def _create(context: BrokerContext, names: Sequence[str]) -> dict[str, ApiError]
 def _look_up(
     context: BrokerContext,
     request: ApiRequest[MetadataRequest],
-    asked: MetadataRequestTopic,
+    requested_topic: MetadataRequestTopic,
     refused: Mapping[str, ApiError],
 ) -> MetadataResponseTopic:
-    if asked.name is None or asked.topic_id != ZERO_UUID:
+    if requested_topic.name is None or requested_topic.topic_id != ZERO_UUID:
         if request.version < _FIRST_WITH_LOOKUP_BY_ID:
             # Earlier versions have the field, but no null name in the answer, which an unknown id needs.
-            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "")
-        return _by_id(context, request, asked.topic_id)
-    name = asked.name
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=requested_topic.name or "")
+        return _by_id(context, request, requested_topic.topic_id)
+    name = requested_topic.name
     if name in refused:
         return MetadataResponseTopic(error_code=refused[name].code, name=name)
     topic = context.cluster.topic(name)
@@ -206,12 +206,12 @@ def describe_topic_partitions(context: BrokerContext, request: ApiRequest[m.Desc
     Source: apache/kafka ``DescribeTopicPartitionsRequestHandler``.
     """
     body = request.body
-    asked = {topic.name for topic in body.topics}
-    if body.cursor is not None and (body.cursor.partition_index < 0 or (asked and body.cursor.topic_name not in asked)):
+    named = {topic.name for topic in body.topics}
+    if body.cursor is not None and (body.cursor.partition_index < 0 or (named and body.cursor.topic_name not in named)):
         wrong = [Topic(ErrorCode.INVALID_REQUEST, topic.name) for topic in body.topics]
         request.respond(m.DescribeTopicPartitionsResponse(topics=wrong))
         return
-    names = asked or set(context.cluster.topics)
+    names = named or set(context.cluster.topics)
     start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
     room = max(min(body.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[Topic] = []
@@ -220,7 +220,7 @@ def describe_topic_partitions(context: BrokerContext, request: ApiRequest[m.Desc
     for name in sorted(name for name in names if name >= start):
         if not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             # Only to those who asked for it, whether it exists or not.
-            refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if asked else []
+            refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)] if named else []
             continue
         if cursor is not None or room == 0:
             cursor = cursor or m.Cursor(name, 0)
@@ -266,10 +266,10 @@ def describe_cluster(context: BrokerContext, request: ApiRequest[m.DescribeClust
     """DescribeCluster (key 60): the brokers and their addresses on the client's listener (KIP-700). Answers with the
     brokers that run.
     """
-    asked = request.body.endpoint_type
-    if asked != _BROKERS:
-        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if asked == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        message = f"a broker cannot describe endpoints of type {asked}"
+    kind = request.body.endpoint_type
+    if kind != _BROKERS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if kind == _CONTROLLERS else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"a broker cannot describe endpoints of type {kind}"
         request.respond(m.DescribeClusterResponse(error_code=code, error_message=message, cluster_id=""))
         return
     image = context.cluster.image
@@ -297,14 +297,14 @@ def find_coordinator(context: BrokerContext, request: ApiRequest[FindCoordinator
         keys = dict.fromkeys(body.coordinator_keys)
         request.respond(FindCoordinatorResponse(coordinators=[_find(context, request, key) for key in keys]))
         return
-    found = _find(context, request, body.key)
+    coordinator = _find(context, request, body.key)
     request.respond(
         FindCoordinatorResponse(
-            error_code=found.error_code,
-            error_message=found.error_message,
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
+            error_code=coordinator.error_code,
+            error_message=coordinator.error_message,
+            node_id=coordinator.node_id,
+            host=coordinator.host,
+            port=coordinator.port,
         )
     )
 
@@ -343,8 +343,8 @@ def describe_quorum(context: BrokerContext, request: ApiRequest[m.DescribeQuorum
     except ApiError as error:
         request.respond(m.DescribeQuorumResponse(error_code=error.code, error_message=str(error)))
         return
-    asked = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
-    if asked == [(_METADATA, [0])]:
+    named = [(topic.topic_name, [item.partition_index for item in topic.partitions]) for topic in request.body.topics]
+    if named == [(_METADATA, [0])]:
         topics = [m.TopicQuorum(_METADATA, [_quorum(context)])]
         nodes = [_controller(context, request.listener_name)] if request.version >= _FIRST_WITH_NODES else []
     else:
@@ -352,7 +352,7 @@ def describe_quorum(context: BrokerContext, request: ApiRequest[m.DescribeQuorum
         nodes = []
         topics = [
             m.TopicQuorum(name, [m.PartitionQuorum(index, unknown, None) for index in indexes])
-            for name, indexes in asked
+            for name, indexes in named
         ]
     request.respond(m.DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes))
 

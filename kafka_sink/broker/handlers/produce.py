@@ -58,10 +58,10 @@ def produce(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None
     """Append all batches, then answer for each partition (with acks=0 there is no answer)."""
     body = request.body
     refused = _refused_transaction(context, request)
-    asked = [] if refused is not None else body.topic_data
-    topics = [_writable_topic(context, request, data) for data in asked]
+    topic_data = [] if refused is not None else body.topic_data
+    topics = [_writable_topic(context, request, data) for data in topic_data]
     writing = _Writing(body.acks, body.transactional_id, request.version)
-    responses = [_produce_topic(context, writing, *each) for each in zip(asked, topics, strict=True)]
+    responses = [_produce_topic(context, writing, *each) for each in zip(topic_data, topics, strict=True)]
     failed = [part for topic in responses for part in topic.partition_responses if part.error_code]
     now_ms = context.clock.monotonic_ms()
     throttle_ms = 0

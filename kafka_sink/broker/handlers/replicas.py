@@ -37,12 +37,12 @@ def alter_partition_reassignments(
         return
     may_grow = request.body.allow_replication_factor_change
 
-    def reassign(asked: _Asked) -> m.ReassignablePartitionResponse:
-        _reassign(context, *asked, may_grow=may_grow)
-        return m.ReassignablePartitionResponse(asked[1].partition_index, ErrorCode.NONE, None)
+    def reassign(reassignment: _Asked) -> m.ReassignablePartitionResponse:
+        _reassign(context, *reassignment, may_grow=may_grow)
+        return m.ReassignablePartitionResponse(reassignment[1].partition_index, ErrorCode.NONE, None)
 
-    def refused(asked: _Asked, error: ApiError) -> m.ReassignablePartitionResponse:
-        return m.ReassignablePartitionResponse(asked[1].partition_index, error.code, str(error))
+    def refused(reassignment: _Asked, error: ApiError) -> m.ReassignablePartitionResponse:
+        return m.ReassignablePartitionResponse(reassignment[1].partition_index, error.code, str(error))
 
     items = [(topic.name, partition) for topic in request.body.topics for partition in topic.partitions]
     outcomes = iter(stored_together(context, items, reassign, refused))
@@ -56,16 +56,16 @@ def alter_partition_reassignments(
     request.respond(response)
 
 
-def _reassign(context: BrokerContext, name: str, asked: m.ReassignablePartition, *, may_grow: bool) -> None:
-    partition = TopicPartition(name, asked.partition_index)
+def _reassign(context: BrokerContext, name: str, target: m.ReassignablePartition, *, may_grow: bool) -> None:
+    partition = TopicPartition(name, target.partition_index)
     topic = context.topic(name)
-    present = topic.partition(asked.partition_index)
-    if asked.replicas is None:
+    present = topic.partition(target.partition_index)
+    if target.replicas is None:
         raise ApiError(f"no reassignment of {partition} is in progress", ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    if not may_grow and len(asked.replicas) != len(present.replicas):
+    if not may_grow and len(target.replicas) != len(present.replicas):
         text = f"{partition} has {len(present.replicas)} replicas, and their number cannot be changed"
         raise ApiError(text, ErrorCode.INVALID_REPLICATION_FACTOR)
-    context.cluster.reassign(partition, asked.replicas)
+    context.cluster.reassign(partition, target.replicas)
 
 
 @api_handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, "0")
@@ -108,8 +108,8 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequ
         request.respond(m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     if body.topic_partitions is None:
-        asked = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
-        results = _elect(context, body.election_type, asked)
+        topics = {name: range(len(topic.partitions)) for name, topic in context.cluster.topics.items()}
+        results = _elect(context, body.election_type, topics)
         for result in results:
             # If the request names no partitions, only those that needed an election are reported.
             result.partition_result = [
@@ -122,7 +122,7 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequ
 
 
 def _elect(
-    context: BrokerContext, election_type: int, asked: Mapping[str, Sequence[int]]
+    context: BrokerContext, election_type: int, topics: Mapping[str, Sequence[int]]
 ) -> list[m.ReplicaElectionResult]:
     def elect(partition: TopicPartition) -> m.PartitionResult:
         if election_type == _PREFERRED:
@@ -134,11 +134,11 @@ def _elect(
     def refused(partition: TopicPartition, error: ApiError) -> m.PartitionResult:
         return m.PartitionResult(partition.partition, error.code, str(error))
 
-    partitions = [TopicPartition(name, index) for name, indexes in asked.items() for index in dict.fromkeys(indexes)]
-    found: dict[str, list[m.PartitionResult]] = {name: [] for name in asked}
+    partitions = [TopicPartition(name, index) for name, indexes in topics.items() for index in dict.fromkeys(indexes)]
+    by_topic: dict[str, list[m.PartitionResult]] = {name: [] for name in topics}
     for partition, result in zip(partitions, stored_together(context, partitions, elect, refused), strict=True):
-        found[partition.topic].append(result)
-    return [m.ReplicaElectionResult(name, results) for name, results in found.items()]
+        by_topic[partition.topic].append(result)
+    return [m.ReplicaElectionResult(name, results) for name, results in by_topic.items()]
 
 
 def _refuse_unclean(context: BrokerContext, partition: TopicPartition) -> None:
@@ -201,6 +201,6 @@ def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogD
         total, _, usable = shutil.disk_usage(directory)
     except OSError:
         total = usable = -1
-    found = [m.DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()]
-    result = m.DescribeLogDirsResult(0, str(directory), found, total, usable)
+    described = [m.DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()]
+    result = m.DescribeLogDirsResult(0, str(directory), described, total, usable)
     request.respond(m.DescribeLogDirsResponse(results=[result]))

@@ -135,10 +135,10 @@ def delete_topics(context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequ
     failure does not affect the others.
     """
     body = request.body
-    asked = (
+    topics = (
         body.topics if request.version >= _FIRST_WITH_IDS else [m.DeleteTopicState(name) for name in body.topic_names]
     )
-    times = Counter((topic.name, topic.topic_id) for topic in asked)
+    times = Counter((topic.name, topic.topic_id) for topic in topics)
     results: list[m.DeletableTopicResult | str] = []
     for (name, topic_id), number in times.items():
         topic = m.DeleteTopicState(name, topic_id)
@@ -159,23 +159,23 @@ def _not_deleted(topic: m.DeleteTopicState, error: ApiError) -> m.DeletableTopic
 
 
 def _deletable(
-    context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], asked: m.DeleteTopicState
+    context: BrokerContext, request: ApiRequest[m.DeleteTopicsRequest], topic: m.DeleteTopicState
 ) -> m.DeletableTopicResult | str:
     """The name of the topic, or the answer to a client that may not delete it."""
     if not context.config.delete_topic_enable:
         raise ApiError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
-    name = asked.name
-    if (name is None) == (asked.topic_id == ZERO_UUID):
+    name = topic.name
+    if (name is None) == (topic.topic_id == ZERO_UUID):
         raise ApiError("a topic is identified either by its name or by its id", ErrorCode.INVALID_REQUEST)
     if name is None:
-        found = context.cluster.topic_by_id(asked.topic_id)
-        if found is None:
+        state = context.cluster.topic_by_id(topic.topic_id)
+        if state is None:
             raise ApiError("no topic has this id", ErrorCode.UNKNOWN_TOPIC_ID)
-        name = found.name
+        name = state.name
     refused = _refusal(context, request, name)
     if refused is not None:
         can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        return m.DeletableTopicResult(name if can_describe else asked.name, asked.topic_id, refused.code, str(refused))
+        return m.DeletableTopicResult(name if can_describe else topic.name, topic.topic_id, refused.code, str(refused))
     return name
 
 

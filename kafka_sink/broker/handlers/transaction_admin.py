@@ -34,10 +34,10 @@ def describe_producers(context: BrokerContext, request: ApiRequest[m.DescribePro
 
 def _asked(body: m.DescribeProducersRequest) -> dict[str, dict[int, None]]:
     """The partitions of each topic, once each."""
-    asked: dict[str, dict[int, None]] = {}
+    by_topic: dict[str, dict[int, None]] = {}
     for topic in body.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return asked
+        by_topic.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return by_topic
 
 
 def _describe(
@@ -78,24 +78,24 @@ def list_transactions(context: BrokerContext, request: ApiRequest[m.ListTransact
     """
     body = request.body
     now_ms = context.clock.wall_ms()
-    found = [
+    transactions = [
         each
         for each in context.transactions.all()
         if _passes(each, body, now_ms) and context.cluster.coordinator_for(each.transactional_id) == context.node_id
     ]
     if body.transactional_id_pattern:
         try:
-            ids = set(full_matches(body.transactional_id_pattern, (each.transactional_id for each in found)))
+            ids = set(full_matches(body.transactional_id_pattern, (each.transactional_id for each in transactions)))
         except ValueError:
             request.respond(m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
-        found = [each for each in found if each.transactional_id in ids]
-    found = [
+        transactions = [each for each in transactions if each.transactional_id in ids]
+    transactions = [
         each
-        for each in found
+        for each in transactions
         if is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
     ]
-    states = [m.ListedTransaction(each.transactional_id, each.producer_id, each.state) for each in found]
+    states = [m.ListedTransaction(each.transactional_id, each.producer_id, each.state) for each in transactions]
     unknown = [state for state in body.state_filters if state not in _KNOWN_STATES]
     request.respond(m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states))
 
@@ -160,23 +160,23 @@ def write_txn_markers(context: BrokerContext, request: ApiRequest[m.WriteTxnMark
     request.respond(m.WriteTxnMarkersResponse(markers=results))
 
 
-def _write(context: BrokerContext, asked: m.WritableTxnMarker) -> m.WritableTxnMarkerResult:
+def _write(context: BrokerContext, writable: m.WritableTxnMarker) -> m.WritableTxnMarkerResult:
     marker = EndTransactionMarker(
-        asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch
+        writable.producer_id, writable.producer_epoch, writable.transaction_result, writable.coordinator_epoch
     )
     return m.WritableTxnMarkerResult(
-        asked.producer_id,
+        writable.producer_id,
         [
             m.WritableTxnMarkerTopicResult(
                 topic.name,
                 [
                     m.WritableTxnMarkerPartitionResult(
-                        index, _write_partition(context, topic.name, index, marker, asked.transaction_version)
+                        index, _write_partition(context, topic.name, index, marker, writable.transaction_version)
                     )
                     for index in topic.partition_indexes
                 ],
             )
-            for topic in asked.topics
+            for topic in writable.topics
         ],
     )
 

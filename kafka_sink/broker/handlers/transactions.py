@@ -46,12 +46,12 @@ def init_producer_id(context: BrokerContext, request: ApiRequest[InitProducerIdR
     with unstable.api.versions.enable. Answers with an id and an epoch.
     """
     try:
-        given = _init(context, request)
+        producer = _init(context, request)
     except ApiError as error:
         failed = InitProducerIdResponse(error_code=_code(request, error), producer_epoch=NO_PRODUCER_EPOCH)
         request.respond(failed)
         return
-    request.respond(InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch))
+    request.respond(InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch))
 
 
 def _init(context: BrokerContext, request: ApiRequest[InitProducerIdRequest]) -> ProducerIdAndEpoch:
@@ -121,7 +121,7 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddParti
         results = [_handle_transaction(context, request, transaction) for transaction in body.transactions]
         request.respond(m.AddPartitionsToTxnResponse(results_by_transaction=results))
         return
-    transactional_id, asked = body.v3_and_below_transactional_id, body.v3_and_below_topics
+    transactional_id, requested_topics = body.v3_and_below_transactional_id, body.v3_and_below_topics
     if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return
     producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
@@ -130,9 +130,9 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddParti
         transactions = context.transactions_for(transactional_id)
         transactions.add_partitions(transactional_id, producer, partitions, TransactionVersion.V1)
 
-    names = {topic.name for topic in asked}
+    names = {topic.name for topic in requested_topics}
     allowed = {name for name in names if is_allowed(context, request, AclOperation.WRITE, ResourceType.TOPIC, name)}
-    topics = _add_known(context, request, asked, add, allowed)
+    topics = _add_known(context, request, requested_topics, add, allowed)
     request.respond(m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics))
 
 
@@ -158,10 +158,10 @@ def _handle_transaction(
 def _verify(
     context: BrokerContext, transaction: m.AddPartitionsToTxnTransaction, producer: ProducerIdAndEpoch
 ) -> list[m.AddPartitionsToTxnTopicResult]:
-    asked = frozenset(_partitions(transaction.topics))
+    partitions = frozenset(_partitions(transaction.topics))
     try:
         transactions = context.transactions_for(transaction.transactional_id)
-        missing = transactions.verify_partitions(transaction.transactional_id, producer, asked)
+        missing = transactions.verify_partitions(transaction.transactional_id, producer, partitions)
     except ApiError as error:
         code = error.code
         return _results(transaction.topics, lambda partition: code)

@@ -114,6 +114,6 @@ def describe_user_scram_credentials(
             return m.DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
         return m.DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
 
-    asked = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
-    results = [described(*each) for each in asked.items()]
+    counts = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
+    results = [described(*each) for each in counts.items()]
     request.respond(m.DescribeUserScramCredentialsResponse(error_message=None, results=results))

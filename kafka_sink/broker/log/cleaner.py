@@ -112,11 +112,11 @@ class _Transactions:
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        found = self._aborted.get(header.producer_id)
-        if found is None:
+        entry = self._aborted.get(header.producer_id)
+        if entry is None:
             self._committed.add(header.producer_id)
             return False
-        self._aborted[header.producer_id] = found[0], True
+        self._aborted[header.producer_id] = entry[0], True
         return True
 
     def is_needless(self, batch: RecordBatchView) -> bool:

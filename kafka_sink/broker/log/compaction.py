@@ -83,11 +83,11 @@ def segments_to_compact(
         if segment.next_offset > last_stable_offset or is_young:
             break
         whole += 1
-    found = closed[:whole]
-    dirty_bytes = sum(segment.size for segment in found if segment.next_offset > first_dirty)
+    compactable = closed[:whole]
+    dirty_bytes = sum(segment.size for segment in compactable if segment.next_offset > first_dirty)
     if not dirty_bytes:
         return ()
     dirty = (segment for segment in closed if segment.next_offset > first_dirty)
     is_late = any(0 < segment.first_timestamp < wall_ms - rules.max_lag_ms for segment in dirty)
-    is_dirty_enough = dirty_bytes / sum(segment.size for segment in found) > rules.min_dirty_ratio
-    return found if is_late or is_dirty_enough else ()
+    is_dirty_enough = dirty_bytes / sum(segment.size for segment in compactable) > rules.min_dirty_ratio
+    return compactable if is_late or is_dirty_enough else ()

@@ -78,16 +78,16 @@ class LogManager:
 
         :raises OSError: if the log's directory cannot be created.
         """
-        found = self._logs.get(partition)
-        if found is not None:
-            return found
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
         with self._lock:
-            found = self._logs.get(partition)
-            if found is None and still_wanted():
+            log = self._logs.get(partition)
+            if log is None and still_wanted():
                 path = self.directory / str(partition)
-                found = PartitionLog(path, self._filesystem, config, self._clock.wall_ms())
-                self._logs[partition] = found
-            return found
+                log = PartitionLog(path, self._filesystem, config, self._clock.wall_ms())
+                self._logs[partition] = log
+            return log
 
     def delete(self, partitions: list[TopicPartition]) -> None:
         """Delete logs and all their data; their names can be reused when this returns.
@@ -108,14 +108,14 @@ class LogManager:
         directory = self.directory / str(partition)
         target = self.directory / f"{uuid4().hex}{DELETED_SUFFIX}"
         with self._lock:
-            found = self._logs.get(partition)
-            if found is None and not self._filesystem.list_directory(directory):
+            log = self._logs.get(partition)
+            if log is None and not self._filesystem.list_directory(directory):
                 return
             # A rename is atomic; a partly removed directory would be opened as a damaged log.
-            if found is None:
+            if log is None:
                 self._filesystem.rename(directory, target)
             else:
-                found.move_away(target)
+                log.move_away(target)
                 del self._logs[partition]
         self._filesystem.remove_tree(target)
 

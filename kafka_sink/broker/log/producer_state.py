@@ -258,8 +258,8 @@ class ProducerStateManager:
     def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records from *start* to before *end*, in order of their first offset."""
         first = bisect_left(self._aborted, start, key=lambda aborted: aborted.last_offset)
-        found = [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
-        return sorted(found, key=lambda aborted: aborted.first_offset)
+        transactions = [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
+        return sorted(transactions, key=lambda aborted: aborted.first_offset)
 
     def forget_aborted_before(self, start_offset: int) -> None:
         """Drop the aborted transactions whose records are all deleted, because they are before *start_offset*."""

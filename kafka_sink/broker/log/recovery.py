@@ -74,8 +74,8 @@ def open_log(
     producers.forget_aborted_before(start)
     # Records that were lost will be others.
     compacted = compacted if compacted <= segments[-1].next_offset else NO_OFFSET
-    found = Segments(directory, filesystem, index_interval_bytes, segments, start, compacted)
-    return RecoveredLog(found, producers, truncated, damage)
+    log_segments = Segments(directory, filesystem, index_interval_bytes, segments, start, compacted)
+    return RecoveredLog(log_segments, producers, truncated, damage)
 
 
 def _open_segments(directory: Path, filesystem: FileSystem, index_interval_bytes: int) -> tuple[list[Segment], int]:
@@ -159,8 +159,8 @@ def _has_marker(segments: list[Segment], aborted: AbortedTransaction) -> bool:
     at = bisect_right(segments, aborted.last_offset, key=lambda segment: segment.base_offset) - 1
     if at < 0:
         return False
-    found = next(segments[at].walk(segments[at].position_of(aborted.last_offset)), None)
-    return found is not None and found[1].is_control and found[1].producer_id == aborted.producer_id
+    batch = next(segments[at].walk(segments[at].position_of(aborted.last_offset)), None)
+    return batch is not None and batch[1].is_control and batch[1].producer_id == aborted.producer_id
 
 
 def _marker_at(segment: Segment, position: int, header: BatchHeader) -> EndTransactionMarker | None:

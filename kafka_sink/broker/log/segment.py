@@ -327,23 +327,23 @@ class Segment:
             return None
         for position, header in self.walk(self._index.position_for_timestamp(timestamp)):
             if header.max_timestamp >= timestamp and header.last_offset >= min_offset and header.record_count:
-                found = self._first_in_batch(position, header, timestamp, min_offset, max_decompressed_bytes)
-                if found is not None:
-                    return found
+                record = self._first_in_batch(position, header, timestamp, min_offset, max_decompressed_bytes)
+                if record is not None:
+                    return record
         return None
 
     def max_timestamp_record(self, min_offset: int, max_decompressed_bytes: int) -> TimestampOffset | None:
         """The first record from *min_offset* on with the largest timestamp of those."""
         start = max(min_offset, self.base_offset)
-        found = None
+        record = None
         if self._max_timestamp_offset >= start:
-            found = self.offset_for_timestamp(self.max_timestamp, start, max_decompressed_bytes)
-        if found is None:
+            record = self.offset_for_timestamp(self.max_timestamp, start, max_decompressed_bytes)
+        if record is None:
             # The record with it was deleted (DeleteRecords, or a compaction), so only the rest counts.
             rest = self.walk(self.position_of(start))
             newest = max((header.max_timestamp for _, header in rest if header.record_count), default=NO_TIMESTAMP)
-            found = self.offset_for_timestamp(newest, start, max_decompressed_bytes)
-        return found
+            record = self.offset_for_timestamp(newest, start, max_decompressed_bytes)
+        return record
 
     def _first_in_batch(
         self, position: int, header: BatchHeader, timestamp: int, min_offset: int, max_decompressed_bytes: int
@@ -364,9 +364,9 @@ class Segment:
         wanted = timestamp - header.base_timestamp
         skipped = 0 if has_gaps else first
         for index, (plain, start, _) in enumerate(record_spans(pieces, header.record_count, skipped), skipped):
-            found, at = read_varlong(plain, start + 1)
+            timestamp_delta, at = read_varlong(plain, start + 1)
             delta = read_varint(plain, at)[0] if has_gaps else index
-            if delta >= first and (is_stamped or found >= wanted or index - skipped == SEARCHED_RECORDS):
-                shown = header.max_timestamp if is_stamped else header.base_timestamp + max(found, wanted)
+            if delta >= first and (is_stamped or timestamp_delta >= wanted or index - skipped == SEARCHED_RECORDS):
+                shown = header.max_timestamp if is_stamped else header.base_timestamp + max(timestamp_delta, wanted)
                 return TimestampOffset(shown, header.base_offset + delta)
         return None if first else TimestampOffset(header.max_timestamp, header.base_offset)

@@ -107,8 +107,8 @@ class Segments:
             may_skip = has_gaps and segment is not self.active
             start = segment.after_gaps(position) if may_skip else position
             if start < limit:
-                found = segment.read(start, min(max_bytes, limit - start), whole_first_batch=whole_first_batch)
-                return _without_gaps(found) if may_skip else found
+                batches = segment.read(start, min(max_bytes, limit - start), whole_first_batch=whole_first_batch)
+                return _without_gaps(batches) if may_skip else batches
             if position < limit and not gap:
                 gap = segment.read(position, min(max_bytes, limit - position), whole_first_batch=whole_first_batch)
         return gap
@@ -126,9 +126,9 @@ class Segments:
         :raises CorruptRecordError: if the batch in question cannot be decompressed.
         """
         for segment in self._segments:
-            found = segment.offset_for_timestamp(timestamp, self.start_offset, _MAX_DECOMPRESSED_BYTES)
-            if found is not None:
-                return found
+            record = segment.offset_for_timestamp(timestamp, self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            if record is not None:
+                return record
         return None
 
     def max_timestamp_record(self) -> TimestampOffset | None:
@@ -141,9 +141,9 @@ class Segments:
             # A segment may have lost the record with its largest timestamp to a compaction.
             if newest is not None and segment.max_timestamp <= newest.timestamp:
                 break
-            found = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
-            if found is not None and (newest is None or found.timestamp > newest.timestamp):
-                newest = found
+            record = segment.max_timestamp_record(self.start_offset, _MAX_DECOMPRESSED_BYTES)
+            if record is not None and (newest is None or record.timestamp > newest.timestamp):
+                newest = record
         return newest
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:

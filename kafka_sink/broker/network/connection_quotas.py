@@ -194,10 +194,10 @@ class ConnectionQuotas:
 
 def _by_address(limits: Mapping[str, int]) -> dict[str, int]:
     """The limits by address, with host names resolved, because connections are counted by address."""
-    found: dict[str, int] = {}
+    by_address: dict[str, int] = {}
     for host, limit in limits.items():
         try:
-            found |= dict.fromkeys((address.host for address in resolve(host.strip("[]"), 0)), limit)
+            by_address |= dict.fromkeys((address.host for address in resolve(host.strip("[]"), 0)), limit)
         except OSError as error:
             raise ConfigError(f"option max.connections.per.ip.overrides: {error}") from error
-    return found
+    return by_address

@@ -75,7 +75,7 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
 
     :raises ConfigError: if the map has an unknown protocol, or a listener has none.
     """
-    found = {protocol: protocol for protocol in _PROTOCOLS}
+    protocols = {protocol: protocol for protocol in _PROTOCOLS}
     for entry in config.listener_security_protocol_map:
         name, _, protocol = entry.partition(":")
         if protocol not in _PROTOCOLS:
@@ -83,14 +83,14 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
                 f"listener.security.protocol.map: {protocol!r} of listener {name} is not supported, expected one of "
                 f"{', '.join(sorted(_PROTOCOLS))}"
             )
-        found[name] = protocol
+        protocols[name] = protocol
     for name in listener_names:
-        if name not in found:
+        if name not in protocols:
             raise ConfigError(
                 f"listener.security.protocol.map: no security protocol is defined for listener {name!r}; add "
                 f"{name}:PROTOCOL, or name the listener after its protocol, one of {', '.join(sorted(_PROTOCOLS))}"
             )
-    return {name: found[name] for name in listener_names}
+    return {name: protocols[name] for name in listener_names}
 
 
 def missing_protection(config: BrokerConfig, protocol: str) -> list[str]:
@@ -164,7 +164,7 @@ class ListenerSecurity:
 
 
 def _exchanges(config: BrokerConfig, users: Users, clock: Clock) -> Mapping[str, ServerExchange]:
-    found: dict[str, ServerExchange] = {}
+    exchanges: dict[str, ServerExchange] = {}
     for mechanism in config.sasl_enabled_mechanisms:
         make: Callable[[], PlainServer | ScramServer | OAuthBearerServer]
         if mechanism == PLAIN:
@@ -173,5 +173,5 @@ def _exchanges(config: BrokerConfig, users: Users, clock: Clock) -> Mapping[str,
             make = partial(OAuthBearerServer, clock)
         else:
             make = partial(ScramServer, mechanism, partial(users.scram, mechanism))
-        found[mechanism] = make
-    return found
+        exchanges[mechanism] = make
+    return exchanges
