@@ -99,5 +99,5 @@ class Format(Protocol):
 
 def format_of(name: str) -> Format:
     """The format *name*, one of :data:`~kafka_sink.formats.column_format.FORMATS`."""
-    found: Format = import_module(f"kafka_sink.formats.{name}.column").FORMAT
-    return found
+    form: Format = import_module(f"kafka_sink.formats.{name}.column").FORMAT
+    return form

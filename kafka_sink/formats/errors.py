@@ -34,8 +34,8 @@ def schema_boundary(what: str) -> Iterator[None]:
     except (KafkaError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise FormatError(f"the {what} cannot be used ({said[:_SHOWN]}); correct it") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FormatError(f"the {what} cannot be used ({reason[:_SHOWN]}); correct it") from error
 
 
 def shown_type(kind: pa.DataType) -> str:

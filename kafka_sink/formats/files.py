@@ -61,17 +61,17 @@ def read_schema(form: str, paths: Sequence[Path], message: str | None = None) ->
 
 def _folder(form: str, folder: Path) -> dict[str, Path]:
     """The files of schemas in *folder* and below, but for those that are hidden, by their names there."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for seen, path in enumerate(folder.rglob("*")):
         name = path.relative_to(folder)
         if path.suffix in _SUFFIXES[form] and not any(part.startswith(".") for part in name.parts) and path.is_file():
-            found[name.as_posix()] = path
-        if seen > _MOST_SEEN or len(found) > MOST_REFERENCES:
+            files[name.as_posix()] = path
+        if seen > _MOST_SEEN or len(files) > MOST_REFERENCES:
             raise FormatError(
                 f"the folder {folder} has more than {MOST_REFERENCES} schemas, or too many other files; name yours"
             )
     for suffix in _SUFFIXES[form]:
-        if chosen := {name: path for name, path in sorted(found.items()) if name.endswith(suffix)}:
+        if chosen := {name: path for name, path in sorted(files.items()) if name.endswith(suffix)}:
             return chosen
     raise FormatError(f"the folder {folder} has no file that ends in {' or '.join(_SUFFIXES[form])}; name another one")
 
@@ -121,16 +121,16 @@ def _named(form: str, name: str, text: str) -> _Named:
 
 def _beside(root: Path, named: Mapping[str, _Named]) -> dict[str, _Named]:
     """The files in the folder of *root* that it and its imports import, and that are not *named*."""
-    found: dict[str, _Named] = {}
+    imported: dict[str, _Named] = {}
     waiting = list(named.values())
     while waiting:
         for (name,) in waiting.pop().used:
             path = root.parent / name
-            is_known = any(name in each.declared for each in (*named.values(), *found.values()))
-            if not is_known and path.is_file() and len(found) < MOST_REFERENCES:
-                found[str(path)] = _named(PROTOBUF, name, _text(path))
-                waiting.append(found[str(path)])
-    return found
+            is_known = any(name in each.declared for each in (*named.values(), *imported.values()))
+            if not is_known and path.is_file() and len(imported) < MOST_REFERENCES:
+                imported[str(path)] = _named(PROTOBUF, name, _text(path))
+                waiting.append(imported[str(path)])
+    return imported
 
 
 class _Files:
@@ -172,11 +172,11 @@ class _Files:
                     "deep; write what they share into one"
                 )
             # A type of Avro is found by its own name, whichever of those in its file is used.
-            found = {
+            by_name = {
                 self._named[other].declared[0] if self._form == AVRO else used: other
                 for used, other in self._referred(file)
             }
-            references = [Reference(name, self.schema(other, (*inside, file))) for name, other in found.items()]
+            references = [Reference(name, self.schema(other, (*inside, file))) for name, other in by_name.items()]
             self._done[file] = SchemaText(self._named[file].text, tuple(references))
         return self._done[file]
 

@@ -16,15 +16,15 @@ _SHOWN: Final = 60
 
 def refuse_rows(wrong: Bools, absent: Absent, array: pa.Array, path: str, problem: str) -> None:
     """:raises RowSerializationError: about the rows that are *wrong* and not *absent*."""
-    found = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
-    if found:
+    rows = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
+    if rows:
 
         def problem_of(row: int) -> str:
             shown = repr(array[row].as_py())
             shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
             return f"has {shown} in column '{path}', {problem}"
 
-        raise RowSerializationError.about(found, problem_of, path)
+        raise RowSerializationError.about(rows, problem_of, path)
 
 
 def bytes_of(array: pa.Array, path: str) -> BinaryColumn:

@@ -29,7 +29,7 @@ def without_comments(text: str) -> str:
     """*text* with blanks instead of its comments; everything else stays where it was."""
     if "//" not in text and "/*" not in text:
         return text
-    return _TEXT_OR_COMMENT.sub(lambda found: found[0] if found[0][0] in "\"'" else _VISIBLE.sub(" ", found[0]), text)
+    return _TEXT_OR_COMMENT.sub(lambda match: match[0] if match[0][0] in "\"'" else _VISIBLE.sub(" ", match[0]), text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class SchemaText:
 
         :raises FormatError: if they are beyond the bounds.
         """
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         begun: set[str] = set()
         characters = 0
         for reference in _below(self, begun, 0):
@@ -68,8 +68,8 @@ class SchemaText:
                     f"the schema refers to more than {MOST_REFERENCES} others, or to more than "
                     f"{MOST_SCHEMA_CHARACTERS} characters of them; divide it, or correct it"
                 )
-            found[reference.name] = reference.schema.text
-        return found
+            texts[reference.name] = reference.schema.text
+        return texts
 
 
 def _below(schema: SchemaText, begun: set[str], depth: int) -> Iterator[Reference]:

@@ -35,9 +35,9 @@ def names_of(text: str) -> Names:
 
     :raises FormatError: if it is no JSON, or nested too deep.
     """
-    found = list(_places(json_of(text), "", 0))
-    declared = [_full_name(each.type, each.namespace) for each in found if isinstance(each.type, Mapping)]
-    used = [_meanings(each.type, each.namespace) for each in found if isinstance(each.type, str)]
+    places = list(_places(json_of(text), "", 0))
+    declared = [_full_name(each.type, each.namespace) for each in places if isinstance(each.type, Mapping)]
+    used = [_meanings(each.type, each.namespace) for each in places if isinstance(each.type, str)]
     return Names(tuple(declared), tuple(used))
 
 
@@ -109,9 +109,9 @@ class _Linker:
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
-        found = self._written_type(declared, namespace, is_own)
+        written = self._written_type(declared, namespace, is_own)
         self._depth -= 1
-        return found
+        return written
 
     def _written_type(self, declared: Any, namespace: str, is_own: bool) -> Any:
         if isinstance(declared, str):
@@ -157,8 +157,8 @@ class _Linker:
 
 
 def _fields(declared: Mapping[str, Any]) -> Sequence[Any]:
-    found = declared.get("fields")
-    return found if isinstance(found, list) else ()
+    fields = declared.get("fields")
+    return fields if isinstance(fields, list) else ()
 
 
 def _full_name(declared: Mapping[str, Any], namespace: str) -> str:

@@ -111,10 +111,10 @@ class _Parser:
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise FormatError(f"the Avro schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
-        found = self._type(declared, namespace, place)
+        parsed = self._type(declared, namespace, place)
         self._depth -= 1
         self._counted(1)
-        return found
+        return parsed
 
     def _counted(self, more: int) -> None:
         self._count += more
@@ -163,13 +163,13 @@ class _Parser:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         for candidate in (full, name):
             if candidate in self._named:
-                found = self._named[candidate]
-                if found is None and self._is_read:
+                named_type = self._named[candidate]
+                if named_type is None and self._is_read:
                     return Reference(candidate)
-                if found is None:
+                if named_type is None:
                     raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
                 self._counted(self._counts[candidate])
-                return found
+                return named_type
         raise FormatError(f"{place} has the unknown type {_shown(name)}; declare it where it is used first")
 
     def _union(self, declared: list[Any], namespace: str, place: str) -> Union:
@@ -244,9 +244,9 @@ class _Parser:
                 f"{place} (fixed {full}) has the size {_shown(size)}, expected a number of bytes up to "
                 f"{MOST_FIXED_BYTES}"
             )
-        found = _decimal(declared, size) or Fixed(full, size)
-        self._named[full], self._counts[full] = found, 0
-        return found
+        parsed = _decimal(declared, size) or Fixed(full, size)
+        self._named[full], self._counts[full] = parsed, 0
+        return parsed
 
 
 def _decimal(declared: Mapping[str, Any], size: int | None) -> Decimal | None:

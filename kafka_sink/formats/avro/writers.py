@@ -108,10 +108,10 @@ class RecordWriter:
     fields: tuple[Writer, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for column, writer in zip(self.columns, self.fields, strict=True):
-            found += writer.pieces(array if column is None else array.field(column), absent)
-        return found
+            pieces += writer.pieces(array if column is None else array.field(column), absent)
+        return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class ItemsWriter:
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         if not len(array):
             return []
-        found = encode_items(array, absent, self._encoded)
-        encoded = BinaryColumn.of(found.data, found.starts, found.ends - found.starts, None, is_contiguous=False)
+        items = encode_items(array, absent, self._encoded)
+        encoded = BinaryColumn.of(items.data, items.starts, items.ends - items.starts, None, is_contiguous=False)
         # An empty array is the number 0 alone, which is its number of items too.
-        closing = Field(0, (found.counts != 0).astype(np.uint64), 0, 1)
-        return [*only_present(varint_fields(found.counts), absent), *column_pieces(encoded), closing]
+        closing = Field(0, (items.counts != 0).astype(np.uint64), 0, 1)
+        return [*only_present(varint_fields(items.counts), absent), *column_pieces(encoded), closing]
 
     def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
         rows = len(items)
@@ -321,10 +321,10 @@ class EnumWriter:
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         if not len(array):
             return []
-        found = pc.index_in(array, value_set=pa.array(self.symbols, array.type))
+        indices = pc.index_in(array, value_set=pa.array(self.symbols, array.type))
         problem = f"which is not one of the enum's symbols ({', '.join(self.symbols)}); add it to the schema, or map it"
-        refuse_rows(found.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
-        return only_present(varint_fields(numbers(found, np.int32).astype(np.int64)), absent)
+        refuse_rows(indices.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
+        return only_present(varint_fields(numbers(indices, np.int32).astype(np.int64)), absent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,8 @@ class JsonFormat:
         return schema.text
 
     def record_name(self, form: ColumnFormat) -> str | None:
-        found = json.loads(form.schema)
-        title = found.get("title") if isinstance(found, dict) else None
+        schema = json.loads(form.schema)
+        title = schema.get("title") if isinstance(schema, dict) else None
         return title if isinstance(title, str) else None
 
     def registered_schema(self, form: ColumnFormat) -> SchemaText:

@@ -43,11 +43,11 @@ def parse_schema(schema: SchemaText) -> Any:
 
     :raises FormatError: if it is none, or one beyond the bounds; the text says why.
     """
-    found = resolved(schema)
-    if not isinstance(found, dict | bool):
+    parsed = resolved(schema)
+    if not isinstance(parsed, dict | bool):
         raise FormatError(f"the JSON Schema is {schema.text[:60]!r}, expected an object")
-    _check_shape(found)
-    return found
+    _check_shape(parsed)
+    return parsed
 
 
 def _check_shape(schema: Any) -> None:
@@ -114,22 +114,22 @@ def _is_tuple(items: Any) -> bool:
 
 def not_compared(schema: Any) -> set[str]:
     """The keywords in *schema* that are not compared and may refuse values."""
-    found: set[str] = set()
+    keywords: set[str] = set()
     waiting = [schema]
     while waiting:
         part = waiting.pop()
         if not isinstance(part, dict):
             continue
-        found |= part.keys() & OTHER_CONSTRAINTS
+        keywords |= part.keys() & OTHER_CONSTRAINTS
         for name in COMPARED & part.keys():
             value = part[name]
             if name == "items" and _is_tuple(value):
-                found.add(name)
+                keywords.add(name)
             elif name == "properties":
                 waiting += value.values()
             else:
                 waiting += value if isinstance(value, list) else [value]
-    return found
+    return keywords
 
 
 def check_rows(schema: SchemaText, derived: str, column: str) -> list[str]:
@@ -137,14 +137,14 @@ def check_rows(schema: SchemaText, derived: str, column: str) -> list[str]:
 
     :raises FormatError: if they may not; the text names the column.
     """
-    given = parse_schema(schema)
-    problem = next(problems(given, parse_schema(SchemaText(derived))), None)
+    reader = parse_schema(schema)
+    problem = next(problems(reader, parse_schema(SchemaText(derived))), None)
     if problem is not None:
         raise FormatError(
             f"column '{column}' does not fit the JSON Schema ({problem}); change the column, or the schema. The "
             f"column's own is {derived:.500}"
         )
-    return sorted(not_compared(given))
+    return sorted(not_compared(reader))
 
 
 def problems(reader: Any, writer: Any) -> Iterator[str]:
@@ -181,12 +181,12 @@ def _problems(reader: Any, writer: Any, path: str, compared: Iterator[int]) -> I
 
 
 def _of_one_type(reader: dict[str, Any], writer: dict[str, Any], path: str, compared: Iterator[int]) -> Iterator[str]:
-    wanted, given = reader.get("type"), writer.get("type")
-    if wanted is not None and wanted != given and (wanted, given) != ("number", "integer"):
-        yield f"TYPE_CHANGED: the type at path '{path or '/'}' is {wanted!r}, which does not take {given!r}"
-    elif given == "object":
+    wanted, written = reader.get("type"), writer.get("type")
+    if wanted is not None and wanted != written and (wanted, written) != ("number", "integer"):
+        yield f"TYPE_CHANGED: the type at path '{path or '/'}' is {wanted!r}, which does not take {written!r}"
+    elif written == "object":
         yield from _of_objects(reader, writer, path, compared)
-    elif given == "array" and not _is_tuple(reader.get("items")):
+    elif written == "array" and not _is_tuple(reader.get("items")):
         yield from _problems(reader.get("items", True), writer.get("items", True), f"{path}/items", compared)
 
 

@@ -82,9 +82,9 @@ def _with_exponent(texts: pa.Array, values: NDArray[Any]) -> pa.Array:
     )
     digits = pc.utf8_rtrim(rest, "0")
     fraction = pc.if_else(pc.equal(digits, ""), "0", digits)
-    found = pc.binary_join_element_wise(first, ".", fraction, "E", exponent, "")
+    formatted = pc.binary_join_element_wise(first, ".", fraction, "E", exponent, "")
     tiny = np.flatnonzero((np.abs(values) < _few_digits(values)) & pc.equal(digits, "").to_numpy(zero_copy_only=False))
-    return _replaced(found, tiny, _two_digits(values[tiny])) if len(tiny) else found
+    return _replaced(formatted, tiny, _two_digits(values[tiny])) if len(tiny) else formatted
 
 
 def _few_digits(values: NDArray[Any]) -> float:

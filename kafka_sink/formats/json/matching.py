@@ -43,12 +43,12 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
         return MapWriter(_key_writer(kind.key_type, f"{path}{{key}}"), values)
     if pa.types.is_timestamp(kind):
         return TimestampWriter(PER_SECOND[kind.unit], None if kind.tz is None else known_zone(kind.tz, path))
-    found = _leaf_writer(kind, path, is_strict)
-    if found is None:
+    writer = _leaf_writer(kind, path, is_strict)
+    if writer is None:
         raise FormatError(
             f"column '{path}' is {shown_type(kind)}, which has no counterpart in JSON; cast it to string, or drop it"
         )
-    return found
+    return writer
 
 
 def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer | None:

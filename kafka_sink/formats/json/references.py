@@ -43,8 +43,8 @@ def id_of(text: str) -> str:
 
     :raises FormatError: if it is no JSON.
     """
-    found = json_of(text)
-    name = found.get("$id") if isinstance(found, dict) else None
+    schema = json_of(text)
+    name = schema.get("$id") if isinstance(schema, dict) else None
     return name if isinstance(name, str) else ""
 
 
@@ -63,8 +63,8 @@ def _refs(part: Any, depth: int) -> Iterator[str]:
     if depth > 3 * MOST_DEPTH:
         raise FormatError(f"the JSON Schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
     if isinstance(part, dict):
-        if isinstance(found := part.get(REF), str):
-            yield found
+        if isinstance(reference := part.get(REF), str):
+            yield reference
         part = [each for name, each in part.items() if name not in _DATA]
     for each in part if isinstance(part, list) else ():
         yield from _refs(each, depth + 1)
@@ -101,14 +101,14 @@ class _Resolver:
             return [self.written(each, within, inside) for each in part]
         if not isinstance(part, dict):
             return part
-        found = part.get(REF)
-        if not isinstance(found, str):
+        reference = part.get(REF)
+        if not isinstance(reference, str):
             return {
                 name: self._held(name, each, within, inside)
                 for name, each in part.items()
                 if name not in _FOR_REFERENCES
             }
-        address, fragment = urldefrag(found)
+        address, fragment = urldefrag(reference)
         target = self._target(address, within)
         place = id(target), fragment
         referred = _at(target, unquote(fragment))
@@ -132,8 +132,8 @@ class _Resolver:
 
 
 def _id(schema: Any) -> str:
-    found = schema.get("$id") if isinstance(schema, dict) else None
-    return found if isinstance(found, str) else ""
+    name = schema.get("$id") if isinstance(schema, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _at(schema: Any, pointer: str) -> Any:

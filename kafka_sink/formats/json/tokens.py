@@ -42,17 +42,17 @@ class Writer(Protocol):
 
 def pieces_of(tokens: Sequence[Token], rows: int) -> list[Piece]:
     """The pieces that *tokens* are, for *rows* rows."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     text, absent = b"", None
     for token in tokens:
         if isinstance(token, Literal) and token.absent is absent:
             text += token.text
             continue
-        found += _pieces_of_text(text, absent, rows)
+        pieces += _pieces_of_text(text, absent, rows)
         text, absent = (token.text, token.absent) if isinstance(token, Literal) else (b"", None)
         if not isinstance(token, Literal):
-            found.append(token)
-    return found + _pieces_of_text(text, absent, rows)
+            pieces.append(token)
+    return pieces + _pieces_of_text(text, absent, rows)
 
 
 def _pieces_of_text(text: bytes, absent: Absent, rows: int) -> list[Piece]:

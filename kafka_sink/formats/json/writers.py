@@ -43,7 +43,7 @@ class StructWriter:
     fields: tuple[Writer, ...]
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
-        found: list[Token] = [Literal(b"{", absent)]
+        tokens: list[Token] = [Literal(b"{", absent)]
         # Where a field was written before this one: in no row, in all rows, or in those of a mask.
         before: bool | Bools = False
         for index, (name, writer) in enumerate(zip(self.names, self.fields, strict=True)):
@@ -51,15 +51,15 @@ class StructWriter:
             nulls = nulls_of(column)
             missing = either(nulls, absent)
             if isinstance(before, np.ndarray):
-                found += only_present([optional_field(b",", before)], missing)
+                tokens += only_present([optional_field(b",", before)], missing)
             elif before:
-                found.append(Literal(b",", missing))
-            found += [Literal(name + b":", missing), *writer.tokens(column, missing)]
+                tokens.append(Literal(b",", missing))
+            tokens += [Literal(name + b":", missing), *writer.tokens(column, missing)]
             if nulls is None:
                 before = True
             elif before is not True:
                 before = before | ~nulls
-        return [*found, Literal(b"}", absent)]
+        return [*tokens, Literal(b"}", absent)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ def _joined(tokens: Sequence[Token], rows: int) -> tuple[pa.Buffer, Int64s]:
 def _enclosed(opening: bytes, array: pa.Array, absent: Absent, encode: _Encode, closing: bytes) -> list[Token]:
     if not len(array):
         return []
-    found = encode_items(array, absent, encode)
+    encoded = encode_items(array, absent, encode)
     # Each item begins with a comma, and the first of a row goes without it.
-    starts = found.starts + (found.counts > 0)
-    items = BinaryColumn.of(found.data, starts, found.ends - starts, None, is_contiguous=False)
+    starts = encoded.starts + (encoded.counts > 0)
+    items = BinaryColumn.of(encoded.data, starts, encoded.ends - starts, None, is_contiguous=False)
     return [Literal(opening, absent), *column_pieces(items), Literal(closing, absent)]
 
 
@@ -123,13 +123,13 @@ def escaped(array: pa.Array, absent: Absent, path: str) -> BinaryColumn:
         return column
     if int(used.max()) >= _ASCII:
         refuse_other_than_utf8(array, absent, path, "cast the column to binary, which becomes base64")
-    found = [code for code in (92, 34) if (used == code).any()]
+    codes = [code for code in (92, 34) if (used == code).any()]
     if int(used.min()) < _FIRST_PLAIN:
-        found += np.unique(used[used < _FIRST_PLAIN]).tolist()
-    if not found:
+        codes += np.unique(used[used < _FIRST_PLAIN]).tolist()
+    if not codes:
         return column
     binary = array.view(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
-    for code in found:
+    for code in codes:
         # The backslash comes first, since all others bring one.
         binary = pc.replace_substring(binary, pattern=bytes([code]), replacement=escape(code))
     return BinaryColumn.from_arrow(binary)

@@ -115,18 +115,18 @@ def _periods(zone: tzinfo, first_year: int, end_year: int) -> Periods:
         starts = [_second_of(first_year)]
     else:
         days = range(_second_of(first_year), _second_of(end_year) + 1, _DAY_S)
-        offsets = [_offset(zone, day) for day in days]
+        daily = [_offset(zone, day) for day in days]
         starts = [days[0]]
         starts += [
             _change(zone, days[index], days[index + 1])
             for index in range(len(days) - 1)
-            if offsets[index] != offsets[index + 1]
+            if daily[index] != daily[index + 1]
         ]
-    found = [_offset(zone, start) for start in starts]
+    offsets = [_offset(zone, start) for start in starts]
     return Periods(
         np.array(starts, np.int64),
-        np.array(found, np.int64),
-        pa.array([_text(offset) for offset in found], pa.binary()),
+        np.array(offsets, np.int64),
+        pa.array([_text(offset) for offset in offsets], pa.binary()),
     )
 
 

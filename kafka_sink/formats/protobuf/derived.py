@@ -162,7 +162,7 @@ class _Derivation:
                 f"column '{path}' is {shown_type(kind)}, and Protobuf has no lists and maps within these; put it into "
                 "a struct"
             )
-        remedy = next((said for fits, said in _REMEDIES if fits(kind)), "cast it to string, or drop it")
+        remedy = next((text for fits, text in _REMEDIES if fits(kind)), "cast it to string, or drop it")
         raise FormatError(f"column '{path}' is {shown_type(kind)}, which has no counterpart in Protobuf; {remedy}")
 
 
@@ -223,7 +223,7 @@ def _check_names(kind: pa.DataType, path: str) -> None:
                 f"column '{path}.{each.name}' has a name that Protobuf does not allow: only letters, digits and _, and "
                 "no digit first; rename it"
             )
-        in_json = re.sub(r"_+(.?)", lambda found: found[1].upper(), each.name)
+        in_json = re.sub(r"_+(.?)", lambda match: match[1].upper(), each.name)
         if in_json in seen:
             raise FormatError(
                 f"column '{path}' has the fields '{seen[in_json]}' and '{each.name}', which have the same name in "

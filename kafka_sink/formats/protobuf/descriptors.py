@@ -79,17 +79,17 @@ def _set_of(texts: dict[str, str]) -> Any:
     files = {name: _read_file(name, text) for name, text in texts.items() if _base64(text) is not None}
     sources = tuple((name, text) for name, text in texts.items() if name not in files)
     if sources:
-        given = library.FileDescriptorSet(file=files.values()).SerializeToString()
-        files = {**files, **{each.name: each for each in _compiled(sources, given).file}}
+        described = library.FileDescriptorSet(file=files.values()).SerializeToString()
+        files = {**files, **{each.name: each for each in _compiled(sources, described).file}}
     root = files.pop(LINKED)
     return library.FileDescriptorSet(file=[*files.values(), root])
 
 
 def _read_file(name: str, text: str) -> Any:
-    found = _library().FileDescriptorProto()
-    found.CopyFrom(descriptors(text).file[-1])
-    found.name = name
-    return found
+    file = _library().FileDescriptorProto()
+    file.CopyFrom(descriptors(text).file[-1])
+    file.name = name
+    return file
 
 
 def _is_file_name(name: str) -> bool:
@@ -99,7 +99,7 @@ def _is_file_name(name: str) -> bool:
 
 def imports_in(text: str) -> list[str]:
     """The files that the proto file *text* imports and that not everybody has."""
-    return [found[1] for found in _IMPORT.finditer(without_comments(text)) if not is_well_known(found[1])]
+    return [match[1] for match in _IMPORT.finditer(without_comments(text)) if not is_well_known(match[1])]
 
 
 def may_declare(text: str, message: str) -> bool:
@@ -124,19 +124,19 @@ def descriptors(text: str) -> Any:
     :raises FormatError: if it is no valid schema, declares what is Google's, or if a package is missing.
     """
     check_size(text, "Protobuf schema")
-    found = _described(text)
-    for each in found.file:
+    described = _described(text)
+    for each in described.file:
         _check_names(each)
-    return found
+    return described
 
 
 def _described(text: str) -> Any:
     data = _base64(text)
     if data is None:
         return _compiled(((f"schema{_SUFFIX}", text),))
-    found = _read_set(data)
-    if found is not None:
-        return found
+    described = _read_set(data)
+    if described is not None:
+        return described
     library = _library()
     from google.protobuf.message import DecodeError
 
@@ -194,38 +194,38 @@ def pool_of(text: str) -> Any:
 
 def _in_order(files: dict[str, Any]) -> list[Any]:
     """*files*, and what they import of others, each after those that it imports itself."""
-    found: dict[str, Any] = {}
+    ordered: dict[str, Any] = {}
     begun: set[str] = set()
     waiting = list(reversed(files))
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in ordered:
             continue
         if not isinstance(name, str):
             raise FormatError(f"the Protobuf schema has a file whose name is not a text: {name!r:.60}")
         declared = _well_known(name) if is_well_known(name) or name not in files else files[name]
-        missing = [] if name in begun else [each for each in declared.dependency if each not in found]
+        missing = [] if name in begun else [each for each in declared.dependency if each not in ordered]
         begun.add(name)
         if missing:
             waiting += [name, *missing]
         else:
-            found[name] = declared
-    return list(found.values())
+            ordered[name] = declared
+    return list(ordered.values())
 
 
 def _well_known(name: str) -> Any:
     """The descriptor of a file of ``google/protobuf/``, as the library has it, whatever a schema says of it."""
-    found = _library().FileDescriptorProto()
+    file = _library().FileDescriptorProto()
     try:
         if not _WELL_KNOWN_FILE.fullmatch(name):
             raise ImportError
-        importlib.import_module(f"{name.removesuffix(_SUFFIX).replace('/', '.')}_pb2").DESCRIPTOR.CopyToProto(found)
+        importlib.import_module(f"{name.removesuffix(_SUFFIX).replace('/', '.')}_pb2").DESCRIPTOR.CopyToProto(file)
     except ImportError:
         raise FormatError(
             f"the Protobuf schema imports {name!r:.200}, which is not there; put all messages into one file, or give a "
             "descriptor set with all of them (protoc --include_imports --descriptor_set_out)"
         ) from None
-    return found
+    return file
 
 
 def _base64(text: str) -> bytes | None:
@@ -243,10 +243,10 @@ def _read_set(data: bytes) -> Any | None:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     try:
-        found = library.FileDescriptorSet.FromString(data)
+        described = library.FileDescriptorSet.FromString(data)
     except DecodeError:
         return None
-    return found if found.file and not len(UnknownFieldSet(found)) else None
+    return described if described.file and not len(UnknownFieldSet(described)) else None
 
 
 @lru_cache(_KEPT)
@@ -255,12 +255,12 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
     check_installed()
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as folder:
-        place, target, given = Path(folder) / "files", Path(folder) / "set", Path(folder) / "given"
+        place, target, set_in = Path(folder) / "files", Path(folder) / "set", Path(folder) / "given"
         place.mkdir()
         command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
         if described:
-            given.write_bytes(described)
-            command.append(f"--descriptor_set_in={given}")
+            set_in.write_bytes(described)
+            command.append(f"--descriptor_set_in={set_in}")
         command += ["--include_imports", f"--descriptor_set_out={target}", *(name for name, _ in sources)]
         try:
             for name, text in sources:
@@ -274,9 +274,9 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
         except subprocess.TimeoutExpired:
             raise FormatError(f"the Protobuf schema was not compiled within {_TIMEOUT_S} s; try again") from None
         except subprocess.CalledProcessError as error:
-            said = " ".join(line for line in error.stderr.splitlines() if not _LOG_LINE.match(line))
+            errors = " ".join(line for line in error.stderr.splitlines() if not _LOG_LINE.match(line))
             raise FormatError(
-                f"the Protobuf schema is invalid: {said[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, "
+                f"the Protobuf schema is invalid: {errors[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, "
                 "files beside a schema that is a file, and those that are given with it; others need a descriptor set"
             ) from None
         return library.FileDescriptorSet.FromString(target.read_bytes())

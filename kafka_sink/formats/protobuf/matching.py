@@ -161,8 +161,8 @@ class _Matching:
         if field.kind == GROUP:
             return GroupWriter(self._inside(field, kind, path), tag_of(field.number, END_GROUP))
         if field.kind == MESSAGE:
-            found = _well_known(field, kind, path)
-            return MessageWriter(self._inside(field, kind, path)) if found is None else found
+            writer = _well_known(field, kind, path)
+            return MessageWriter(self._inside(field, kind, path)) if writer is None else writer
         return _scalar(field, kind, path)
 
     def _inside(self, field: Field, kind: pa.DataType, path: str) -> MessageFields:
@@ -222,13 +222,13 @@ def _integer(field: Field, kind: pa.DataType, path: str) -> Value:
 
 def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
     """The oneofs of which several fields have a column."""
-    found: dict[str, list[str]] = {}
+    oneofs: dict[str, list[str]] = {}
     for field in message.fields:
         if field.oneof is not None and field.name in names:
-            found.setdefault(field.oneof, []).append(field.name)
+            oneofs.setdefault(field.oneof, []).append(field.name)
     return tuple(
         Oneof(name, tuple(names.index(each) for each in members), tuple(members))
-        for name, members in found.items()
+        for name, members in oneofs.items()
         if len(members) > 1
     )
 

@@ -36,10 +36,10 @@ def parse_schema(text: str, message: str | None = None) -> Schema:
 
     :raises FormatError: if it is no valid schema, if it does not have the message, or if a package is missing.
     """
-    found = _Resolved()
+    resolved = _Resolved()
     root, position = _root(text, message)
-    found.add(pool_of(text).FindMessageTypeByName(root))
-    return Schema(root, position, found.messages, found.enums)
+    resolved.add(pool_of(text).FindMessageTypeByName(root))
+    return Schema(root, position, resolved.messages, resolved.enums)
 
 
 @schema_boundary("Protobuf schema")
@@ -48,12 +48,12 @@ def parse_file(text: str) -> Schema:
     the extensions of each message among its fields.
     """
     pool = pool_of(text)
-    found = _Resolved(pool.FindAllExtensions)
+    resolved = _Resolved(pool.FindAllExtensions)
     known = message_names(text)
     for name, _ in known:
-        found.add(pool.FindMessageTypeByName(name))
+        resolved.add(pool.FindMessageTypeByName(name))
     root, position = _root(text, None)
-    return Schema(root, position, found.messages, found.enums)
+    return Schema(root, position, resolved.messages, resolved.enums)
 
 
 @schema_boundary("Protobuf schema")
@@ -79,30 +79,30 @@ def registered_text(text: str, message: str | None = None) -> SchemaText:
         return SchemaText(text)
     root, _ = _root(text, message)
     files = {each.name: each for each in descriptors(text).file}
-    found: dict[str, SchemaText] = {}
+    schemas: dict[str, SchemaText] = {}
     # Each file stands in the pool after those that it imports.
     for name in file_names(text):
-        references = tuple(Reference(each, found[each]) for each in imports_of(files[name]))
+        references = tuple(Reference(each, schemas[each]) for each in imports_of(files[name]))
         file = _without_defaults(files[name]).SerializeToString()
-        found[name] = SchemaText(base64.b64encode(file).decode("ascii"), references)
-    return found[pool_of(text).FindMessageTypeByName(root).file.name]
+        schemas[name] = SchemaText(base64.b64encode(file).decode("ascii"), references)
+    return schemas[pool_of(text).FindMessageTypeByName(root).file.name]
 
 
 def _without_defaults(file: Any) -> Any:
     """*file* without the names in JSON that fields have anyway: protoc adds them to sets, and not to its other output,
     and the same file would become another version.
     """
-    found = copy.deepcopy(file)
-    waiting: list[Any] = [found]
+    copied = copy.deepcopy(file)
+    waiting: list[Any] = [copied]
     while waiting:
         part = waiting.pop()
-        is_file = part is found
+        is_file = part is copied
         waiting += part.message_type if is_file else part.nested_type
         for field in (*part.extension, *(() if is_file else part.field)):
             first, *rest = field.name.split("_")
             if field.json_name == first + "".join(each[:1].upper() + each[1:] for each in rest):
                 field.ClearField("json_name")
-    return found
+    return copied
 
 
 def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -118,12 +118,12 @@ def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _named(messages: Any, scope: str, position: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    found: list[tuple[str, tuple[int, ...]]] = []
+    named: list[tuple[str, tuple[int, ...]]] = []
     # The entries of maps are messages that nobody has written, and are not counted.
     for index, each in enumerate(each for each in messages if not each.options.map_entry):
         name = f"{scope}.{each.name}" if scope else each.name
-        found += [(name, (*position, index)), *_named(each.nested_type, name, (*position, index))]
-    return found
+        named += [(name, (*position, index)), *_named(each.nested_type, name, (*position, index))]
+    return named
 
 
 def _root(text: str, message: str | None) -> tuple[str, tuple[int, ...]]:

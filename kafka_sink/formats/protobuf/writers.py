@@ -170,13 +170,13 @@ class EnumWriter:
     def pieces(self, array: pa.Array, absent: Absent, tag: bytes, *, is_implicit: bool) -> Sequence[Piece]:
         known: list[Any] = [name if self.is_named else number for name, number in self.numbers]
         array = array if self.is_named else array.cast(pa.int64())
-        found = pc.index_in(array, value_set=pa.array(known, array.type))
+        indices = pc.index_in(array, value_set=pa.array(known, array.type))
         problem = (
             f"which is not one of the enum's {'names' if self.is_named else 'numbers'} ({', '.join(map(str, known))}); "
             "add it to the schema, or map it"
         )
-        refuse_rows(found.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
-        values = np.array([number for _, number in self.numbers], np.int64)[numbers(found.fill_null(0), np.int32)]
+        refuse_rows(indices.is_null().to_numpy(zero_copy_only=False), absent, array, self.path, problem)
+        values = np.array([number for _, number in self.numbers], np.int64)[numbers(indices.fill_null(0), np.int32)]
         if is_implicit:
             absent = without_defaults(absent, values == 0)
         return tagged(tag, unsigned_varint_fields(values.view(np.uint64)), absent)
@@ -301,8 +301,8 @@ def _encoded_items(
         rows = len(items)
         return joined(pieces_of(items, unused) if rows else [], rows)
 
-    found = encode_items(array, absent, encode)
-    return BinaryColumn.of(found.data, found.starts, found.ends - found.starts, None, is_contiguous=False)
+    encoded = encode_items(array, absent, encode)
+    return BinaryColumn.of(encoded.data, encoded.starts, encoded.ends - encoded.starts, None, is_contiguous=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,10 +330,10 @@ class MessageFields:
         """
         for oneof in self.oneofs:
             self._check(oneof, array, absent)
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for column, writer in zip(self.columns, self.fields, strict=True):
-            found += writer.pieces(array.field(column), absent)
-        return found
+            pieces += writer.pieces(array.field(column), absent)
+        return pieces
 
     def _check(self, oneof: Oneof, array: pa.Array, absent: Absent) -> None:
         counts = np.zeros(len(array), np.int64)
