@@ -36,7 +36,7 @@ from kafka_sink.registry.errors import (
     RegistryUnavailableError,
     SchemaNotFoundError,
 )
-from kafka_sink.registry.references import AVRO, KINDS, Place, asked, resolved
+from kafka_sink.registry.references import AVRO, KINDS, Place, request_body, resolved
 from kafka_sink.trust.tls_context import TlsContexts
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -165,8 +165,8 @@ class RegistryClient:
         :raises SchemaNotFoundError: if there is none.
         :raises RegistryError: if the registry cannot be reached.
         """
-        found = self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO
-        return found if found in KINDS else "of an unknown type"
+        schema_type = self._ask("GET", f"/schemas/ids/{schema_id}").get("schemaType") or AVRO
+        return schema_type if schema_type in KINDS else "of an unknown type"
 
     def incompatibilities(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> list[str]:
         """Why *schema*, of the type *kind*, must not become a version of *subject*; nothing if it may.
@@ -185,8 +185,8 @@ class RegistryClient:
 
         :raises RegistryError: if the registry cannot be reached, or refuses the credentials.
         """
-        found: list[str] = self._ask("GET", "/schemas/types", expected=list)
-        return found
+        types: list[str] = self._ask("GET", "/schemas/types", expected=list)
+        return types
 
     def _with_references(self, what: str, answer: dict[str, Any], kind: str) -> SchemaText:
         """The schema in *answer*, called *what*, and all that it refers to."""
@@ -209,7 +209,7 @@ class RegistryClient:
         body = None
         if schema is not None:
             headers["Content-Type"] = _CONTENT_TYPE
-            body = json.dumps(asked(schema, kind)).encode()
+            body = json.dumps(request_body(schema, kind)).encode()
             path += f"{'&' if '?' in path else '?'}normalize={str(self.config.normalize).lower()}"
         causes: dict[str, str] = {}
         is_down = False
@@ -237,10 +237,10 @@ class RegistryClient:
         config = self.config
         if self._tokens is not None:
             try:
-                found = self._tokens.token()
+                bearer = self._tokens.token()
             except AuthenticationError as error:
                 raise RegistryUnavailableError(str(error)) from None
-            return {**headers, **found.extensions, "Authorization": f"Bearer {found.value}"}
+            return {**headers, **bearer.extensions, "Authorization": f"Bearer {bearer.value}"}
         if config.bearer_token:
             token = resolve("bearer.auth.token", config.bearer_token, PROVIDERS)
             return {**headers, "Authorization": f"Bearer {_one_line('bearer.auth.token', token)}"}
@@ -326,17 +326,17 @@ def _read(answer: HttpAnswer, server: Server, expected: type[Any]) -> Any:
         )
     if answer.status != 200:
         raise RegistryError(f"{server.shown} refuses the request ({_refusal(answer)})")
-    found = _json(answer.body)
-    if not isinstance(found, expected):
+    parsed = _json(answer.body)
+    if not isinstance(parsed, expected):
         what = "object" if expected is dict else "list"
         raise RegistryError(
             f"{server.shown} answers without a JSON {what}: it is not a schema registry; check its address"
         )
-    if isinstance(found, list):
-        return _texts(found, answer)
-    if answer.repeats_secret(_as_text(found.get("references"))):
+    if isinstance(parsed, list):
+        return _texts(parsed, answer)
+    if answer.repeats_secret(_as_text(parsed.get("references"))):
         raise RegistryError(f"{server.shown} answers with the credentials that it was sent; check its address")
-    return {name: value if name in _USED else _texts(value, answer) for name, value in found.items()}
+    return {name: value if name in _USED else _texts(value, answer) for name, value in parsed.items()}
 
 
 def _as_text(references: Any) -> str:
@@ -346,31 +346,31 @@ def _as_text(references: Any) -> str:
         raise RegistryError("the registry answered with references that are none; check its address") from None
 
 
-def _texts(found: Any, answer: HttpAnswer) -> Any:
-    """What of *found* may be shown: texts and lists of texts."""
-    if isinstance(found, list):
-        return [_texts(str(each), answer) for each in found[:_MOST_TEXTS] if isinstance(each, str | int)]
-    return answer.shown(found)[:_SHOWN] if isinstance(found, str) else found if isinstance(found, bool) else None
+def _texts(value: Any, answer: HttpAnswer) -> Any:
+    """What of *value* may be shown: texts and lists of texts."""
+    if isinstance(value, list):
+        return [_texts(str(each), answer) for each in value[:_MOST_TEXTS] if isinstance(each, str | int)]
+    return answer.shown(value)[:_SHOWN] if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
 def _number(answer: dict[str, Any], name: str) -> int:
-    found = answer.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= _HIGHEST_ID:
+    number = answer.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _HIGHEST_ID:
         raise RegistryError(
-            f"the registry answered with the {name} {_kind_of(found)}, expected a number; check its address"
+            f"the registry answered with the {name} {_kind_of(number)}, expected a number; check its address"
         )
-    return found
+    return number
 
 
-def _kind_of(found: Any) -> str:
-    """*found* if it is a number, else what it is instead: it may be anything that the registry was sent."""
-    is_number = isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 64
-    return str(found) if is_number else f"of type {type(found).__name__}"
+def _kind_of(value: Any) -> str:
+    """*value* if it is a number, else what it is instead: it may be anything that the registry was sent."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
+    return str(value) if is_number else f"of type {type(value).__name__}"
 
 
 def _refusal(answer: HttpAnswer) -> str:
-    found = _json(answer.body)
-    message = found.get("message") if isinstance(found, dict) else None
+    parsed = _json(answer.body)
+    message = parsed.get("message") if isinstance(parsed, dict) else None
     shown = answer.shown(" ".join(message.split()))[:_SHOWN] if isinstance(message, str) else ""
     return f"HTTP {answer.status}: {shown}" if shown else f"HTTP {answer.status}"
 

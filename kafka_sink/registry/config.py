@@ -217,13 +217,13 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
     return config, c.parse(ClientSslConfig, of_tls, prefix=SSL_PREFIX)
 
 
-def _reconcile(config: RegistryConfig, given: frozenset[str]) -> RegistryConfig:
-    """*config*, where what is not in *given* (the names that the user set) gives way to what is."""
-    if config.use_latest and "auto.register.schemas" not in given:
+def _reconcile(config: RegistryConfig, explicit: frozenset[str]) -> RegistryConfig:
+    """*config*, where what is not in *explicit* (the names that the user set) gives way to what is."""
+    if config.use_latest and "auto.register.schemas" not in explicit:
         config = replace(config, auto_register=False)
-    if config.user_info and "basic.auth.credentials.source" not in given:
+    if config.user_info and "basic.auth.credentials.source" not in explicit:
         config = replace(config, credentials_source=_USER_INFO)
-    if config.is_of_endpoint and "bearer.auth.credentials.source" not in given:
+    if config.is_of_endpoint and "bearer.auth.credentials.source" not in explicit:
         config = replace(config, bearer_source=OAUTHBEARER)
     return config
 

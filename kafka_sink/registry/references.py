@@ -34,7 +34,7 @@ class Place(NamedTuple):
     version: int
 
 
-def asked(schema: SchemaText | str, kind: str) -> dict[str, Any]:
+def request_body(schema: SchemaText | str, kind: str) -> dict[str, Any]:
     """The body of a request about *schema*, of the type *kind*."""
     schema = SchemaText(schema) if isinstance(schema, str) else schema
     body: dict[str, Any] = {"schema": schema.text}
@@ -62,10 +62,10 @@ class _Resolving:
         self._characters = 0
 
     def of(self, answer: Mapping[str, Any], inside: tuple[Place, ...]) -> SchemaText:
-        text, found = answer.get("schema"), answer.get("schemaType") or AVRO
+        text, kind = answer.get("schema"), answer.get("schemaType") or AVRO
         what = f"{self._what} refers to {inside[-1].subject}, which" if inside else self._what
-        if found != self._kind or not isinstance(text, str):
-            shown = found if found in KINDS and isinstance(text, str) else "of no known type"
+        if kind != self._kind or not isinstance(text, str):
+            shown = kind if kind in KINDS and isinstance(text, str) else "of no known type"
             raise UnusableSchemaError(f"{what} is {shown!r}, expected {self._kind}; choose another one")
         self._characters += len(text)
         places = places_of(answer.get("references") or (), what)
@@ -91,16 +91,16 @@ def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
 
     :raises UnusableSchemaError: if they are none.
     """
-    found = []
+    places = []
     for each in listed if isinstance(listed, list | tuple) else (None,):
         match each:
             case {"name": str(name), "subject": str(subject), "version": int(version)} if _is_number(version):
-                found.append((name, Place(subject, version)))
+                places.append((name, Place(subject, version)))
             case _:
                 raise UnusableSchemaError(
                     f"{what} has the reference {each!r:.200}, expected name, subject and version; correct it"
                 )
-    return found
+    return places
 
 
 def _is_number(version: int) -> bool:

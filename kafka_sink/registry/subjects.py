@@ -66,15 +66,15 @@ def split_position(data: bytes) -> tuple[tuple[int, ...], bytes]:
         count, at = read_varint(data, 0)
         if not count:
             return (0,), data[at:]
-        found = []
+        position = []
         for _ in range(count):
             index, at = read_varint(data, at)
-            found.append(index)
+            position.append(index)
     except CorruptRecordError:
-        found = []
-    if not found or min(found) < 0:
+        position = []
+    if not position or min(position) < 0:
         raise SerializationError("the payload has no position of a message behind the id of its schema")
-    return tuple(found), data[at:]
+    return tuple(position), data[at:]
 
 
 def wire_header(schema_id: int) -> bytes:
