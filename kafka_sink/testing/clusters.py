@@ -29,13 +29,13 @@ class ClusterSettings:
     security: ClusterSecurity
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> ClusterSettings:
-        """*given* has ``nodes``, ``security`` (such as SASL_SSL), ``mechanism``, and options of the broker: by Kafka's
-        names or by those of the fields of ``BrokerConfig``.
+    def of(cls, settings: Mapping[str, Any]) -> ClusterSettings:
+        """*settings* has ``nodes``, ``security`` (such as SASL_SSL), ``mechanism``, and options of the broker: by
+        Kafka's names or by those of the fields of ``BrokerConfig``.
 
         :raises ConfigError: the text names the setting.
         """
-        options = dict(given)
+        options = dict(settings)
         nodes = str(options.pop(_NODES, "1"))
         if not nodes.isdecimal():
             raise ConfigError(f"nodes must be a whole number, got {nodes!r}")

@@ -58,49 +58,49 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Called by pytest-xdist for each worker, in the process that starts them: tell it of the shared cluster."""
     config: pytest.Config = node.config
-    given = _ini_settings(config)
-    if not _is_shared(given):
+    ini_settings = _ini_settings(config)
+    if not _is_shared(ini_settings):
         return
     if _SHARED_CLUSTER not in config.stash:
-        settings = _settings(given)
+        settings = _settings(ini_settings)
         cluster = settings.cluster()
         cluster.start()
-        told = {"bootstrap_servers": cluster.bootstrap_servers, "security": dataclasses.asdict(settings.security)}
-        config.stash[_SHARED_CLUSTER] = cluster, told
+        connection = {"bootstrap_servers": cluster.bootstrap_servers, "security": dataclasses.asdict(settings.security)}
+        config.stash[_SHARED_CLUSTER] = cluster, connection
     node.workerinput[_INI] = config.stash[_SHARED_CLUSTER][1]
 
 
 def _ini_settings(config: pytest.Config) -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in config.getini(_INI):
         name, separator, value = line.partition("=")
         if not separator or not name.strip():
             raise pytest.UsageError(f"ini option {_INI}: expected NAME=VALUE, such as num.partitions=3, not {line!r}")
-        found[name.strip()] = value.strip()
-    return found
+        settings[name.strip()] = value.strip()
+    return settings
 
 
-def _is_shared(given: Mapping[str, Any]) -> bool:
-    value = str(given.get(_SHARED, "false")).lower()
+def _is_shared(settings: Mapping[str, Any]) -> bool:
+    value = str(settings.get(_SHARED, "false")).lower()
     if value not in ("true", "false"):
         raise pytest.UsageError(f"kafkalite: {_SHARED} must be true or false, got {value!r}")
     return value == "true"
 
 
-def _settings(given: Mapping[str, Any]) -> ClusterSettings:
+def _settings(settings: Mapping[str, Any]) -> ClusterSettings:
     from kafka_sink.common.errors import KafkaError
     from kafka_sink.testing.clusters import ClusterSettings
 
     try:
-        return ClusterSettings.of({name: value for name, value in given.items() if name != _SHARED})
+        return ClusterSettings.of({name: value for name, value in settings.items() if name != _SHARED})
     except KafkaError as error:
         raise pytest.UsageError(f"kafkalite: {error}") from None
 
 
-def _told(config: pytest.Config) -> Mapping[str, Any] | None:
-    """Of the shared cluster, in a worker of pytest-xdist that has one."""
-    told: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get(_INI)
-    return told
+def _shared_connection(config: pytest.Config) -> Mapping[str, Any] | None:
+    """How to reach the shared cluster, in a worker of pytest-xdist that has one."""
+    connection: Mapping[str, Any] | None = getattr(config, "workerinput", {}).get(_INI)
+    return connection
 
 
 @pytest.fixture(scope="session")
@@ -112,8 +112,8 @@ def kafkalite_config(pytestconfig: pytest.Config) -> Mapping[str, Any]:
 
 @pytest.fixture(scope="session")
 def _kafkalite_settings(pytestconfig: pytest.Config, kafkalite_config: Mapping[str, Any]) -> ClusterSettings:
-    told = _told(pytestconfig)
-    if told is None:
+    connection = _shared_connection(pytestconfig)
+    if connection is None:
         return _settings(kafkalite_config)
     if dict(kafkalite_config) != _ini_settings(pytestconfig):
         raise pytest.UsageError(
@@ -122,7 +122,7 @@ def _kafkalite_settings(pytestconfig: pytest.Config, kafkalite_config: Mapping[s
         )
     from kafka_sink.testing.security import ClusterSecurity
 
-    return dataclasses.replace(_settings(kafkalite_config), security=ClusterSecurity(**told["security"]))
+    return dataclasses.replace(_settings(kafkalite_config), security=ClusterSecurity(**connection["security"]))
 
 
 @pytest.fixture(scope="session")
@@ -131,11 +131,11 @@ def kafkalite_cluster(
 ) -> Iterator[EmbeddedCluster | SharedCluster]:
     """A running cluster, stopped at the end of the session; clients connect to its ``bootstrap_servers``. Each worker
     of pytest-xdist has its own, unless the ini option says ``shared=true``."""
-    told = _told(pytestconfig)
-    if told is not None:
+    connection = _shared_connection(pytestconfig)
+    if connection is not None:
         from kafka_sink.testing.clusters import SharedCluster
 
-        yield SharedCluster(told["bootstrap_servers"], _kafkalite_settings.security)
+        yield SharedCluster(connection["bootstrap_servers"], _kafkalite_settings.security)
         return
     with _kafkalite_settings.cluster() as cluster:
         yield cluster

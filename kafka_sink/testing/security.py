@@ -56,32 +56,32 @@ class ClusterSecurity:
     @property
     def broker_options(self) -> Mapping[str, str]:
         """Options of the cluster, by Kafka's names."""
-        found = {"listeners": f"{self.protocol}://{_HOST}:0"}
+        options = {"listeners": f"{self.protocol}://{_HOST}:0"}
         if self.certificate:
-            found |= {"ssl.keystore.key": self.key, "ssl.keystore.certificate.chain": self.certificate}
+            options |= {"ssl.keystore.key": self.key, "ssl.keystore.certificate.chain": self.certificate}
         if self.mechanism:
             users = f'{MECHANISMS[self.mechanism].login_module} required user_{_USER}="{self.password}";'
-            found |= {"sasl.enabled.mechanisms": self.mechanism, "sasl.jaas.config": users}
-        return found
+            options |= {"sasl.enabled.mechanisms": self.mechanism, "sasl.jaas.config": users}
+        return options
 
     def client(self, bootstrap_servers: str) -> dict[str, str]:
         """Options of clients by the names of Kafka's own clients, which are those of this project too."""
-        found = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
+        options = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
         if self.certificate:
-            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.certificate}
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.certificate}
         if self.mechanism:
             user = f'{MECHANISMS[self.mechanism].login_module} required username="{_USER}" password="{self.password}";'
-            found |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": user}
-        return found
+            options |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": user}
+        return options
 
     def librdkafka(self, bootstrap_servers: str) -> dict[str, Any]:
         """Options by the names of librdkafka, which confluent-kafka and many others use."""
-        found = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
+        options = {"bootstrap.servers": bootstrap_servers, "security.protocol": self.protocol}
         if self.certificate:
-            found["ssl.ca.pem"] = self.certificate
+            options["ssl.ca.pem"] = self.certificate
         if self.mechanism:
-            found |= {"sasl.mechanism": self.mechanism, "sasl.username": _USER, "sasl.password": self.password}
-        return found
+            options |= {"sasl.mechanism": self.mechanism, "sasl.username": _USER, "sasl.password": self.password}
+        return options
 
 
 def _certificate() -> tuple[str, str]:

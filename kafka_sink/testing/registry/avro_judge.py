@@ -45,17 +45,17 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
     texts = [spelled_out(json_of(linked(each))) for each in (reader, writer)]
     try:
         read, written = (parse(compact(each), validate_names=False) for each in texts)
-        found = checker().get_compatibility(read, written)
+        verdict = checker().get_compatibility(read, written)
     except (AvroException, RecursionError) as error:
         raise CannotJudgeError(f"this Avro schema ({error})".replace(f"{NO_NAMESPACE}.", "")) from None
     twice = _found_twice(*texts)
     if twice is not None:
         return [f"the field '{twice}' of the reader stands for several fields of the writer"]
-    kinds = dict.fromkeys(each.name.upper() for each in found.incompatibilities)
+    kinds = dict.fromkeys(each.name.upper() for each in verdict.incompatibilities)
     # The root is always among them.
-    places = ", ".join(f"path '{each}'" for each in sorted(found.locations - {"/"} or {"/"}))
-    said = ", ".join(sorted(found.messages)).replace(f"{NO_NAMESPACE}.", "")
-    return [f"{', '.join(kinds)}: {said} at {places}"] if kinds else []
+    places = ", ".join(f"path '{each}'" for each in sorted(verdict.locations - {"/"} or {"/"}))
+    messages = ", ".join(sorted(verdict.messages)).replace(f"{NO_NAMESPACE}.", "")
+    return [f"{', '.join(kinds)}: {messages} at {places}"] if kinds else []
 
 
 def _found_twice(reader: Any, writer: Any) -> str | None:
@@ -96,8 +96,8 @@ def check_new(declared: Any) -> None:
             if str(field.get("order", _ORDERS[0])).lower() not in _ORDERS:
                 raise FormatError(f"field {field['name']} of {shown} has an order other than {', '.join(_ORDERS)}")
             if "default" in field and not _Defaults(named).fits(field["type"], _default(field), 0):
-                said = f"field {field['name']} of {shown} has the default {field['default']!r:.60}"
-                raise FormatError(f"{said}, which is not a value of its type; correct it")
+                problem = f"field {field['name']} of {shown} has the default {field['default']!r:.60}"
+                raise FormatError(f"{problem}, which is not a value of its type; correct it")
 
 
 def _named(part: Any) -> Iterator[Mapping[str, Any]]:

@@ -78,37 +78,37 @@ class _Writer:
         full = full_name(declared["name"], declared.get("namespace", outer) or "")
         self._declared.add(full)
         space, _, last = full.rpartition(".")
-        found: dict[str, Any] = {"type": kind, "name": last, **({"namespace": space} if space != outer else {})}
-        found |= {name: declared[name] for name in ("doc",) if isinstance(declared.get(name), str)}
+        named: dict[str, Any] = {"type": kind, "name": last, **({"namespace": space} if space != outer else {})}
+        named |= {name: declared[name] for name in ("doc",) if isinstance(declared.get(name), str)}
         if "fields" in declared:
-            found["fields"] = [self._field(each, space) for each in declared["fields"]]
+            named["fields"] = [self._field(each, space) for each in declared["fields"]]
         for name in ("symbols", "size"):
             if name in declared:
-                found[name] = declared[name]
+                named[name] = declared[name]
         is_enum = kind == "enum"
         if is_enum and isinstance(declared.get("default"), str):
-            found["default"] = declared["default"]
-        found |= self._properties(declared, _OF_TYPES | {"default"} if is_enum else _OF_TYPES)
+            named["default"] = declared["default"]
+        named |= self._properties(declared, _OF_TYPES | {"default"} if is_enum else _OF_TYPES)
         if aliases := declared.get("aliases"):
             whole = [full_name(each, space) for each in aliases]
-            found["aliases"] = [each.rpartition(".")[2] if each.rpartition(".")[0] == space else each for each in whole]
-        return found
+            named["aliases"] = [each.rpartition(".")[2] if each.rpartition(".")[0] == space else each for each in whole]
+        return named
 
     def _field(self, declared: Mapping[str, Any], outer: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"name": declared["name"], "type": self.type(declared["type"], outer)}
+        field: dict[str, Any] = {"name": declared["name"], "type": self.type(declared["type"], outer)}
         if isinstance(declared.get("doc"), str):
-            found["doc"] = declared["doc"]
+            field["doc"] = declared["doc"]
         if "default" in declared:
-            found["default"] = declared["default"]
+            field["default"] = declared["default"]
         if str(declared.get("order", "ascending")).lower() != "ascending":
-            found["order"] = declared["order"]
+            field["order"] = declared["order"]
         if aliases := declared.get("aliases"):
-            found["aliases"] = aliases
-        return {**found, **self._properties(declared, _OF_FIELDS)}
+            field["aliases"] = aliases
+        return {**field, **self._properties(declared, _OF_FIELDS)}
 
     def _properties(self, declared: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-        found = {name: value for name, value in declared.items() if name not in known}
-        return dict(sorted(found.items())) if self._is_normal else found
+        properties = {name: value for name, value in declared.items() if name not in known}
+        return dict(sorted(properties.items())) if self._is_normal else properties
 
 
 def spelled_out(declared: Any) -> Any:
@@ -157,14 +157,14 @@ class _Speller:
         full = full_name(declared["name"], declared.get("namespace", outer) or "")
         self._declared.add(full)
         inside = full.rpartition(".")[0]
-        found: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": _whole(full)}
-        found["aliases"] = [_whole(full_name(each, inside)) for each in _aliases(declared)]
-        found |= {name: declared[name] for name in ("symbols", "size") if name in declared}
+        named: dict[str, Any] = {"type": "record" if kind == "error" else kind, "name": _whole(full)}
+        named["aliases"] = [_whole(full_name(each, inside)) for each in _aliases(declared)]
+        named |= {name: declared[name] for name in ("symbols", "size") if name in declared}
         if isinstance(declared.get("default"), str):
-            found["default"] = declared["default"]
+            named["default"] = declared["default"]
         if "fields" in declared:
-            found["fields"] = [self._field(each, inside) for each in declared["fields"]]
-        return found
+            named["fields"] = [self._field(each, inside) for each in declared["fields"]]
+        return named
 
     def _field(self, declared: Mapping[str, Any], inside: str) -> dict[str, Any]:
         kept = {name: declared[name] for name in ("name", "default", "order") if name in declared}
@@ -176,7 +176,7 @@ def _whole(full: str) -> str:
 
 
 def _aliases(declared: Mapping[str, Any]) -> list[str]:
-    found = declared.get("aliases")
-    if found is not None and not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
-        raise FormatError(f"{declared['name']} has the aliases {found!r:.60}, expected a list of names")
-    return found or []
+    aliases = declared.get("aliases")
+    if aliases is not None and not (isinstance(aliases, list) and all(isinstance(each, str) for each in aliases)):
+        raise FormatError(f"{declared['name']} has the aliases {aliases!r:.60}, expected a list of names")
+    return aliases or []

@@ -56,20 +56,20 @@ class _Request(NamedTuple):
 
     def number(self, name: str, default: int) -> int:
         """The number *name* of the body. :raises RefusalError: if it is none."""
-        found = self.body.get(name)
-        if found is None:
+        value = self.body.get(name)
+        if value is None:
             return default
-        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 31:
-            raise RefusalError(42201, f"{name} is {found!r:.60}, expected a number")
-        return found
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
+            raise RefusalError(42201, f"{name} is {value!r:.60}, expected a number")
+        return value
 
 
 _Action = Callable[[SchemaStore, _Request], Any]
 
 
 def _shown(store: SchemaStore, ask: _Request, subject: str, number: int, version: Version) -> dict[str, Any]:
-    found = {"subject": subject, "version": number, "id": version.schema_id, **_text(store, ask, version.schema)}
-    return {**found, "deleted": True} if version.is_deleted else found
+    shown = {"subject": subject, "version": number, "id": version.schema_id, **_text(store, ask, version.schema)}
+    return {**shown, "deleted": True} if version.is_deleted else shown
 
 
 def _text(store: SchemaStore, ask: _Request, schema: Schema) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _text(store: SchemaStore, ask: _Request, schema: Schema) -> dict[str, Any]:
 
 
 def _version(store: SchemaStore, ask: _Request) -> dict[str, Any]:
-    found = store.version(ask.subject, ask.parts["version"], deleted=ask.has("deleted"))
-    return _shown(store, ask, ask.subject, *found)
+    number, version = store.version(ask.subject, ask.parts["version"], deleted=ask.has("deleted"))
+    return _shown(store, ask, ask.subject, number, version)
 
 
 def _by_id(store: SchemaStore, ask: _Request) -> dict[str, Any]:
@@ -87,27 +87,27 @@ def _by_id(store: SchemaStore, ask: _Request) -> dict[str, Any]:
 
 
 def _by_guid(store: SchemaStore, ask: _Request) -> dict[str, Any]:
-    found = [each.schema for _, _, each in store.all(deleted=True) if each.schema.guid == ask.parts["guid"]]
-    if not found:
+    schemas = [each.schema for _, _, each in store.all(deleted=True) if each.schema.guid == ask.parts["guid"]]
+    if not schemas:
         raise RefusalError(40403, f"{ask.parts['guid']} ")
-    return _text(store, ask, found[0])
+    return _text(store, ask, schemas[0])
 
 
 def _register(store: SchemaStore, ask: _Request) -> dict[str, Any]:
-    given = {"schema_id": ask.number("id", -1), "number": ask.number("version", 0)}
-    found = store.register(ask.subject, ask.schema, normalize=ask.has("normalize"), **given)
-    return _shown(store, ask, ask.subject, *found)
+    numbers = {"schema_id": ask.number("id", -1), "number": ask.number("version", 0)}
+    number, version = store.register(ask.subject, ask.schema, normalize=ask.has("normalize"), **numbers)
+    return _shown(store, ask, ask.subject, number, version)
 
 
 def _find(store: SchemaStore, ask: _Request) -> dict[str, Any]:
-    found = store.find(ask.subject, ask.schema, normalize=ask.has("normalize"), deleted=ask.has("deleted"))
-    return _shown(store, ask, ask.subject, *found)
+    number, version = store.find(ask.subject, ask.schema, normalize=ask.has("normalize"), deleted=ask.has("deleted"))
+    return _shown(store, ask, ask.subject, number, version)
 
 
 def _referring(store: SchemaStore, ask: _Request) -> list[int]:
     number, _ = store.version(ask.subject, ask.parts["version"], deleted=True)
-    found = store.referring(Place(ask.subject, number), deleted=ask.has("deleted"))
-    return sorted({each.schema_id for _, each in found})
+    versions = store.referring(Place(ask.subject, number), deleted=ask.has("deleted"))
+    return sorted({each.schema_id for _, each in versions})
 
 
 def _compatibility(store: SchemaStore, ask: _Request) -> dict[str, Any]:
@@ -182,7 +182,7 @@ _PATTERNS: Final = tuple(
         route.partition(" ")[0],
         re.compile(
             re.sub(
-                r"\{(\w+)\}", lambda found: f"(?P<{found[1]}>{_PARTS.get(found[1], '[^/]+')})", route.partition(" ")[2]
+                r"\{(\w+)\}", lambda match: f"(?P<{match[1]}>{_PARTS.get(match[1], '[^/]+')})", route.partition(" ")[2]
             )
         ),
         action,
@@ -201,9 +201,9 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
     path = address.path.rstrip("/") or "/"
     try:
         for each, pattern, action in _PATTERNS:
-            found = pattern.fullmatch(path)
-            if found is not None and each == method:
-                parts = {name: unquote(part) for name, part in found.groupdict().items()}
+            match = pattern.fullmatch(path)
+            if match is not None and each == method:
+                parts = {name: unquote(part) for name, part in match.groupdict().items()}
                 return 200, action(store, _Request(parts, query, _object(body)))
         raise RefusalError(404)
     except RefusalError as error:
@@ -213,14 +213,14 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
         text = body.decode()
-        found = None if is_too_deep(text) else json.loads(text or "{}")
+        parsed = None if is_too_deep(text) else json.loads(text or "{}")
         # Halves of characters, which no file and no answer can have.
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(parsed, ensure_ascii=False).encode()
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise RefusalError(400, "the body is not a JSON object")
-    return found
+    return parsed
 
 
 class _Handler(LocalHandler):
@@ -232,8 +232,8 @@ class _Handler(LocalHandler):
         if body is None:
             return
         with registry.lock:
-            status, found = answer(registry.store, self.command, self.path, body)
-        text = found if isinstance(found, str) else json.dumps(found)
+            status, content = answer(registry.store, self.command, self.path, body)
+        text = content if isinstance(content, str) else json.dumps(content)
         self.send_body(status, _CONTENT_TYPE, text.encode())
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815

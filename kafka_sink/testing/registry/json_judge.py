@@ -120,15 +120,15 @@ class _Comparison:
         return sum(finds(one, set()) for one in range(len(old))) == min(len(old), len(new))
 
     def _of_one_type(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
-        wanted, given = _type(reader), _type(writer)
+        wanted, written = _type(reader), _type(writer)
         for name in ("enum", "const"):
             yield from _of_values(name, reader, writer, path)
-        if wanted is None or given is None:
-            if wanted != given and not (given is not None and "enum" not in reader and "const" not in reader):
+        if wanted is None or written is None:
+            if wanted != written and not (written is not None and "enum" not in reader and "const" not in reader):
                 yield _changed(path, reader, writer)
             return
-        if wanted != given and (wanted, given) != ("number", "integer"):
-            yield _changed(path, wanted, given)
+        if wanted != written and (wanted, written) != ("number", "integer"):
+            yield _changed(path, wanted, written)
             return
         for name in sorted(_OF_TYPES[wanted] & _BOUNDS.keys()):
             if not _is_within(name, reader, writer):

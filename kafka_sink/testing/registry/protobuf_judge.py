@@ -35,10 +35,10 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
     :raises CannotJudgeError: if one has groups, or is written in an edition.
     """
     read, written = (_Schema(descriptors(linked(each)).file) for each in (reader, writer))
-    found = list(_Comparison(read, written).of_types(read.messages, written.messages))
+    reasons = list(_Comparison(read, written).of_types(read.messages, written.messages))
     if read.package != written.package:
-        found.insert(0, f"PACKAGE_CHANGED: the package is {read.package!r}, and was {written.package!r}")
-    return found
+        reasons.insert(0, f"PACKAGE_CHANGED: the package is {read.package!r}, and was {written.package!r}")
+    return reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,13 @@ class _Schema:
             self.messages = self._messages(file.message_type, "", file)
 
     def _messages(self, declared: Iterable[Any], outer: str, file: Any) -> dict[str, _Message]:
-        found = {}
+        messages = {}
         for each in declared:
             name = f"{outer}{each.name}"
             inner = self._messages(each.nested_type, f"{name}.", file)
             message = _Message(name, each, file.syntax == "proto3", inner)
-            found[each.name] = self.known[f".{file.package}.{name}" if file.package else f".{name}"] = message
-        return found
+            messages[each.name] = self.known[f".{file.package}.{name}" if file.package else f".{name}"] = message
+        return messages
 
 
 class _Comparison:
@@ -158,8 +158,8 @@ def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:
     for name, groups in together.items():
         if len(groups) > 1:
             several = sum(isinstance(each, int) for each in groups) > 1
-            said = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if several else "FIELD_MOVED_TO_EXISTING_ONEOF"
-            yield f"{said}: the oneof at path '{path}/{name}' has fields that could be set together"
+            code = "MULTIPLE_FIELDS_MOVED_TO_ONEOF" if several else "FIELD_MOVED_TO_EXISTING_ONEOF"
+            yield f"{code}: the oneof at path '{path}/{name}' has fields that could be set together"
 
 
 def _oneof(field: Any, message: Any) -> str | None:

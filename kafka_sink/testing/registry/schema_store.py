@@ -80,10 +80,10 @@ class SchemaStore:
 
         :raises RefusalError: if there is no such subject.
         """
-        found = self._live(subject, deleted)
-        if not found:
+        versions = self._live(subject, deleted)
+        if not versions:
             raise RefusalError(40401, subject)
-        return found
+        return versions
 
     def version(self, subject: str, number: str, *, deleted: bool = False) -> tuple[int, Version]:
         """A version of *subject*, by its *number* or as ``latest``, with its number.
@@ -103,10 +103,10 @@ class SchemaStore:
 
         :raises RefusalError: if no schema has it.
         """
-        found = [each for each in self.all(deleted=True) if each[2].schema_id == schema_id]
-        if not found:
+        versions = [each for each in self.all(deleted=True) if each[2].schema_id == schema_id]
+        if not versions:
             raise RefusalError(40403, f"{schema_id} ")
-        return [each for each in found if deleted or not each[2].is_deleted]
+        return [each for each in versions if deleted or not each[2].is_deleted]
 
     def schema(self, schema_id: int) -> Schema:
         """The schema with this id. :raises RefusalError: if there is none."""
@@ -130,25 +130,25 @@ class SchemaStore:
         return self.version(place.subject, str(place.version), deleted=True)[1].schema.shown()
 
     def find(
-        self, subject: str, asked: Schema, *, normalize: bool = False, deleted: bool = False
+        self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
     ) -> tuple[int, Version]:
-        """The version of *subject* that *asked* is, with its number.
+        """The version of *subject* that *schema* is, with its number.
 
         :raises RefusalError: if there is none.
         """
         versions = self.versions(subject, deleted=deleted)
         # As at registration, where a schema gets the contract of the version before it.
-        for each in (asked, _inheriting(asked, list(self._live(subject).values()))):
-            schema = self._parsed(subject, each, normalize)
+        for each in (schema, _inheriting(schema, list(self._live(subject).values()))):
+            parsed = self._parsed(subject, each, normalize)
             for number, version in reversed(versions.items()):
-                if schema.is_found_as(version.schema, self.ask):
+                if parsed.is_found_as(version.schema, self.ask):
                     return number, version
         raise RefusalError(40403, "")
 
     def register(
-        self, subject: str, asked: Schema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
+        self, subject: str, schema: Schema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
     ) -> tuple[int, Version]:
-        """The version of *subject* that *asked* is, or becomes, with its number. *schema_id* and *number* are given in
+        """The version of *subject* that *schema* is, or becomes, with its number. *schema_id* and *number* are given in
         the mode IMPORT only, where compatibility does not count.
 
         :raises RefusalError: if it is no schema, not compatible with earlier versions, or not allowed in the mode.
@@ -160,13 +160,13 @@ class SchemaStore:
         if number and not is_import:
             raise RefusalError(42205, f"Subject {subject} in context . is not in import mode: leave version out")
         live = self._live(subject)
-        schema = self._parsed(subject, asked if is_import else _inheriting(asked, list(live.values())), normalize)
+        parsed = self._parsed(subject, schema if is_import else _inheriting(schema, list(live.values())), normalize)
         for known, version in () if number else reversed(live.items()):
-            if schema_id in (-1, version.schema_id) and schema.is_found_as(version.schema, self.ask):
+            if schema_id in (-1, version.schema_id) and parsed.is_found_as(version.schema, self.ask):
                 return known, version
         if not is_import:
-            self._check_compatible(subject, schema, list(live.values()))
-        return self._added(subject, schema, schema_id, number)
+            self._check_compatible(subject, parsed, list(live.values()))
+        return self._added(subject, parsed, schema_id, number)
 
     def _added(self, subject: str, schema: Schema, schema_id: int, number: int) -> tuple[int, Version]:
         of_ids = {each.schema_id: each.schema.identity for _, _, each in self.all(deleted=True)}
@@ -187,9 +187,9 @@ class SchemaStore:
         return number, version
 
     def incompatibilities(
-        self, subject: str, asked: Schema, number: str | None, *, normalize: bool = False
+        self, subject: str, schema: Schema, number: str | None, *, normalize: bool = False
     ) -> list[str]:
-        """Why *asked* must not become a version of *subject*, compared with the version *number*, or with all that its
+        """Why *schema* must not become a version of *subject*, compared with the version *number*, or with all that its
         level compares with; nothing if it may.
 
         :raises RefusalError: if it is no schema, if there is no such version, or if nobody here knows.
@@ -201,7 +201,7 @@ class SchemaStore:
         compared = (
             list(live.values()) if number is None else [live[wanted if wanted > 0 else max(live)]] if live else []
         )
-        return self._reasons(subject, self._parsed(subject, asked, normalize), compared)
+        return self._reasons(subject, self._parsed(subject, schema, normalize), compared)
 
     def delete(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Delete the versions of *subject*; their numbers. What is deleted with *permanent* was deleted before.
@@ -209,11 +209,11 @@ class SchemaStore:
         :raises RefusalError: if there is no such subject, if it may not be deleted, or if others refer to it.
         """
         self._check_writable(subject)
-        found = self.versions(subject, deleted=True)
+        versions = self.versions(subject, deleted=True)
         live = self._live(subject)
         if not permanent and not live:
             raise RefusalError(40404, subject)
-        numbers = list(found if permanent else live)
+        numbers = list(versions if permanent else live)
         for number in numbers:
             self._check_unused(subject, number, deleted=permanent, besides=subject)
         if permanent and live:
@@ -250,26 +250,26 @@ class SchemaStore:
 
     def set_level(self, words: Mapping[str, Any], subject: str = GLOBAL) -> None:
         """Set what *words*, those of a request, say. :raises RefusalError: if they say nothing that is kept here."""
-        given = {name: value for name, value in words.items() if value is not None}
-        unkept = sorted(given.keys() - _LEVEL_WORDS.keys())
+        settings = {name: value for name, value in words.items() if value is not None}
+        unkept = sorted(settings.keys() - _LEVEL_WORDS.keys())
         if unkept:
             raise RefusalError(42205, f"this registry does not keep {', '.join(unkept)}; leave it out")
-        level, normal = str(given.get("compatibility", LEVELS[0])).upper(), given.get("normalize", False)
+        level, normal = str(settings.get("compatibility", LEVELS[0])).upper(), settings.get("normalize", False)
         if level not in LEVELS or not isinstance(normal, bool):
             raise RefusalError(42203, ", ".join(LEVELS))
-        if "compatibility" in given:
-            given["compatibility"] = level
+        if "compatibility" in settings:
+            settings["compatibility"] = level
         with self._changed() as state:
-            state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: each for name, each in given.items()})
+            state.levels.setdefault(subject, {}).update({_LEVEL_WORDS[name]: each for name, each in settings.items()})
 
     def delete_level(self, subject: str = GLOBAL) -> dict[str, Any]:
         """Forget the level of *subject*, which is answered. :raises RefusalError: if it has none."""
         if subject != GLOBAL and subject not in self._state.levels:
             raise RefusalError(40401, subject)
-        found = self.level(subject)
+        level = self.level(subject)
         with self._changed() as state:
             state.levels.pop(subject, None)
-        return found
+        return level
 
     def mode_in_scope(self, subject: str) -> str:
         """The mode of *subject*, or that of all if it has none."""
@@ -307,23 +307,23 @@ class SchemaStore:
         """Forget the mode of *subject*, which is answered. :raises RefusalError: if it has none."""
         if subject != GLOBAL and subject not in self._state.modes:
             raise RefusalError(40401, subject)
-        found = self.mode(subject)
+        mode = self.mode(subject)
         with self._changed() as state:
             state.modes.pop(subject, None)
-        return found
+        return mode
 
     # What these have in common
 
     def _live(self, subject: str, deleted: bool = False) -> dict[int, Version]:
-        found = self._state.subjects.get(subject, {})
-        return {number: each for number, each in found.items() if deleted or not each.is_deleted}
+        versions = self._state.subjects.get(subject, {})
+        return {number: each for number, each in versions.items() if deleted or not each.is_deleted}
 
-    def _parsed(self, subject: str, asked: Schema, normalize: bool) -> Schema:
-        if not asked.text.strip():
+    def _parsed(self, subject: str, schema: Schema, normalize: bool) -> Schema:
+        if not schema.text.strip():
             raise RefusalError(42201, "Empty schema")
         is_normal = normalize or self.level(subject, in_scope=True).get("normalize", False)
-        numbered = tuple((name, self._numbered(name, place)) for name, place in asked.references)
-        return replace(asked, references=numbered).parsed(self.ask, is_normal=is_normal)
+        numbered = tuple((name, self._numbered(name, place)) for name, place in schema.references)
+        return replace(schema, references=numbered).parsed(self.ask, is_normal=is_normal)
 
     def _numbered(self, name: str, place: Place) -> Place:
         try:
@@ -371,14 +371,14 @@ class SchemaStore:
         return reasons
 
 
-def _inheriting(asked: Schema, earlier: Sequence[Version]) -> Schema:
-    """*asked* with the contract of the latest version where it has none of its own; if it is empty, with all of it."""
+def _inheriting(schema: Schema, earlier: Sequence[Version]) -> Schema:
+    """*schema* with the contract of the latest version where it has none of its own; if it is empty, with all of it."""
     if not earlier:
-        return asked
+        return schema
     latest = earlier[-1].schema
-    if not asked.text.strip():
-        asked = replace(asked, kind=latest.kind, text=latest.text, references=latest.references)
-    return replace(asked, contract={**latest.contract, **asked.contract})
+    if not schema.text.strip():
+        schema = replace(schema, kind=latest.kind, text=latest.text, references=latest.references)
+    return replace(schema, contract={**latest.contract, **schema.contract})
 
 
 def _number(wanted: str) -> int:

@@ -88,12 +88,12 @@ class Schema:
 
     def shown(self) -> dict[str, Any]:
         """As a registry answers it: Avro is not mentioned."""
-        found: dict[str, Any] = {} if self.kind == AVRO else {"schemaType": self.kind}
+        shown: dict[str, Any] = {} if self.kind == AVRO else {"schemaType": self.kind}
         if self.references:
-            found["references"] = [
+            shown["references"] = [
                 {"name": name, "subject": place.subject, "version": place.version} for name, place in self.references
             ]
-        return {**found, **self.contract, "guid": self.guid, "schema": self.text}
+        return {**shown, **self.contract, "guid": self.guid, "schema": self.text}
 
     def parsed(self, ask: Ask, *, is_normal: bool = False) -> Schema:
         """This schema in the words in which it is kept, with its :attr:`guid`; with *is_normal*, in its normal form.
@@ -156,12 +156,12 @@ def problems(reader: Schema, writer: Schema, ask: Ask) -> list[str]:
 
 def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mapping[str, Any]) -> str:
     """As Confluent's registry has it for schemas of Avro and JSON without metadata and rules."""
-    found = hashlib.md5(words.encode(), usedforsecurity=False)
+    md5 = hashlib.md5(words.encode(), usedforsecurity=False)
     for name, place in references:
-        found.update(f"{name}{place.subject}".encode() + place.version.to_bytes(4, "big", signed=True))
+        md5.update(f"{name}{place.subject}".encode() + place.version.to_bytes(4, "big", signed=True))
     for name in sorted(contract):
-        found.update(b"\1" + compact(contract[name], is_sorted=True).encode())
-    return str(uuid.UUID(bytes=found.digest()))
+        md5.update(b"\1" + compact(contract[name], is_sorted=True).encode())
+    return str(uuid.UUID(bytes=md5.digest()))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -174,16 +174,16 @@ def _check_rules(rules: Any) -> None:
     """:raises RefusalError: if *rules* is no set of rules as Confluent's registry takes it."""
     names: set[str] = set()
     listed = rules.items() if isinstance(rules, Mapping) else [("ruleSet", None)]
-    for name, found in listed:
+    for name, entries in listed:
         modes = _MODES_OF_RULES.get(name)
         if name == "enableAt":
             continue
-        if modes is None or not isinstance(found, list):
+        if modes is None or not isinstance(entries, list):
             raise RefusalError(42210, f"expected lists of {', '.join(_MODES_OF_RULES)}")
-        for rule in found:
-            said = _problem_of(rule, modes, names)
-            if said is not None:
-                raise RefusalError(42210, said)
+        for rule in entries:
+            problem = _problem_of(rule, modes, names)
+            if problem is not None:
+                raise RefusalError(42210, problem)
             names.add(rule["name"])
 
 

@@ -40,19 +40,19 @@ class State:
             }
             for name, versions in self.subjects.items()
         }
-        found = {"lastId": self.last_id, "subjects": subjects, "levels": self.levels, "modes": self.modes}
-        return json.dumps(found, ensure_ascii=False).encode()
+        state = {"lastId": self.last_id, "subjects": subjects, "levels": self.levels, "modes": self.modes}
+        return json.dumps(state, ensure_ascii=False).encode()
 
     @classmethod
     def of(cls, stored: bytes) -> State:
-        found = json.loads(stored)
+        state = json.loads(stored)
         subjects = {
             name: {
                 int(number): Version(each["id"], Schema.of(each), each["deleted"]) for number, each in versions.items()
             }
-            for name, versions in found["subjects"].items()
+            for name, versions in state["subjects"].items()
         }
-        return cls(found["lastId"], subjects, found["levels"], found["modes"])
+        return cls(state["lastId"], subjects, state["levels"], state["modes"])
 
     def forget(self, subject: str, numbers: Sequence[int]) -> None:
         for number in numbers:
