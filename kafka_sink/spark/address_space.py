@@ -27,8 +27,8 @@ _MIB: Final = 1 << 20
 
 def buffer_mib(producer_properties: Mapping[str, str]) -> int:
     """``buffer.memory``, rounded up to MiB."""
-    given: int = read_one(ProducerConfig, "buffer.memory", producer_properties)
-    return ceil(given / _MIB)
+    size: int = read_one(ProducerConfig, "buffer.memory", producer_properties)
+    return ceil(size / _MIB)
 
 
 def _limit_mib() -> int | None:

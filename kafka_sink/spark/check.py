@@ -100,16 +100,16 @@ def check(
         look_up(spark),
         *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.producer_properties)),
     ]
-    found = [replace(each, place=_DRIVER) for each in of_spark]
-    return CheckReport([*check_all(target, _DRIVER), *found, *_from_executor(spark, parsed, target)])
+    findings = [replace(each, place=_DRIVER) for each in of_spark]
+    return CheckReport([*check_all(target, _DRIVER), *findings, *_from_executor(spark, parsed, target)])
 
 
 def _parse(options: Mapping[str, OptionValue]) -> SinkOptions:
-    given = {name.lower(): value for name, value in as_texts(options).items()}
-    if "txnappid" in given:
+    texts = {name.lower(): value for name, value in as_texts(options).items()}
+    if "txnappid" in texts:
         # The number of the write does not matter here.
-        given.setdefault("txnversion", "0")
-    return parse_options(given, is_stream=not _OF_STREAMS.isdisjoint(given))
+        texts.setdefault("txnversion", "0")
+    return parse_options(texts, is_stream=not _OF_STREAMS.isdisjoint(texts))
 
 
 def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | None) -> CheckTarget:
@@ -142,9 +142,9 @@ def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget
             subject = SubjectTarget(named[0][0], wanted.column, wanted.name.upper(), texts[0])
             subjects.append(replace(subject, is_derived=wanted.schema is None, earlier=tuple(texts[1:])))
         elif options.topic is not None and config.strategy(wanted.column) == SubjectNameStrategy.TOPIC:
-            given = None if wanted.schema is None else registered_schema(wanted)
+            schema_text = None if wanted.schema is None else registered_schema(wanted)
             name = subject_name(SubjectNameStrategy.TOPIC, wanted.column, options.topic, None)
-            subjects.append(SubjectTarget(name, wanted.column, wanted.name.upper(), given, wanted.schema is None))
+            subjects.append(SubjectTarget(name, wanted.column, wanted.name.upper(), schema_text, wanted.schema is None))
     return RegistryTarget(options.registry_properties, tuple(subjects))
 
 
@@ -178,9 +178,9 @@ def _from_executor(spark: SparkSession, options: SinkOptions, target: CheckTarge
 def _no_task(error: PySparkException) -> Finding:
     """The finding if Spark could not run the check on an executor."""
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line]
-    found = lines[-1] if lines else type(error).__name__
+    reason = lines[-1] if lines else type(error).__name__
     advice = "look into the executor's log; its Python (PYSPARK_PYTHON) needs kafkalite and pyarrow"
-    return Finding("task", "check on an executor", Status.FAILED, found, advice, place=_EXECUTOR)
+    return Finding("task", "check on an executor", Status.FAILED, reason, advice, place=_EXECUTOR)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ def _no_task(error: PySparkException) -> Finding:
 
 def mib(size: str) -> int:
     """A size as Spark's settings have it, such as ``512m`` or ``2g``; a number alone is in MiB."""
-    found = re.fullmatch(r"\s*([0-9]+)([kmgtp]?)b?\s*", size, re.IGNORECASE)
-    return int(int(found[1]) * 1024.0 ** _UNITS[found[2].lower()]) if found else 0
+    match = re.fullmatch(r"\s*([0-9]+)([kmgtp]?)b?\s*", size, re.IGNORECASE)
+    return int(int(match[1]) * 1024.0 ** _UNITS[match[2].lower()]) if match else 0
 
 
 def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
@@ -204,19 +204,19 @@ def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
     cores = int(setting("spark.executor.cores") or 1)
     tasks = max(1, cores // int(setting("spark.task.cpus") or 1))
     limit = setting(LIMIT)
-    found = [] if limit is None else [_of_limit(mib(limit), cores, ADVISED_MIB + buffer)]
+    findings = [] if limit is None else [_of_limit(mib(limit), cores, ADVISED_MIB + buffer)]
     master = setting("spark.master") or ""
     if master == "yarn" or master.startswith("k8s"):
-        found.append(_of_container(setting, master, tasks, tasks * (WORKER_MIB + buffer)))
-    return found
+        findings.append(_of_container(setting, master, tasks, tasks * (WORKER_MIB + buffer)))
+    return findings
 
 
 def _of_limit(limit: int, cores: int, needed: int) -> Finding:
-    told = f"{limit} MiB, which are {limit // cores} MiB of address space for each worker"
+    text = f"{limit} MiB, which are {limit // cores} MiB of address space for each worker"
     if limit // cores >= needed:
-        return Finding(_MEMORY, LIMIT, Status.OK, told)
+        return Finding(_MEMORY, LIMIT, Status.OK, text)
     advice = f"set {LIMIT} to {needed * cores}m or more ({needed}m for each of spark.executor.cores), or not at all"
-    return Finding(_MEMORY, LIMIT, Status.WARNING, f"{told}; a write may need {needed} MiB", advice)
+    return Finding(_MEMORY, LIMIT, Status.WARNING, f"{text}; a write may need {needed} MiB", advice)
 
 
 def _of_container(setting: Setting, master: str, tasks: int, needed: int) -> Finding:
@@ -227,11 +227,11 @@ def _of_container(setting: Setting, master: str, tasks: int, needed: int) -> Fin
         or _OVERHEAD_FACTOR
     )
     least = mib(setting("spark.executor.minMemoryOverhead") or f"{_LEAST_OVERHEAD_MIB}m")
-    given = setting(OVERHEAD)
+    overhead = setting(OVERHEAD)
     default = max(int(heap * factor), least)
-    left = (default if given is None else mib(given)) + mib(setting(LIMIT) or "0")
-    told = f"{left} MiB beside the heap for the JVM and {tasks} Python workers"
+    left = (default if overhead is None else mib(overhead)) + mib(setting(LIMIT) or "0")
+    text = f"{left} MiB beside the heap for the JVM and {tasks} Python workers"
     if left >= needed:
-        return Finding(_MEMORY, OVERHEAD, Status.OK, told)
+        return Finding(_MEMORY, OVERHEAD, Status.OK, text)
     advice = f"set {OVERHEAD} to {default + needed}m or more, or the container may be killed"
-    return Finding(_MEMORY, OVERHEAD, Status.WARNING, f"{told}, which need up to {needed} MiB", advice)
+    return Finding(_MEMORY, OVERHEAD, Status.WARNING, f"{text}, which need up to {needed} MiB", advice)

@@ -135,12 +135,12 @@ def foreach_batch(
         it. It allows the sink to refuse a checkpoint that is one batch older than the last commit.
     :raises ConfigError: if an option is invalid; raised before the query begins.
     """
-    said = Said()
-    with once(said):
+    warned = Said()
+    with once(warned):
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": 0})
 
     def write_batch(df: DataFrame, batch_id: int) -> None:
-        with once(said):
+        with once(warned):
             write_once(df, batch_id)
 
     def write_once(df: DataFrame, batch_id: int) -> None:
@@ -172,12 +172,12 @@ def foreach_batch(
 
 def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, OptionValue]) -> SinkOptions:
     """:raises ConfigError: if an option is invalid, or is also given as an argument."""
-    texts, given = as_texts(options), as_texts(arguments)
+    texts, argument_texts = as_texts(options), as_texts(arguments)
     named = {name.lower() for name in texts}
-    for name, value in given.items():
+    for name, value in argument_texts.items():
         if name.lower() in named:
             raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
-    return parse_options({**texts, **given})
+    return parse_options({**texts, **argument_texts})
 
 
 def _asking(df: DataFrame, options: SinkOptions, valid_ms: int) -> int | None:
@@ -242,12 +242,12 @@ class _Write:
                     keep = note_written if result.skipped is None else require_same_rows
                     keep(self.df, task, once, self.run, version)
         except BaseException as error:
-            told = course.ended_by(self.interrupts.behind(error))
-            publish_failure((), reporting, reported(told), **named)
-            if told is error or self.is_of_query:
+            failure = course.ended_by(self.interrupts.behind(error))
+            publish_failure((), reporting, reported(failure), **named)
+            if failure is error or self.is_of_query:
                 # Spark tells the stop of a query from a failure by the exception.
                 raise
-            raise told from None
+            raise failure from None
         ended_ms = SYSTEM_CLOCK.monotonic_ms()
         decision: Literal["written", "skipped", "older"] = "written"
         if result.skipped is not None:
@@ -425,10 +425,10 @@ class _Write:
         try:
             return action() if self.is_of_query else run_stoppable(self.df.sparkSession, action, self.interrupts)
         except Exception as error:
-            said = error_of_task(error)
-            if said is None:
+            task_error = error_of_task(error)
+            if task_error is None:
                 raise
-            raise said from None
+            raise task_error from None
 
 
 def _input_files(df: DataFrame) -> list[str]:

@@ -186,7 +186,7 @@ def to_kafka(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _from_file(path: str) -> dict[str, str]:
     try:
-        found = load_properties(path)
+        properties = load_properties(path)
     except ConfigError as error:
         refuse(f"--command-config {error}")
     except (OSError, UnicodeError) as error:
@@ -194,10 +194,10 @@ def _from_file(path: str) -> dict[str, str]:
             f"--command-config {path} cannot be read: "
             f"{error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
         )
-    for name in inline_secrets(found):
+    for name in inline_secrets(properties):
         # The executors read the value, so that it does not travel with Spark's options.
-        found[name] = f"${{file:{Path(path).resolve()}:{name}}}"
-    return {f"{KAFKA_PREFIX}{name}": value for name, value in found.items()}
+        properties[name] = f"${{file:{Path(path).resolve()}:{name}}}"
+    return {f"{KAFKA_PREFIX}{name}": value for name, value in properties.items()}
 
 
 def sink_name(arguments: argparse.Namespace) -> str:

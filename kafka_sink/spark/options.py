@@ -310,13 +310,13 @@ class SinkOptions:
     @property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
         """The formats of the columns that are written in one."""
-        given = (
+        columns = (
             ("key", self.key_format, self.key_schema, self.key_message, self.key_refs),
             ("value", self.value_format, self.value_schema, self.value_message, self.value_refs),
         )
         return tuple(
             WantedFormat(column, name, schema, message, references)
-            for column, name, schema, message, references in given
+            for column, name, schema, message, references in columns
             if name is not None
         )
 
@@ -480,11 +480,11 @@ def _check_topic(options: SinkOptions) -> None:
 
 def _check_formats(options: SinkOptions) -> None:
     """:raises ConfigError: if options of a format have no effect."""
-    for column, given in (
+    for column, settings in (
         ("key", {"schema": options.key_schema, "message": options.key_message, "refs": options.key_refs}),
         ("value", {"schema": options.value_schema, "message": options.value_message, "refs": options.value_refs}),
     ):
-        unused = [f"{column}.{name}" for name, value in given.items() if value is not None]
+        unused = [f"{column}.{name}" for name, value in settings.items() if value is not None]
         if unused and column not in options.formatted:
             raise ConfigError(f"option {unused[0]} has no effect without {column}.format; set both, or remove it")
     registry, _ = registry_configs(options.registry_properties)
@@ -550,8 +550,8 @@ def _take_two_phase(kafka_values: dict[str, str]) -> bool:
 
     :raises ConfigError: if a time-out is set as well.
     """
-    given = kafka_values.pop(_TWO_PHASE, None)
-    two_phase: bool = given is not None and c.read_one(ProducerConfig, _TWO_PHASE, {_TWO_PHASE: given})
+    value = kafka_values.pop(_TWO_PHASE, None)
+    two_phase: bool = value is not None and c.read_one(ProducerConfig, _TWO_PHASE, {_TWO_PHASE: value})
     timeout = kafka_values.get("transaction.timeout.ms")
     if two_phase and timeout is not None:
         raise ConfigError(
@@ -659,8 +659,8 @@ def check_producer_properties(values: Mapping[str, str]) -> dict[str, str]:
             f"unknown option {KAFKA_PREFIX}{name}"
             + (hint or f": {KAFKA_PREFIX}… is for options of Kafka's producer, which docs/options.md lists; remove it")
         )
-    given = {name: value for name, value in values.items() if _is_known_here(name, values)}
-    known = {**SINK_DEFAULTS, **given}
+    explicit = {name: value for name, value in values.items() if _is_known_here(name, values)}
+    known = {**SINK_DEFAULTS, **explicit}
     if "bootstrap.servers" in values:
         known.setdefault("bootstrap.servers", _SOME_ADDRESS)
     config = c.parse(ProducerConfig, known, prefix=KAFKA_PREFIX, passed_over=of_plugins)
@@ -669,7 +669,7 @@ def check_producer_properties(values: Mapping[str, str]) -> dict[str, str]:
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
             "known whether the rows were written"
         )
-    settled = producer_config.reconcile(config, frozenset(given), prefix=KAFKA_PREFIX)
+    settled = producer_config.reconcile(config, frozenset(explicit), prefix=KAFKA_PREFIX)
     if not any(name.startswith(_OF_SECURITY) for name in values if name not in known):
         producer_config.check_elsewhere(replace(settled, option_prefix=KAFKA_PREFIX))
     before, after = c.as_properties(config), c.as_properties(settled)

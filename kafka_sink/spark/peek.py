@@ -52,9 +52,9 @@ def peek(
     :raises ConfigError: if an option is invalid, or no topic is named.
     :raises ApiError: if the topic does not exist, or no broker answered in time.
     """
-    given = {name.lower(): value for name, value in as_texts(options).items()}
+    texts = {name.lower(): value for name, value in as_texts(options).items()}
     parsed = parse_options(
-        {name: value for name, value in given.items() if name in _USED or name.startswith(KAFKA_PREFIX)}
+        {name: value for name, value in texts.items() if name in _USED or name.startswith(KAFKA_PREFIX)}
     )
     chosen = topic or parsed.topic
     if chosen is None:

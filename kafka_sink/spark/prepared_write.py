@@ -42,15 +42,15 @@ class BadRowLimit:
     share: Fraction
 
     @classmethod
-    def parse(cls, given: object) -> BadRowLimit:
-        """:raises ValueError: if *given* is neither a number of rows nor a share in percent."""
-        text = str(given).strip()
-        found = _LIMIT.fullmatch(text)
-        if found is None:
+    def parse(cls, value: object) -> BadRowLimit:
+        """:raises ValueError: if *value* is neither a number of rows nor a share in percent."""
+        text = str(value).strip()
+        match = _LIMIT.fullmatch(text)
+        if match is None:
             raise ValueError(text)
-        if found["rows"] is not None:
-            return cls(text, int(found["rows"]), Fraction(0))
-        share = Fraction(found["percent"]) / 100
+        if match["rows"] is not None:
+            return cls(text, int(match["rows"]), Fraction(0))
+        share = Fraction(match["percent"]) / 100
         if share > 1:
             raise ValueError(text)
         return cls(text, None, share)
@@ -72,9 +72,9 @@ class BadRowLimit:
         if bad_rows > most:
             raise self._error(f"{bad_rows} of {rows} rows ({bad_rows / rows:.2%})", first)
 
-    def _error(self, found: str, first: str) -> TooManyBadRowsError:
+    def _error(self, rows: str, first: str) -> TooManyBadRowsError:
         return TooManyBadRowsError(
-            f"{found} cannot be written, more than option maxBadRows={self.text} allows; the first: {first}; correct "
+            f"{rows} cannot be written, more than option maxBadRows={self.text} allows; the first: {first}; correct "
             "the rows, or raise maxBadRows"
         )
 

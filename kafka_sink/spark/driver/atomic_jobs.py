@@ -74,8 +74,8 @@ def require_kept_blocks(spark: SparkSession) -> None:
     if str(spark.conf.get(_ALLOCATION, "false")).lower() != "true":
         return
     text = str(spark.conf.get(_KEPT, "")).lower()
-    found = _TIME.fullmatch(text)
-    if found is not None and int(found[1]) * _UNITS.get(found[2], _SHORTEST_S) < _SHORTEST_S:
+    match = _TIME.fullmatch(text)
+    if match is not None and int(match[1]) * _UNITS.get(match[2], _SHORTEST_S) < _SHORTEST_S:
         raise ConfigError(
             f"{_KEPT}={text} and atomic=True do not go together, because Spark would remove executors with rows "
             f"that are still to be written: remove the setting (the default keeps them) or set it to {_SHORTEST_S}s or "

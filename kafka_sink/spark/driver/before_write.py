@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 #: A session may write to ever more topics; what is forgotten is asked again.
 _MOST: Final = 1000
 #: By bootstrap servers and topics: the limits, and when they were asked for.
-_asked: Final[Latest[tuple[str, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = Latest(_MOST)
+_limits: Final[Latest[tuple[str, frozenset[str]], tuple[Mapping[str, TopicLimits] | None, int]]] = Latest(_MOST)
 
 #: A stream creates a writer for every micro-batch, and somebody may delete a topic between two of them.
 _TOPICS_CHECKED_EVERY_MS: Final = 60_000
@@ -62,21 +62,21 @@ def limits_of(properties: Mapping[str, str], topics: Collection[str], *, valid_m
         return {}
     key = (properties["bootstrap.servers"], frozenset(topics))
     now_ms = SYSTEM_CLOCK.monotonic_ms()
-    known, asked_ms = _asked.get(key) or (None, -_NO_ANSWER_MS)
+    known, asked_ms = _limits.get(key) or (None, -_NO_ANSWER_MS)
     if now_ms - asked_ms < (_NO_ANSWER_MS if known is None else valid_ms):
         return known or {}
-    found: Mapping[str, TopicLimits] | None = None
+    limits: Mapping[str, TopicLimits] | None = None
     try:
         # Planners of writes that do not ask start without the client.
         from kafka_sink.spark.task.shared_client import shared_client
 
         client = shared_client(properties)
         settings = client.run(client.topic_settings(sorted(topics), _TIMEOUT_MS))
-        found = {topic: TopicLimits.of(each) for topic, each in settings.items()}
+        limits = {topic: TopicLimits.of(each) for topic, each in settings.items()}
     except Exception as error:
         _log.info("the settings of %s are not known before the write: %s", ", ".join(sorted(topics)), error)
-    _asked.put(key, (found, now_ms))
-    return found or {}
+    _limits.put(key, (limits, now_ms))
+    return limits or {}
 
 
 def prepared(schema: StructType, options: SinkOptions, settings_valid_ms: int | None = None) -> PreparedWrite:

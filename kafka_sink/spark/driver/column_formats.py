@@ -70,10 +70,10 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
         # JSON needs no schema to be written or read.
         forms = [ColumnFormat(column, name, "")]
     else:
-        given = None if wanted.schema is None else given_schema(wanted)
-        if registry is not None and given is not None:
-            given = registry.with_references(given, name)
-        forms = _forms(wanted, kind, given, is_registered=registry is not None)
+        schema = None if wanted.schema is None else given_schema(wanted)
+        if registry is not None and schema is not None:
+            schema = registry.with_references(schema, name)
+        forms = _forms(wanted, kind, schema, is_registered=registry is not None)
     # Refuses what the tasks could not write.
     format_of(name).encoder(forms[0], kind)
     if registry is None:
@@ -89,12 +89,12 @@ def _by_latest(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, regi
 
 
 def _forms(
-    wanted: WantedFormat, kind: pa.DataType, given: SchemaText | None, *, is_registered: bool
+    wanted: WantedFormat, kind: pa.DataType, schema: SchemaText | None, *, is_registered: bool
 ) -> Sequence[ColumnFormat]:
-    """*wanted* by the *given* schema, or by those that are derived for rows of the type *kind*."""
+    """*wanted* by *schema*, or by those that are derived for rows of the type *kind*."""
     form = format_of(wanted.name)
-    if given is not None:
-        return [form.given(given, kind, wanted.column, wanted.message)]
+    if schema is not None:
+        return [form.given(schema, kind, wanted.column, wanted.message)]
     return form.registrable(kind, wanted.column) if is_registered else [form.derived(kind, wanted.column)]
 
 
@@ -105,8 +105,8 @@ def forms_to_register(wanted: WantedFormat, schema: StructType) -> Sequence[Colu
     :raises ConfigError: as :func:`formats_of` does.
     """
     kind = arrow_type(schema[wanted.column].dataType, wanted.column)
-    given = None if wanted.schema is None else given_schema(wanted)
-    forms = _forms(wanted, kind, given, is_registered=True)
+    schema_text = None if wanted.schema is None else given_schema(wanted)
+    forms = _forms(wanted, kind, schema_text, is_registered=True)
     format_of(wanted.name).encoder(forms[0], kind)
     return forms
 

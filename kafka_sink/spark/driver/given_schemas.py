@@ -27,8 +27,8 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
 
     :raises ConfigError: if a file cannot be read, or the references are none.
     """
-    given, column = wanted.schema or "", wanted.column
-    schema = SchemaText(given) if _is_itself(given, wanted.name) else _of_files(given, wanted)
+    value, column = wanted.schema or "", wanted.column
+    schema = SchemaText(value) if _is_itself(value, wanted.name) else _of_files(value, wanted)
     if wanted.references is None:
         return schema
     option = f"{column}.refs"
@@ -58,26 +58,26 @@ def registered_schema(wanted: WantedFormat) -> SchemaText:
     return registered_text(schema.text, wanted.message)
 
 
-def _is_itself(given: str, form: str) -> bool:
-    """Whether *given* is a schema, and not the name of a file: text of Protobuf has braces, and names have none."""
+def _is_itself(value: str, form: str) -> bool:
+    """Whether *value* is a schema, and not the name of a file: text of Protobuf has braces, and names have none."""
     from kafka_sink.formats.avro.schema import PRIMITIVES
 
-    return "{" in given if form == PROTOBUF else given.lstrip().startswith(_BEGINNINGS) or given in PRIMITIVES
+    return "{" in value if form == PROTOBUF else value.lstrip().startswith(_BEGINNINGS) or value in PRIMITIVES
 
 
-def _of_files(given: str, wanted: WantedFormat) -> SchemaText:
+def _of_files(value: str, wanted: WantedFormat) -> SchemaText:
     # Only writes by files load what reads them.
     from kafka_sink.formats.files import read_schema
 
-    whole = Path(given.removeprefix("file:"))
-    names = [given] if whole.exists() else [each.strip() for each in given.split(",") if each.strip()]
+    whole = Path(value.removeprefix("file:"))
+    names = [value] if whole.exists() else [each.strip() for each in value.split(",") if each.strip()]
     try:
         return read_schema(wanted.name, [Path(each.removeprefix("file:")) for each in names], wanted.message)
     except FormatError as error:
         raise FormatError(f"option {wanted.column}.schema: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        name = given if not isinstance(error, OSError) or error.filename is None else error.filename
+        name = value if not isinstance(error, OSError) or error.filename is None else error.filename
         itself = "the schema itself" if wanted.name == PROTOBUF else "the schema itself as JSON"
         raise ConfigError(
             f"option {wanted.column}.schema: the file {name} cannot be read on the driver ({reason}); name the file "

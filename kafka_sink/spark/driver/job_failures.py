@@ -85,8 +85,8 @@ _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 def summary_of(error: Exception) -> str:
     """What Spark says about *error*, in one line, without stack traces."""
     lines = [line.strip() for line in _beginning(error).splitlines()]
-    said = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while")]
-    return " ".join(said)[:_SHOWN]
+    texts = [line.removeprefix(": ") for line in lines if line and not line.startswith("An error occurred while")]
+    return " ".join(texts)[:_SHOWN]
 
 
 def reported(error: BaseException) -> str:
@@ -99,10 +99,10 @@ def reported(error: BaseException) -> str:
     return f"{kind}{f': {condition[0]}' if condition else ''}; what it says is in the error that the write raised"
 
 
-def _without_value(found: re.Match[str]) -> str:
-    if found[0].endswith("'"):
+def _without_value(match: re.Match[str]) -> str:
+    if match[0].endswith("'"):
         return "has a value in column '"
-    return "has a timestamp" if "timestamp" in found[0] else "names a partition"
+    return "has a timestamp" if "timestamp" in match[0] else "names a partition"
 
 
 def is_cancelled(error: Exception) -> bool:
@@ -127,10 +127,10 @@ def as_spark_reads(error: Exception) -> Exception:
 
 def error_of_task(error: Exception) -> KafkaError | None:
     """What a task of the sink has said, if it was one that failed the job."""
-    said = _SAID.findall(str(error)) if isinstance(error, PySparkException) else None
-    if not said:
+    matches = _SAID.findall(str(error)) if isinstance(error, PySparkException) else None
+    if not matches:
         return None
-    kind, text = said[-1]
+    kind, text = matches[-1]
     if kind in _ABOUT_ROWS:
         return UnwritableRowsError(text)
     return SinkWriteError(text)

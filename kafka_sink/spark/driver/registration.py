@@ -55,8 +55,8 @@ class Registration:
         if place not in self._referred:
             number = "latest" if reference.version == LATEST else reference.version
             self._referred[place] = self.client.version(reference.subject, number, kind)
-        found = self._referred[place]
-        return replace(reference, schema=found.schema, version=found.version)
+        registered = self._referred[place]
+        return replace(reference, schema=registered.schema, version=registered.version)
 
     def latest(self, column: str, form: str) -> RegisteredSchema | None:
         """The latest schema of the column's subject, of the format *form*, if the options ask for it.
@@ -99,10 +99,10 @@ class Registration:
             if (key := _key(subject, schema)) in self._ids:
                 return form, self._ids[key]
         for form, subject, schema in named[1:]:
-            found = self.client.find(subject, schema, form.name.upper())
-            if found is not None:
-                self._ids[_key(subject, schema)] = found
-                return form, found
+            schema_id = self.client.find(subject, schema, form.name.upper())
+            if schema_id is not None:
+                self._ids[_key(subject, schema)] = schema_id
+                return form, schema_id
         return forms[0], self.id_of(forms[0])
 
     def _ask(self, form: ColumnFormat, schema: SchemaText, subject: str) -> int:
@@ -177,13 +177,13 @@ def registration_of(properties: Mapping[str, str], topic: str | None) -> Registr
     if not config.urls:
         return None
     key = digest_of(properties), topic
-    found = _registrations.get(key)
-    if found is None:
+    registration = _registrations.get(key)
+    if registration is None:
         # Only writes with a registry load its client.
         from kafka_sink.registry.client import RegistryClient
 
-        found = _registrations.put(key, Registration(RegistryClient(config, tls), config, topic=topic))
-    return found
+        registration = _registrations.put(key, Registration(RegistryClient(config, tls), config, topic=topic))
+    return registration
 
 
 def _column_of(refusal: str, form: ColumnFormat) -> str:

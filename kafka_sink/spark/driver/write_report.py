@@ -93,8 +93,8 @@ def publish_failure(
     messages: Sequence[WriterCommitMessage | None], reporting: Reporting, error: str = "", **more: Any
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
-    said = {"error": error} if error else {}
-    publish(report_of(_commits_of(messages), **more, decision=FAILED, **said), reporting)
+    fields = {"error": error} if error else {}
+    publish(report_of(_commits_of(messages), **more, decision=FAILED, **fields), reporting)
 
 
 def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:

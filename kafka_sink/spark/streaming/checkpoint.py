@@ -53,10 +53,10 @@ def query_of(location: str | None) -> str | None:
     if folder is None:
         return None
     try:
-        found = json.loads((Path(folder) / "metadata").read_text(encoding="utf-8"))["id"]
+        query_id = json.loads((Path(folder) / "metadata").read_text(encoding="utf-8"))["id"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return found if isinstance(found, str) else None
+    return query_id if isinstance(query_id, str) else None
 
 
 class OffsetsReading:
@@ -88,7 +88,7 @@ class OffsetsReading:
     def result(self) -> PlannedOffsets:
         """The planned offsets; without digest if they are not available in time."""
         if self._ended.wait(LIMIT_MS / 1000):
-            return self._found
+            return self._offsets
         self._rest()
         return PlannedOffsets(unknown=f"the checkpoint could not be read within {LIMIT_MS} ms")
 
@@ -99,16 +99,16 @@ class OffsetsReading:
         # Only streams with a checkpoint in such a store need it.
         from kafka_sink.spark.streaming.checkpoint_process import read_in_own_process
 
-        found = read_in_own_process(location, self._version, LIMIT_MS / 1000)
-        if not found.digest:
+        offsets = read_in_own_process(location, self._version, LIMIT_MS / 1000)
+        if not offsets.digest:
             self._rest()
-        self._end(found)
+        self._end(offsets)
 
     def _rest(self) -> None:
         _resting.put(self._location, SYSTEM_CLOCK.monotonic_ms() + _REST_MS)
 
-    def _end(self, found: PlannedOffsets) -> None:
-        self._found = found
+    def _end(self, offsets: PlannedOffsets) -> None:
+        self._offsets = offsets
         self._ended.set()
 
 

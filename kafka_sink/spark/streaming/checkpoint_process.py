@@ -29,12 +29,12 @@ def read_in_own_process(
 ) -> PlannedOffsets:
     """What :func:`main` finds at *location*; without digest if its process ends otherwise or takes too long."""
     # The location may contain credentials, and everybody sees the arguments of a process.
-    asked = json.dumps({"location": location, "version": version})
+    question = json.dumps({"location": location, "version": version})
     environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:
         done = subprocess.run(
             [sys.executable, "-c", program],
-            input=asked,
+            input=question,
             env=environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -52,6 +52,6 @@ def read_in_own_process(
 def main() -> None:
     """Answer the question on standard input on standard output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked = json.load(sys.stdin)
-    found = read_offsets(lambda: ArrowFiles(asked["location"]), asked["version"])
-    sys.stdout.write(json.dumps(asdict(found)))
+    question = json.load(sys.stdin)
+    offsets = read_offsets(lambda: ArrowFiles(question["location"]), question["version"])
+    sys.stdout.write(json.dumps(asdict(offsets)))

@@ -108,23 +108,23 @@ class ProgressListener(StreamingQueryListener):
         """Process the new lines of the report and return the committed batches; can also be called without Spark's
         events."""
         with self._lock:
-            found: list[SinkProgress] = []
+            batches: list[SinkProgress] = []
             has_news = False
             try:
                 for line in self._tail.read():
                     has_news = True
                     self._figures.add(line)
                     if isinstance(line, SinkProgress) and not line.is_failed:
-                        found.append(line)
+                        batches.append(line)
                 if has_news and self._file is not None:
                     self._write_file(self._file)
                 if self._callback is not None:
-                    for progress in found:
+                    for progress in batches:
                         self._callback(progress)
             except Exception:
                 _log.exception("could not pass on the progress in %s", self._report)
                 return []
-            return found
+            return batches
 
     def _metrics(self) -> list[Metric]:
         with self._lock:

@@ -44,13 +44,13 @@ class Stop:
     and the JVM counts once."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.at_once = threading.Event()
         self._counts = Counter[str]()
 
     def ask(self, receiver: str) -> None:
         self._counts[receiver] += 1
-        (self.at_once if self._counts[receiver] > 1 else self.asked).set()
+        (self.at_once if self._counts[receiver] > 1 else self.requested).set()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         self.ask("python")
@@ -83,15 +83,15 @@ def run_until_stopped(query: StreamingQuery) -> None:
     refuse_continuous(query)
     stop = Stop()
     with _signals_to(stop):
-        while query.isActive and not stop.asked.is_set():
-            stop.asked.wait(_LOOK_S)
+        while query.isActive and not stop.requested.is_set():
+            stop.requested.wait(_LOOK_S)
         if query.isActive:
             _log.warning("stopping: the current micro-batch is completed first (a second signal stops immediately)")
             _await_batch(query, stop)
             query.stop()
         failed = query.exception()
         # The JVM may see the failure before Python receives the signal.
-        is_stopped = failed is not None and _failed_by_signal(query) and stop.asked.wait(_LOOK_S)
+        is_stopped = failed is not None and _failed_by_signal(query) and stop.requested.wait(_LOOK_S)
     if is_stopped:
         _log.warning(
             "the signal to stop also ended a program that Hadoop ran for the checkpoint: the current micro-batch is "

@@ -59,15 +59,15 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None, dead_letter_topic: st
         raise RowSerializationError.about(nulls, lambda _: problem, "topic")
     encoded = names.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    found = encoded.dictionary.to_pylist()
-    if dead_letter_topic in found:
+    topics = encoded.dictionary.to_pylist()
+    if dead_letter_topic in topics:
         raise ConfigError(
             f"rows of this task have the topic {dead_letter_topic!r}, which is the dead letter topic (option "
             "deadLetterTopic); name another one"
         )
-    if len(found) == 1:
-        return [TopicChunk(found[0], chunk, partitions)]
-    of_topics = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(found)]
+    if len(topics) == 1:
+        return [TopicChunk(topics[0], chunk, partitions)]
+    of_topics = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(topics)]
     return [
         TopicChunk(name, chunk.take(rows), None if partitions is None else partitions[rows], rows)
         for name, rows in of_topics

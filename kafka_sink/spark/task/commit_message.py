@@ -91,10 +91,10 @@ def rounded_ms(ms: int) -> int:
 
 def total_counts(all_counts: Iterable[Mapping[int, int]]) -> Counter[int]:
     """Time → number of rows, summed over all tasks."""
-    found: Counter[int] = Counter()
+    totals: Counter[int] = Counter()
     for counts in all_counts:
-        found.update(counts)
-    return found
+        totals.update(counts)
+    return totals
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
@@ -153,17 +153,17 @@ def decode_outcome(text: str) -> TaskCommit | ExactlyOnceError:
         ) from error
 
 
-def _decode(found: Any) -> TaskCommit | ExactlyOnceError:
-    if "error" in found:
-        return _ERRORS[found["error"]](str(found["text"]))
-    counts = dict(zip(_COUNTS, map(int, found["counts"]), strict=True))
+def _decode(message: Any) -> TaskCommit | ExactlyOnceError:
+    if "error" in message:
+        return _ERRORS[message["error"]](str(message["text"]))
+    counts = dict(zip(_COUNTS, map(int, message["counts"]), strict=True))
     ranges = {
         TopicPartition(str(topic), int(partition)): PartitionRange(int(rows), int(first), int(last))
-        for topic, partition, rows, first, last in found["ranges"]
+        for topic, partition, rows, first, last in message["ranges"]
     }
-    ack_ms = {int(ms): int(rows) for ms, rows in found["ack_ms"]}
-    commit = TaskCommit(**counts, first_bad_row=str(found["first_bad_row"]), ranges=ranges, ack_ms=ack_ms)
-    transaction = found["transaction"]
+    ack_ms = {int(ms): int(rows) for ms, rows in message["ack_ms"]}
+    commit = TaskCommit(**counts, first_bad_row=str(message["first_bad_row"]), ranges=ranges, ack_ms=ack_ms)
+    transaction = message["transaction"]
     if transaction is None:
         return commit
     written = OpenTransaction(

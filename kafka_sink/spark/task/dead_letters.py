@@ -84,9 +84,9 @@ class DeadLetters:
             if name in batch.schema.names:
                 contents[name], encoding = _contents(batch.column(name), name)
                 shared.append((f"{name}.encoding", encoding))
-        told = [(PREFIX + name, text.encode()) for name, text in shared if text]
+        shared_headers = [(PREFIX + name, text.encode()) for name, text in shared if text]
         headers = self._headers_of_rows(batch, rows, error)
-        headers = [[*told, *each] for each in headers]
+        headers = [[*shared_headers, *each] for each in headers]
         own = _own_headers(batch)
         self._fit(contents, headers, own)
         all_headers = [[*mine, *others] for mine, others in zip(own, headers, strict=True)]
@@ -128,8 +128,8 @@ class DeadLetters:
 
 def first_message(letters: pa.RecordBatch) -> str:
     """The error text of the first of *letters*."""
-    told = {each["key"]: each["value"] for each in letters.column("headers")[0].as_py()}
-    text: bytes = told[f"{PREFIX}message"]
+    headers = {each["key"]: each["value"] for each in letters.column("headers")[0].as_py()}
+    text: bytes = headers[f"{PREFIX}message"]
     return text.decode()
 
 
@@ -171,18 +171,18 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    found: list[object] = column.to_pylist()
-    return found
+    values: list[object] = column.to_pylist()
+    return values
 
 
 def _own_headers(batch: pa.RecordBatch) -> list[_Headers]:
     """The headers that the rows have themselves, without those that no record can have."""
-    found: Sequence[Any] = (
+    all_headers: Sequence[Any] = (
         batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(batch)
     )
     return [
         [(each["key"], each["value"]) for each in headers or () if each is not None and each["key"] is not None]
-        for headers in found
+        for headers in all_headers
     ]
 
 

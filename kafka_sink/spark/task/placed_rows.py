@@ -38,15 +38,15 @@ class PlacedRows:
     @classmethod
     def letters(cls, topic: str, letters: pa.RecordBatch, partitions: NDArray[np.int32]) -> PlacedRows:
         """Dead *letters* for *partitions* (int32[rows]) of *topic*: one row for each partition."""
-        found = np.unique(partitions)
+        distinct = np.unique(partitions)
         streams = []
-        for partition in found:
+        for partition in distinct:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, letters.schema) as stream:
                 stream.write_batch(letters.take(pa.array(np.flatnonzero(partitions == partition))))
             streams.append(sink.getvalue().to_pybytes())
-        columns = [pa.array(streams, pa.binary()), pa.array([topic] * len(found), pa.string())]
-        return cls(pa.record_batch(columns, names=["value", "topic"]), (-1 - found).astype(np.int32))
+        columns = [pa.array(streams, pa.binary()), pa.array([topic] * len(distinct), pa.string())]
+        return cls(pa.record_batch(columns, names=["value", "topic"]), (-1 - distinct).astype(np.int32))
 
     @classmethod
     def dropped(cls, count: int, first: str) -> PlacedRows:

@@ -58,16 +58,16 @@ class SharedClients:
     def get(self, properties: Mapping[str, str]) -> CoordinatorClient:
         """The client for a producer's *properties*; max.block.ms is its time-out."""
         key = digest_of(properties)
-        found = self._find(key)
-        if found is None:
+        client = self._find(key)
+        if client is None:
             timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)
             made = CoordinatorClient(properties, timeout_ms=timeout_ms, clock=self._clock)
-            found = self._find(key, made)
-            assert found is not None
-            if found is not made:
+            client = self._find(key, made)
+            assert client is not None
+            if client is not made:
                 # Another thread was faster.
                 made.close()
-        return found
+        return client
 
     @leaves("_changed")
     def _find(self, key: bytes, made: CoordinatorClient | None = None) -> CoordinatorClient | None:

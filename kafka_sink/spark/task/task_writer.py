@@ -211,8 +211,8 @@ class _TaskAttempt:
             else "none of its rows becomes visible"
         )
         task = f"task of partition {self._task_partition}, attempt {self._number}"
-        told = f"{str(error) or 'out of memory'}{advice_on(error)}"
-        return SinkWriteError(f"{told} [{task}: {what_stays}; {type(error).__name__}]")
+        reason = f"{str(error) or 'out of memory'}{advice_on(error)}"
+        return SinkWriteError(f"{reason} [{task}: {what_stays}; {type(error).__name__}]")
 
     def commit(self) -> TaskCommit:
         """The message for the driver."""

@@ -103,8 +103,8 @@ class WorkerProcess:
 
 def connection_to_jvm() -> socket.socket | None:
     """The TCP connection through which Spark sends tasks to this worker; None if there is none."""
-    found = worker_socket()
-    return found if found is not None and found.family in (socket.AF_INET, socket.AF_INET6) else None
+    connection = worker_socket()
+    return connection if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
 def worker_socket() -> socket.socket | None:
@@ -112,8 +112,8 @@ def worker_socket() -> socket.socket | None:
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == _WORKER_LOOP and frame.f_code.co_filename.endswith(_DAEMON):
-            found = frame.f_locals.get("sock")
-            return found if isinstance(found, socket.socket) else None
+            connection = frame.f_locals.get("sock")
+            return connection if isinstance(connection, socket.socket) else None
         frame = frame.f_back
     return None
 

@@ -102,7 +102,7 @@ def test_one_signal_to_python_and_to_the_jvm_waits_for_the_batch() -> None:
     jvm = JvmHandler(stop)
     stop.on_signal(signal.SIGINT, None)
     jvm.handle(None)
-    assert stop.asked.is_set()
+    assert stop.requested.is_set()
     assert not stop.at_once.is_set()
     jvm.handle(None)
     assert stop.at_once.is_set()
