@@ -35,24 +35,24 @@ class Standing:
     outcomes: Mapping[Transaction, Outcome] = field(default_factory=dict)
 
     def of(self, outcome: Outcome) -> Sequence[Transaction]:
-        return [each for each, found in self.outcomes.items() if found is outcome]
+        return [each for each, its_outcome in self.outcomes.items() if its_outcome is outcome]
 
     def against(self, version: int, writer: str | None) -> str | None:
         """Why *version* must not be recorded as the last complete one; None if nothing speaks against it."""
-        progress, found = self.progress, set(self.outcomes.values())
+        progress, outcomes = self.progress, set(self.outcomes.values())
         if progress is None:
             return None if writer else "it has no progress, so its writer has to be given, as the sink's error says"
         if writer is not None and writer != progress.writer:
             return f"it belongs to {progress.writer}, not to {writer}"
-        if version == progress.version - 1 and found == {Outcome.FORGOTTEN}:
+        if version == progress.version - 1 and outcomes == {Outcome.FORGOTTEN}:
             return None
         if version != progress.version:
             return f"its last decision is batch {progress.version}, and no other batch can be accepted"
-        if Outcome.OPEN in found:
+        if Outcome.OPEN in outcomes:
             return f"transactions of batch {version} are not ended yet: start the sink, which ends them"
-        if found <= {Outcome.COMMITTED}:
+        if outcomes <= {Outcome.COMMITTED}:
             return f"batch {version} is complete: there is nothing to accept"
-        if found == {Outcome.ABORTED}:
+        if outcomes == {Outcome.ABORTED}:
             return f"no row of batch {version} is in Kafka: start the sink, which writes the batch again"
         return None
 
@@ -87,9 +87,9 @@ def accept(steps: DriverSteps, version: int, writer: str | None = None) -> None:
     """
     plan = plan_batch(steps, with_rows=True, accepted=version)
     # What could be committed is committed by now.
-    found = steps.client.run(standing(steps))
-    reason = found.against(version, writer)
-    if reason is not None or found.progress != plan.progress:
+    state = steps.client.run(standing(steps))
+    reason = state.against(version, writer)
+    if reason is not None or state.progress != plan.progress:
         raise ExactlyOnceError(f"nothing was recorded for the sink {steps.name!r}: {reason or 'it has gone on'}")
     known = plan.progress or Progress(0, writer or "", plan.transaction_version, 0)
     progress = replace(

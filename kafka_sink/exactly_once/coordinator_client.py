@@ -84,8 +84,8 @@ class CoordinatorClient(CoordinatorRequests):
     """
 
     def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int = 60_000, clock: Clock = SYSTEM_CLOCK) -> None:
-        given = c.known_to(ClientConfig, properties)
-        config = c.parse(ClientConfig, {**given, "max.in.flight.requests.per.connection": _IN_FLIGHT})
+        known = c.known_to(ClientConfig, properties)
+        config = c.parse(ClientConfig, {**known, "max.in.flight.requests.per.connection": _IN_FLIGHT})
         client_id = config.client_id or "kafkalite-exactly-once"
         super().__init__(
             BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock
@@ -124,9 +124,9 @@ class CoordinatorClient(CoordinatorRequests):
         A topic that was just created may not be known to every broker yet, so the lookup is repeated.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            found = (yield from self._cluster([topic])).partitions_for_topic(topic)
-            if found:
-                return found
+            partitions = (yield from self._cluster([topic])).partitions_for_topic(topic)
+            if partitions:
+                return partitions
             yield Pause(pause_ms)
         return (yield from self._cluster([topic])).partitions_for_topic(topic)
 
@@ -201,8 +201,8 @@ class CoordinatorClient(CoordinatorRequests):
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         before = None if expected is None else expected.producer
-        given = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
-        return Transaction(transactional_id, *given)
+        producer = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
+        return Transaction(transactional_id, *producer)
 
     def init_own_producer_id(
         self, transactional_id: str, transaction_timeout_ms: int, *, two_phase: bool = False
@@ -213,8 +213,8 @@ class CoordinatorClient(CoordinatorRequests):
             abort an open transaction, so the id must not be used.
         """
         request = InitProducerId(transactional_id, transaction_timeout_ms, two_phase=two_phase)
-        given = yield from self.ask(request, repeat_lost=False)
-        return Transaction(transactional_id, *given)
+        producer = yield from self.ask(request, repeat_lost=False)
+        return Transaction(transactional_id, *producer)
 
     def fence_open(self, opened: Transaction) -> Exchange[None]:
         """Abort the transaction *opened* by a new epoch of its id (KIP-360), after which its producer cannot go on.
@@ -291,12 +291,12 @@ class CoordinatorClient(CoordinatorRequests):
         name, producer = transaction.transactional_id, transaction.producer
         if transaction_version is TransactionVersion.V1:
             yield from self.ask(AddOffsetsToTxn(name, producer, group))
-        found = yield from self.ask_behind(
+        committed = yield from self.ask_behind(
             TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets),
             # A look that waits for transactions would wait for this one.
             OffsetFetch(group, {before.topic: [before.partition]}, waits_for_transactions=False),
         )
-        return found.get(before)
+        return committed.get(before)
 
     def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
@@ -320,7 +320,7 @@ class CoordinatorClient(CoordinatorRequests):
 
         :raises UnsupportedVersionError: if the brokers are older than 3.0.
         """
-        found: dict[str, TransactionDescription] = {}
+        descriptions: dict[str, TransactionDescription] = {}
         open_ids = sorted(set(transactional_ids))
         tries = self._tries()
         while open_ids:
@@ -328,18 +328,18 @@ class CoordinatorClient(CoordinatorRequests):
             yield from self.locate([(TRANSACTION, name) for name in open_ids], tries)
             for name in open_ids:
                 by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            again = yield from self._describe_at(by_node, found, tries)
+            again = yield from self._describe_at(by_node, descriptions, tries)
             open_ids = list(again)
             if again:
                 yield tries.pause("DescribeTransactions", again[open_ids[0]])
-        return found
+        return descriptions
 
     def _describe_at(
-        self, by_node: Mapping[Node, list[str]], found: dict[str, TransactionDescription], tries: Tries
+        self, by_node: Mapping[Node, list[str]], descriptions: dict[str, TransactionDescription], tries: Tries
     ) -> Exchange[dict[str, ApiError]]:
         """Ask all nodes about their ids at once, and return the ids that must be asked about again, with the reason."""
-        asked = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = yield Round(asked, tries.left_ms)
+        requests = [(node, _describing(names)) for node, names in by_node.items()]
+        answers = yield Round(requests, tries.left_ms)
         again: dict[str, ApiError] = {}
         for names, answer in zip(by_node.values(), answers, strict=True):
             if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -349,17 +349,17 @@ class CoordinatorClient(CoordinatorRequests):
             if isinstance(answer, ApiError):
                 raise answer
             assert isinstance(answer, DescribeTransactionsResponse)
-            again |= self._take_descriptions(answer, found)
+            again |= self._take_descriptions(answer, descriptions)
         return again
 
     def _take_descriptions(
-        self, body: DescribeTransactionsResponse, found: dict[str, TransactionDescription]
+        self, body: DescribeTransactionsResponse, descriptions: dict[str, TransactionDescription]
     ) -> dict[str, ApiError]:
         again: dict[str, ApiError] = {}
         for state in body.transaction_states:
             code = ErrorCode.of(state.error_code)
             if code is ErrorCode.NONE:
-                found[state.transactional_id] = TransactionDescription.of(state)
+                descriptions[state.transactional_id] = TransactionDescription.of(state)
                 continue
             error = error_for(state.error_code, f"transactional id {state.transactional_id!r}")
             if caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:

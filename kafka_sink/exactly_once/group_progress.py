@@ -16,7 +16,7 @@ from kafka_sink.exactly_once.progress import latest_batch
 
 def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
     """The topics whose offsets in the group are the progress of a sink, with its last batch."""
-    found = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
+    batches = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
     now_s = SYSTEM_CLOCK.wall_ms() // 1000
     return [
         {
@@ -27,7 +27,7 @@ def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict
             # The clock of the driver may be ahead.
             "age_s": max(now_s - batch.decided_s, 0),
         }
-        for topic, batch in found.items()
+        for topic, batch in batches.items()
         if batch is not None
     ]
 

@@ -108,8 +108,8 @@ class LostEnds:
             return described, {}
         partitions: Collection[TopicPartition] | None = remembered.partitions
         if partitions is None or not self.is_commit_of_last(described, remembered):
-            found = yield from self._client.leaders.partitions_of(self._topics)
-            partitions = [each.topic_partition for each in found]
+            infos = yield from self._client.leaders.partitions_of(self._topics)
+            partitions = [each.topic_partition for each in infos]
         ends = yield from self._client.leaders.end_offsets(partitions, stable=False)
         try:
             opened = yield from self._client.leaders.open_before(ends)
@@ -129,7 +129,7 @@ class LostEnds:
         return last is not None and any(described.is_commit_of(last, version) for version in TransactionVersion)
 
     def settle_driver(
-        self, found: DriverEnd, transaction_version: TransactionVersion, remembered: Remembered, *, with_rows: bool
+        self, end: DriverEnd, transaction_version: TransactionVersion, remembered: Remembered, *, with_rows: bool
     ) -> Exchange[TransactionDescription | None]:
         """Return when the driver's last transaction has ended everywhere, with the description that says so.
 
@@ -140,8 +140,8 @@ class LostEnds:
         :raises KafkaTimeoutError: if that takes too long; the text says what is waited for.
         """
         wait = _Wait(self._client, self._clock)
-        while not found.is_settled:
-            known = found.described
+        while not end.is_settled:
+            known = end.described
             if known is None:
                 yield from wait.pause(f"a transaction that holds the progress of {self._group!r}")
                 if wait.is_long:
@@ -152,15 +152,15 @@ class LostEnds:
             elif known.is_ongoing and not known.is_completing:
                 yield from wait.pause(f"the abort of the transaction {known.transaction}")
                 yield from self._client.fence_open(known.transaction)
-            elif not found.is_stable and not found.open_rows and not wait.is_long:
+            elif not end.is_stable and not end.open_rows and not wait.is_long:
                 # Older coordinators apply the end of offsets a moment after it is complete.
                 yield from wait.pause(f"a transaction of {known.transaction} that holds the progress ({known.state})")
             else:
                 yield from wait.pause(f"the end of {known.transaction}, which is written again")
-                with_group = not found.is_stable or known.is_completing
-                yield from self._write_end(known, found.open_rows, transaction_version, with_group=with_group)
-            found = yield from self.driver_end(remembered, with_rows=with_rows)
-        return found.described
+                with_group = not end.is_stable or known.is_completing
+                yield from self._write_end(known, end.open_rows, transaction_version, with_group=with_group)
+            end = yield from self.driver_end(remembered, with_rows=with_rows)
+        return end.described
 
     def driver_end(self, remembered: Remembered, *, with_rows: bool) -> Exchange[DriverEnd]:
         """How the driver's last transaction has ended by now; *with_rows* as in :meth:`driver`."""
@@ -199,7 +199,7 @@ class LostEnds:
         """End what of *opened* is open under an id that writes rows although the id is at rest."""
         if not opened:
             return
-        producer_ids = {each.producer_id for found in opened.values() for each in found}
+        producer_ids = {each.producer_id for transactions in opened.values() for each in transactions}
         names = yield from self._client.list_ids(producer_ids=producer_ids)
         described = yield from self._client.describe(name for name in names if is_writer_id(self._sink, name))
         for each in described.values():
@@ -332,4 +332,4 @@ def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
 
 
 def _of_producer(opened: Mapping[TopicPartition, Collection[OpenTransaction]], producer_id: int) -> OpenRows:
-    return {partition: each for partition, found in opened.items() for each in found if each.producer_id == producer_id}
+    return {place: each for place, ongoing in opened.items() for each in ongoing if each.producer_id == producer_id}

@@ -178,18 +178,18 @@ class ParallelSink:
 
     def _problem(self, written: Sequence[OpenTransaction]) -> Exchange[str | None]:
         """The reason if *written* cannot be committed; None if every transaction is open, as its task left it."""
-        known = yield from self._client.describe(each.transaction.transactional_id for each in written)
+        descriptions = yield from self._client.describe(each.transaction.transactional_id for each in written)
         for each in written:
-            found = known.get(each.transaction.transactional_id)
-            if found is None:
+            known = descriptions.get(each.transaction.transactional_id)
+            if known is None:
                 return f"the brokers do not know the transaction {each.transaction}"
-            if found.transaction != each.transaction or not found.is_ongoing:
+            if known.transaction != each.transaction or not known.is_ongoing:
                 return (
-                    f"the transaction {each.transaction} is {found.state}, and its producer is now {found.transaction}"
+                    f"the transaction {each.transaction} is {known.state}, and its producer is now {known.transaction}"
                 )
-            if found.partitions != each.partitions:
+            if known.partitions != each.partitions:
                 return (
-                    f"the transaction {each.transaction} has rows in {sorted(map(str, found.partitions))}, but its "
+                    f"the transaction {each.transaction} has rows in {sorted(map(str, known.partitions))}, but its "
                     f"task wrote to {sorted(map(str, each.partitions))}"
                 )
         return None

@@ -94,7 +94,7 @@ def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
     """
     try:
         data = base64.b64decode(text, validate=True) if text.isascii() else _undense(text)
-        found: list[Transaction] = []
+        transactions: list[Transaction] = []
         position = 0
         while position < len(data):
             process = data[position : position + PROCESS_BYTES]
@@ -105,10 +105,10 @@ def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
                 id_step, position = read_varlong(data, position)
                 epoch, position = read_varlong(data, position)
                 number, producer_id = number + step, producer_id + id_step
-                found.append(Transaction(writer_id(sink, process, number), producer_id, epoch))
+                transactions.append(Transaction(writer_id(sink, process, number), producer_id, epoch))
     except (binascii.Error, CorruptRecordError) as error:
         raise ValueError(f"not a list of transactions: {error}") from error
-    return tuple(found)
+    return tuple(transactions)
 
 
 def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
@@ -169,15 +169,15 @@ class ProgressStore:
 
         :raises ProgressError: if the group has an offset that this sink did not write.
         """
-        found = yield from self._fetch(require_stable=require_stable, waits=waits)
-        first = found.get(0)
+        offsets = yield from self._fetch(require_stable=require_stable, waits=waits)
+        first = offsets.get(0)
         if first is None:
             return None
         try:
             begin = _FirstPart.of(first.metadata)
             text = begin.text
             for partition in range(1, begin.parts):
-                version, more = found[partition].metadata.split("|")
+                version, more = offsets[partition].metadata.split("|")
                 if int(version) != first.offset - 1:
                     raise ValueError(f"partition {partition} has version {version}")
                 text += more
@@ -196,16 +196,16 @@ class ProgressStore:
     def _fetch(self, *, require_stable: bool, waits: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
         """The offsets that contain the progress, read in one request. The topic may have many more partitions than
         these, or fewer; partitions that do not exist have no offset."""
-        asked = _FIRST_READ
+        count = _FIRST_READ
         while True:
-            found = yield from self._client.fetch_offsets(
-                self._group, self._topic, range(asked), require_stable=require_stable, waits=waits
+            offsets = yield from self._client.fetch_offsets(
+                self._group, self._topic, range(count), require_stable=require_stable, waits=waits
             )
-            begin = _FirstPart.if_any(found.get(0))
-            if begin is None or begin.parts <= asked:
-                return found
+            begin = _FirstPart.if_any(offsets.get(0))
+            if begin is None or begin.parts <= count:
+                return offsets
             # Read all of them again: those read before may belong to another version by now.
-            asked = begin.parts
+            count = begin.parts
 
     def write(
         self,
@@ -229,20 +229,20 @@ class ProgressStore:
             for partition, text in enumerate(texts)
         }
         first = TopicPartition(self._topic, 0)
-        found = yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
-        if not self._is_as_read(found, before):
-            deleted = "was deleted meanwhile (with its topic or group), or " if found is None else ""
+        latest = yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
+        if not self._is_as_read(latest, before):
+            deleted = "was deleted meanwhile (with its topic or group), or " if latest is None else ""
             raise OutdatedProgressError(
                 f"the progress of the sink {self._group!r} {deleted}was read from a group "
                 f"coordinator that had been replaced: it said {_version_of(before)}, and the latest is "
-                f"{_version_of(found)}"
+                f"{_version_of(latest)}"
             )
 
-    def _is_as_read(self, found: OffsetAndMetadata | None, before: Progress | None) -> bool:
-        """Whether *found*, the committed offset of partition 0, is the beginning of *before*."""
-        if found is None or before is None:
-            return found is None and before is None
-        first = _FirstPart.if_any(found)
+    def _is_as_read(self, latest: OffsetAndMetadata | None, before: Progress | None) -> bool:
+        """Whether *latest*, the committed offset of partition 0, is the beginning of *before*."""
+        if latest is None or before is None:
+            return latest is None and before is None
+        first = _FirstPart.if_any(latest)
         if first is None:
             return False
         header = (before.transaction_version, before.writer, before.decided_s, before.offsets)
@@ -251,7 +251,7 @@ class ProgressStore:
         text = first.text
         if before.transactions:
             text = encode_transactions(self._sink, before.transactions, dense=not first.text.isascii())
-        return is_same and found.offset == before.next_version and text.startswith(first.text)
+        return is_same and latest.offset == before.next_version and text.startswith(first.text)
 
     def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
         prefix = f"{progress.version}|"

@@ -167,8 +167,8 @@ def versions_and_setting(
     def setting_of(node: Node) -> RequestSpec:
         return RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name), is_behind=True)
 
-    asked = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_of(node))]
-    answers = client.request_all(asked, timeout_ms=timeout_ms)
+    requests = [(node, spec) for node in nodes for spec in (VERSIONS_REQUEST, setting_of(node))]
+    answers = client.request_all(requests, timeout_ms=timeout_ms)
     return dict(zip(nodes, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
 

@@ -203,7 +203,7 @@ def may_write(attempt_number: int) -> bool:
 
 
 def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) -> set[int]:
-    return {each.producer_id for found in opened.values() for each in found}
+    return {each.producer_id for transactions in opened.values() for each in transactions}
 
 
 def open_producer(
