@@ -54,14 +54,14 @@ class Connection:
 
 def pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """The callback of a repeatable ``NAME=VALUE`` option."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             # The text may be a secret without its name, so it is not repeated.
             raise click.BadParameter("expected NAME=VALUE.", context, parameter)
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def _read_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
@@ -75,15 +75,15 @@ def _read_config(context: click.Context, parameter: click.Parameter, path: str |
 
 
 def _client_properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    given = pairs(context, parameter, texts)
-    if secrets := inline_secrets(given):
+    properties = pairs(context, parameter, texts)
+    if secrets := inline_secrets(properties):
         _log.warning(
             "everybody on this machine can read the value of %s on the command line; put it into a file and use "
             "--command-config FILE, or a reference such as ${file:/path:key}",
             ", ".join(secrets),
         )
     from_file: dict[str, str] = context.meta.get(_COMMAND_CONFIG, {})
-    return {name: value for name, value in from_file.items() if name != _BOOTSTRAP_SERVERS} | given
+    return {name: value for name, value in from_file.items() if name != _BOOTSTRAP_SERVERS} | properties
 
 
 def _bootstrap_servers(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -77,11 +77,11 @@ class Resources:
 
     def filters(self) -> list[AclBindingFilter]:
         """What selects all ACLs of these resources; of all resources if none was named."""
-        found = [
+        filters = [
             AclBindingFilter(resource_type=resource_type, resource_name=name, pattern_type=pattern_type)
             for resource_type, name, pattern_type in self
         ]
-        return found or [AclBindingFilter()]
+        return filters or [AclBindingFilter()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +147,20 @@ class Roles:
         ]
 
     def _require(self, resources: Resources) -> None:
-        given = [
+        flags = [
             f"--{name.replace('_', '-')}"
             for name in ("producer", "consumer", "at_least_once", "exactly_once")
             if getattr(self, name)
         ]
-        if self.is_sink and len(given) > 1:
-            raise click.UsageError(f"Give one of {' and '.join(given)}.")
+        if self.is_sink and len(flags) > 1:
+            raise click.UsageError(f"Give one of {' and '.join(flags)}.")
         if not resources.topics:
-            raise click.UsageError(f"{given[0]} needs --topic.")
+            raise click.UsageError(f"{flags[0]} needs --topic.")
         if self.consumer and not resources.groups:
             raise click.UsageError("--consumer needs --group.")
         if self.is_sink and resources != Resources(resources.topics):
             raise click.UsageError(
-                f"{given[0]} knows the resources of a sink: give --topic with the names of its topics only."
+                f"{flags[0]} knows the resources of a sink: give --topic with the names of its topics only."
             )
 
 
@@ -180,7 +180,7 @@ class Choice:
         """
         self._require()
         permissions = self.roles.permissions(self.resources) if self.roles.is_given else self._permissions()
-        found = [
+        bindings = [
             AclBinding(
                 principal=principal,
                 operation=permission.operation,
@@ -193,7 +193,7 @@ class Choice:
             for principal, host, permission_type in self.principals
             for permission in permissions
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(bindings))
 
     def filters(self) -> list[AclBindingFilter]:
         """What selects :meth:`acls`; with resources only, all of their ACLs.
@@ -221,7 +221,7 @@ class Choice:
             raise click.UsageError("--progress-topic belongs to --exactly-once.")
 
     def _permissions(self) -> list[Permission]:
-        found = []
+        permissions = []
         for resource_type, name, pattern_type in self.resources:
             supported = (AclOperation.ALL, *SUPPORTED_OPERATIONS[resource_type])
             for operation in self.operations or (AclOperation.ALL,):
@@ -230,8 +230,8 @@ class Choice:
                         f"--operation {operation.name} does not exist for {resource_type.name}; it has "
                         f"{', '.join(each.name for each in supported)}."
                     )
-                found.append(Permission(operation, resource_type, name, pattern_type))
-        return found
+                permissions.append(Permission(operation, resource_type, name, pattern_type))
+        return permissions
 
 
 @click.group(cls=CommandGroup)
@@ -331,15 +331,15 @@ def _entries(command: C) -> C:
     return command
 
 
-def _taken(kind: Callable[..., T], given: dict[str, Any]) -> T:
-    """An object of the dataclass *kind* from its options, which are taken out of *given*."""
-    return kind(**{name: given.pop(name) for name in kind.__annotations__})
+def _taken(kind: Callable[..., T], arguments: dict[str, Any]) -> T:
+    """An object of the dataclass *kind* from its options, which are taken out of *arguments*."""
+    return kind(**{name: arguments.pop(name) for name in kind.__annotations__})
 
 
-def _choice(given: dict[str, Any]) -> Choice:
-    """What the options say that :func:`_resources` and :func:`_entries` added, which are taken out of *given*."""
-    resources = _taken(Resources, given)
-    return Choice(resources, _taken(Principals, given), given.pop("operations"), _taken(Roles, given))
+def _choice(arguments: dict[str, Any]) -> Choice:
+    """What the options say that :func:`_resources` and :func:`_entries` added, which are taken out of *arguments*."""
+    resources = _taken(Resources, arguments)
+    return Choice(resources, _taken(Principals, arguments), arguments.pop("operations"), _taken(Roles, arguments))
 
 
 def _connect(connection: options.Connection) -> AdminClient:
@@ -353,12 +353,12 @@ def _connect(connection: options.Connection) -> AdminClient:
 @_resources(PatternType.LITERAL, PatternType.PREFIXED, PatternType.ANY, PatternType.MATCH)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.connection
-def list_(principals: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def list_(principals: tuple[str, ...], as_json: bool, **arguments: Any) -> None:
     """List ACLs: all of them, or those of resources."""
-    filters = _taken(Resources, given).filters()
-    with _connect(**given) as admin:
-        found = [acl for acl in _described(admin, filters) if not principals or acl.principal in principals]
-    rows = [_row(acl) for acl in found]
+    filters = _taken(Resources, arguments).filters()
+    with _connect(**arguments) as admin:
+        bindings = [acl for acl in _described(admin, filters) if not principals or acl.principal in principals]
+    rows = [_row(acl) for acl in bindings]
     output.show(as_json, [dict(zip(_COLUMNS, row, strict=True)) for row in rows], _COLUMNS, rows)
 
 
@@ -366,10 +366,10 @@ def list_(principals: tuple[str, ...], as_json: bool, **given: Any) -> None:
 @_entries
 @_resources(PatternType.LITERAL, PatternType.PREFIXED)
 @options.connection
-def add(yes: bool, **given: Any) -> None:
+def add(yes: bool, **arguments: Any) -> None:
     """Add ACLs, after a question. Those that exist already are left as they are."""
-    wanted = _choice(given).acls()
-    with _connect(**given) as admin:
+    wanted = _choice(arguments).acls()
+    with _connect(**arguments) as admin:
         existing = set(_described(admin, [AclBindingFilter.of(acl) for acl in wanted]))
         missing = [acl for acl in wanted if acl not in existing]
         if not missing:
@@ -385,30 +385,30 @@ def add(yes: bool, **given: Any) -> None:
 @_entries
 @_resources(PatternType.LITERAL, PatternType.PREFIXED, PatternType.ANY, PatternType.MATCH)
 @options.connection
-def remove(yes: bool, **given: Any) -> None:
+def remove(yes: bool, **arguments: Any) -> None:
     """Remove ACLs, after a question: with the options of 'add' what that has added, and with resources only, all of
     their ACLs."""
-    filters = _choice(given).filters()
-    with _connect(**given) as admin:
-        found = _described(admin, filters)
-        if not found:
+    filters = _choice(arguments).filters()
+    with _connect(**arguments) as admin:
+        bindings = _described(admin, filters)
+        if not bindings:
             output.line("nothing to remove: no ACL matches")
             return
-        _show(found)
-        _refuse_unknown(found)
-        output.ask(f"Remove {_counted(found)}?", yes=yes)
-        removed = admin.delete_acls(found)
+        _show(bindings)
+        _refuse_unknown(bindings)
+        output.ask(f"Remove {_counted(bindings)}?", yes=yes)
+        removed = admin.delete_acls(bindings)
     output.line(f"removed {_counted(removed)}")
 
 
 def _described(admin: AdminClient, filters: Iterable[AclBindingFilter]) -> list[AclBinding]:
     """Each ACL that one of *filters* selects, once, sorted by resource."""
-    found = {acl for wanted in filters for acl in admin.describe_acls(wanted)}
-    return sorted(found, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type, _row(acl)))
+    bindings = {acl for wanted in filters for acl in admin.describe_acls(wanted)}
+    return sorted(bindings, key=lambda acl: (acl.resource_type, acl.resource_name, acl.pattern_type, _row(acl)))
 
 
-def _refuse_unknown(found: Iterable[AclBinding]) -> None:
-    if any("UNKNOWN" in _row(acl)[2:5] or acl.pattern_type is PatternType.UNKNOWN for acl in found):
+def _refuse_unknown(bindings: Iterable[AclBinding]) -> None:
+    if any("UNKNOWN" in _row(acl)[2:5] or acl.pattern_type is PatternType.UNKNOWN for acl in bindings):
         raise click.ClickException(
             "an operation or a type of these ACLs is unknown to this version of kafkalite, so that it cannot name "
             "them: remove them with kafka-acls, or select others."
@@ -427,9 +427,9 @@ def _row(acl: AclBinding) -> tuple[str, ...]:
     )
 
 
-def _show(found: Iterable[AclBinding]) -> None:
-    output.print_table(_COLUMNS, map(_row, found))
+def _show(bindings: Iterable[AclBinding]) -> None:
+    output.print_table(_COLUMNS, map(_row, bindings))
 
 
-def _counted(found: list[AclBinding]) -> str:
-    return "1 ACL" if len(found) == 1 else f"{len(found)} ACLs"
+def _counted(bindings: list[AclBinding]) -> str:
+    return "1 ACL" if len(bindings) == 1 else f"{len(bindings)} ACLs"

@@ -134,9 +134,9 @@ def consume(
 
 def _exclude(options_given: Mapping[str, object]) -> None:
     """:raises UsageError: if more than one of them was given."""
-    given = [name for name, value in options_given.items() if value not in (None, ()) and value is not False]
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other.")
+    names = [name for name, value in options_given.items() if value not in (None, ()) and value is not False]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} exclude each other.")
 
 
 def _start(from_beginning: bool, offset: int | None, time_ms: int | None, follow: bool) -> Start:

@@ -36,9 +36,9 @@ def _connect(connection: options.Connection) -> GroupAdmin:
 def list_(as_json: bool, connection: options.Connection) -> None:
     """List all groups and their states."""
     with _connect(connection) as admin:
-        found = admin.list_groups()
-    documents = [{"group": name, "state": state} for name, state in found.items()]
-    output.show(as_json, documents, ("group", "state"), found.items())
+        states = admin.list_groups()
+    documents = [{"group": name, "state": state} for name, state in states.items()]
+    output.show(as_json, documents, ("group", "state"), states.items())
 
 
 @groups.command()
@@ -51,12 +51,12 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
     The offset of an exactly-once sink's group is a number of batches: instead of a lag, its last batch is shown.
     """
     with _connect(connection) as admin:
-        found = [(admin.describe(name), admin.committed(name)) for name in names]
-    wanted = {place for group, committed in found for place in (*committed, *assigned_of(group))}
+        described = [(admin.describe(name), admin.committed(name)) for name in names]
+    wanted = {place for group, committed in described for place in (*committed, *assigned_of(group))}
     with AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
         known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
         ends = topics.offsets(known, LATEST)
-    documents = [group_document(group, committed, ends) for group, committed in found]
+    documents = [group_document(group, committed, ends) for group, committed in described]
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
     output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
     for document in documents if not as_json else ():

@@ -212,16 +212,16 @@ def _time_outs(config: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
 
     :raises ConfigError: if a property is unknown or invalid.
     """
-    given = configuration.parse(ProducerConfig, config)
-    request_ms = given.request_timeout_ms
+    parsed = configuration.parse(ProducerConfig, config)
+    request_ms = parsed.request_timeout_ms
     if "request.timeout.ms" not in config:
-        left_ms = given.delivery_timeout_ms - given.linger_ms if "delivery.timeout.ms" in config else timeout_ms
+        left_ms = parsed.delivery_timeout_ms - parsed.linger_ms if "delivery.timeout.ms" in config else timeout_ms
         request_ms = min(request_ms, max(left_ms, 1))
     return {
         "max.block.ms": timeout_ms,
         "request.timeout.ms": request_ms,
         # The producer requires at least this: the request follows the linger time.
-        "delivery.timeout.ms": max(timeout_ms, request_ms) + given.linger_ms,
+        "delivery.timeout.ms": max(timeout_ms, request_ms) + parsed.linger_ms,
     }
 
 

@@ -50,9 +50,9 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
         raise click.UsageError("Give transactional ids or --prefix, not both.")
     if names:
         return list(names)
-    found = client.run(client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None))
+    ids = client.run(client.list_ids(states, f"{re.escape(prefix)}.*" if prefix else None))
     # Brokers before 4.1 do not support patterns.
-    return sorted(name for name in found if name.startswith(prefix or ""))
+    return sorted(name for name in ids if name.startswith(prefix or ""))
 
 
 @txn.command("list")
@@ -63,8 +63,8 @@ def _chosen(client: CoordinatorClient, names: Sequence[str], prefix: str | None,
 def list_(prefix: str | None, states: tuple[str, ...], as_json: bool, connection: options.Connection) -> None:
     """List transactional ids and their states."""
     with _connect(connection) as client:
-        found = client.run(client.describe(_chosen(client, (), prefix, states)))
-    documents = [_document(each) for _, each in sorted(found.items())]
+        descriptions = client.run(client.describe(_chosen(client, (), prefix, states)))
+    documents = [_document(each) for _, each in sorted(descriptions.items())]
     columns = ("transactional_id", "state", "producer_id", "timeout_ms", "age")
     output.show(as_json, documents, columns, [[document[column] for column in columns] for document in documents])
 
@@ -78,8 +78,8 @@ def describe(names: tuple[str, ...], prefix: str | None, as_json: bool, connecti
     """Show state, producer, time-out, age and partitions of transactions."""
     _require_choice(names, prefix)
     with _connect(connection) as client:
-        found = _described(client, _chosen(client, names, prefix, ()))
-    documents = [_document(each) for each in found]
+        descriptions = _described(client, _chosen(client, names, prefix, ()))
+    documents = [_document(each) for each in descriptions]
     columns = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "age", "partitions")
     rows = [[*(document[name] for name in columns[:-1]), ", ".join(document["partitions"])] for document in documents]
     output.show(as_json, documents, columns, rows)
@@ -192,10 +192,10 @@ def hanging(
             return
         places = _places(client, topic, partition)
         opened = client.run(client.leaders.open_transactions(places))
-        found = [(place.partition, each) for place in places for each in opened.get(place, ())]
-    documents = [{"partition": number, **asdict(each)} for number, each in found]
+        numbered = [(place.partition, each) for place in places for each in opened.get(place, ())]
+    documents = [{"partition": number, **asdict(each)} for number, each in numbered]
     columns = ("partition", "start offset", "producer id", "epoch", "last written")
-    rows = [(n, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for n, each in found]
+    rows = [(n, each.start_offset, each.producer_id, each.epoch, _age(each.last_written_ms)) for n, each in numbered]
     output.show(as_json, documents, columns, rows)
 
 
@@ -219,24 +219,24 @@ def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, c
     """
     with _connect(connection) as client:
         steps = DriverSteps(client, name, topic, topics=None)
-        found = client.run(standing(steps))
-        reason = found.against(version, writer)
+        state = client.run(standing(steps))
+        reason = state.against(version, writer)
         if reason is not None:
             raise click.ClickException(f"nothing was changed for the sink {name} ({topic}): {reason}.")
-        _show_standing(name, topic, found, version)
+        _show_standing(name, topic, state, version)
         output.ask(f"Record that batch {version} is the last complete one?", yes=yes)
         accept_batch(steps, version, writer)
     output.line(f"recorded: the sink {name} ({topic}) goes on with batch {version + 1}")
 
 
-def _show_standing(name: str, topic: str, found: Standing, version: int) -> None:
-    progress = found.progress
+def _show_standing(name: str, topic: str, state: Standing, version: int) -> None:
+    progress = state.progress
     if progress is None:
         output.line(f"The sink {name} ({topic}) has no progress.")
     else:
         output.line(f"The sink {name} ({topic}) of {progress.writer} has decided batch {progress.version}:")
         output.print_table(
-            ("transaction", "outcome"), [(str(each), outcome.value) for each, outcome in found.outcomes.items()]
+            ("transaction", "outcome"), [(str(each), outcome.value) for each, outcome in state.outcomes.items()]
         )
     if progress is not None and version < progress.version:
         output.line(f"The sink will write batch {progress.version} again: rows of it that are in Kafka are then twice.")
@@ -259,10 +259,10 @@ def _places(client: CoordinatorClient, topic: str, partition: int | None) -> lis
 
 def _end_in_log(client: CoordinatorClient, place: TopicPartition, start_offset: int, *, commit: bool) -> None:
     _places(client, *place)
-    found = client.run(client.leaders.open_transactions([place])).get(place, [])
-    chosen = next((each for each in found if each.start_offset == start_offset), None)
+    transactions = client.run(client.leaders.open_transactions([place])).get(place, [])
+    chosen = next((each for each in transactions if each.start_offset == start_offset), None)
     if chosen is None:
-        begins = ", ".join(str(each.start_offset) for each in found) or "none"
+        begins = ", ".join(str(each.start_offset) for each in transactions) or "none"
         raise click.ClickException(
             f"no transaction of {place} begins at {start_offset}; open transactions begin at: {begins}."
         )
@@ -331,12 +331,12 @@ def _decided(client: CoordinatorClient, transactional_id: str) -> Collection[Tra
 
 
 def _described(client: CoordinatorClient, names: Sequence[str]) -> list[TransactionDescription]:
-    found = client.run(client.describe(names))
-    missing = [name for name in names if name not in found]
+    descriptions = client.run(client.describe(names))
+    missing = [name for name in names if name not in descriptions]
     if missing:
         text = f"{missing[0]!r}; run 'kafkalite txn list' to see the existing ids"
         raise error_for(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
-    return [found[name] for name in names]
+    return [descriptions[name] for name in names]
 
 
 def _document(each: TransactionDescription) -> dict[str, Any]:

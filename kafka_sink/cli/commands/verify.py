@@ -29,14 +29,14 @@ Offsets = dict[int, tuple[int, int]]
 
 
 def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Offsets:
-    found: Offsets = {}
+    ranges: Offsets = {}
     for text in texts:
         partition, separator, rest = text.partition(":")
         first, dash, last = rest.partition("-")
         if not (separator and dash and partition.isdecimal() and first.isdecimal() and last.isdecimal()):
             raise click.BadParameter(f"{text!r}: expected PARTITION:FIRST-LAST, such as 0:100-199.", context, parameter)
-        found[int(partition)] = (int(first), int(last) + 1)
-    return found
+        ranges[int(partition)] = (int(first), int(last) + 1)
+    return ranges
 
 
 @click.command()

@@ -81,15 +81,15 @@ class Verdict:
 def compare(expected: Fingerprint, written: Fingerprint) -> Verdict:
     """The differences between *written* and *expected*."""
     known, counts = np.unique(expected.records, return_counts=True)
-    found, found_counts = np.unique(written.records, return_counts=True)
-    there = _counts_of(known, found, found_counts)
-    wanted = _counts_of(found, known, counts)
+    actual, actual_counts = np.unique(written.records, return_counts=True)
+    there = _counts_of(known, actual, actual_counts)
+    wanted = _counts_of(actual, known, counts)
     missing = np.maximum(counts - there, 0)
-    surplus = np.maximum(found_counts - wanted, 0)
+    surplus = np.maximum(actual_counts - wanted, 0)
     keys = np.unique(expected.keys[expected.keys != _NO_KEY])
     wrong = np.union1d(
         expected.keys[np.isin(expected.records, known[missing > 0])],
-        written.keys[np.isin(written.records, found[surplus > 0])],
+        written.keys[np.isin(written.records, actual[surplus > 0])],
     )
     judged = np.setdiff1d(keys, wrong, assume_unique=True)
     several = _in_several_partitions(written, judged)
@@ -133,5 +133,5 @@ def _in_several_partitions(written: Fingerprint, keys: Hashes) -> Hashes:
 def _out_of_order(expected: Fingerprint, written: Fingerprint, keys: Hashes) -> int:
     """The number of *keys* whose records, which are the same on both sides, have a different order."""
     of_key, wanted, _ = _by_key(expected, keys)
-    _, found, _ = _by_key(written, keys)
-    return len(np.unique(of_key[wanted != found]))
+    _, actual, _ = _by_key(written, keys)
+    return len(np.unique(of_key[wanted != actual]))

@@ -102,10 +102,10 @@ def _files(path: Path) -> list[Path]:
     """*path*, or the files in a folder, without the additional files of Spark and Hadoop (_SUCCESS, .part-….crc)."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
-    if not found:
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._")
+    if not files:
         raise ConfigError(f"--against {path}: the folder contains no files")
-    return found
+    return files
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -57,13 +57,13 @@ _TEXTS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def _read(read: Callable[[str], Any], text: str, kind: AvroType, path: str) -> Any:
     try:
-        found = read(text)
+        value = read(text)
     except (ValueError, ArithmeticError):
         raise SerializationError(f"field {path}: {text[:60]!r} is not valid for {kind}") from None
-    if isinstance(found, datetime) and found.tzinfo is None:
+    if isinstance(value, datetime) and value.tzinfo is None:
         # A timestamp without an offset is meant in UTC, and so is one of local time for fastavro.
-        return found.replace(tzinfo=UTC)
-    return found
+        return value.replace(tzinfo=UTC)
+    return value
 
 
 def _of_union(value: Any, kind: Union, path: str) -> Any:

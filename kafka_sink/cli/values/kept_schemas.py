@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 
 class KeptSchemas(Generic[T]):
-    """What *made* makes of the schema that *asked* gives for an id. Any thread may use it."""
+    """What *made* makes of the schema that *schema_of* gives for an id. Any thread may use it."""
 
     def __init__(
-        self, asked: Callable[[int], SchemaText], made: Callable[[SchemaText], T], clock: Clock = SYSTEM_CLOCK
+        self, schema_of: Callable[[int], SchemaText], made: Callable[[SchemaText], T], clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._asked, self._made, self._clock = asked, made, clock
+        self._schema_of, self._made, self._clock = schema_of, made, clock
         self._lock = threading.Lock()
         self._kept: dict[int, tuple[int, T]] = {}
         self._characters = 0
@@ -65,7 +65,7 @@ class KeptSchemas(Generic[T]):
 
     def _make(self, schema_id: int) -> tuple[int, T]:
         try:
-            schema = self._asked(schema_id)
+            schema = self._schema_of(schema_id)
             with schema_boundary("schema"):
                 return len(schema.text) + sum(map(len, schema.others().values())), self._made(schema)
         except RegistryUnavailableError as error:
@@ -82,8 +82,8 @@ class KeptSchemas(Generic[T]):
         self._refused[schema_id] = now_ms + _PAUSE_MS, reason
         return SerializationError(reason)
 
-    def _keep(self, schema_id: int, characters: int, found: T) -> None:
-        self._kept[schema_id] = characters + _ENTRY_CHARACTERS, found
+    def _keep(self, schema_id: int, characters: int, value: T) -> None:
+        self._kept[schema_id] = characters + _ENTRY_CHARACTERS, value
         self._characters += characters + _ENTRY_CHARACTERS
         while self._characters > _MOST_CHARACTERS and len(self._kept) > 1:
             self._characters -= self._kept.pop(next(iter(self._kept)))[0]

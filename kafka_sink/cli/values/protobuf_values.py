@@ -67,7 +67,7 @@ class _ReadSchema:
 
         self._scale.check(name, data, most_values)
         try:
-            found: str = json_format.MessageToJson(
+            text: str = json_format.MessageToJson(
                 message_factory.GetMessageClass(self._pool.FindMessageTypeByName(name)).FromString(data),
                 always_print_fields_with_no_presence=True,
                 preserving_proto_field_name=True,
@@ -80,7 +80,7 @@ class _ReadSchema:
         except Exception as error:
             # The library's errors are of many kinds, and a schema chooses among them.
             raise CorruptRecordError(f"{type(error).__name__}: {error!s:.200}") from None
-        return without_controls(found)
+        return without_controls(text)
 
 
 def writer(registry: RegistryClient, written: TypedColumn) -> Read:

@@ -71,12 +71,12 @@ def shown_by_schema(registry: RegistryClient) -> Callable[[bytes], str]:
         if kind not in by_kind:
             why = missing if kind == PROTOBUF.upper() else "which is not decoded here"
             raise SerializationError(f"schema {schema_id} is {kind!r}, {why}")
-        found = ""
+        text = ""
         for piece in by_kind[kind](payload):
-            found += piece
-            if len(found) > SHOWN_CHARACTERS:
+            text += piece
+            if len(text) > SHOWN_CHARACTERS:
                 break
-        return found
+        return text
 
     return decoded
 
@@ -91,12 +91,12 @@ def _whole(pieces: Pieces, column: str) -> Shown:
         if payload is None:
             return "null"
         most = _MOST_CHARACTERS + _MOST_TIMES * len(payload)
-        found = io.StringIO()
+        buffer = io.StringIO()
         for piece in pieces(payload):
-            most -= found.write(piece)
+            most -= buffer.write(piece)
             if most < 0:
                 raise SerializationError(f"the {column} of {len(payload)} bytes is too long as JSON to be shown")
-        return found.getvalue()
+        return buffer.getvalue()
 
     return text
 

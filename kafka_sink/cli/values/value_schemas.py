@@ -34,24 +34,24 @@ class TypedColumn:
     message: str | None = None
 
 
-def registered(registry: RegistryClient, written: TypedColumn, given: ColumnFormat | None) -> tuple[int, str]:
-    """The id and the linked text of the schema of *given*, which is registered or looked up as the options say; else of
-    the latest one of the subject.
+def registered(registry: RegistryClient, written: TypedColumn, column_format: ColumnFormat | None) -> tuple[int, str]:
+    """The id and the linked text of the schema of *column_format*, which is registered or looked up as the options say;
+    else of the latest one of the subject.
 
     :raises FormatError: if the schema is invalid, or cannot be registered.
     :raises RegistryError: if the registry refuses the schema, has none, or cannot be reached.
     """
     strategy = registry.config.key_strategy if written.column == KEY else registry.config.value_strategy
     kind = written.form.upper()
-    if given is None:
+    if column_format is None:
         latest = registry.latest(subject_name(strategy, written.column, written.topic, None), kind)
         return latest.schema_id, format_of(written.form).linked(latest.schema)
-    form, config = format_of(given.name), registry.config
-    subject = subject_name(strategy, written.column, written.topic, form.record_name(given))
-    schema, is_registered = form.registered_schema(given), config.auto_register
+    form, config = format_of(column_format.name), registry.config
+    subject = subject_name(strategy, written.column, written.topic, form.record_name(column_format))
+    schema, is_registered = form.registered_schema(column_format), config.auto_register
     schema = settled(schema, kind, registry, config.reference_subject, is_registered=is_registered)
     ask = registry.register if is_registered else registry.id_of
-    return ask(subject, schema, kind), given.schema
+    return ask(subject, schema, kind), column_format.schema
 
 
 def given_form(written: TypedColumn) -> ColumnFormat | None:
