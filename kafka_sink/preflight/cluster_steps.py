@@ -92,8 +92,8 @@ def versions_step(connection: ConnectionSteps, *, exactly_once: bool) -> Step:
         if exactly_once:
             needed += _EXACTLY_ONCE
         nodes = connection.nodes
-        asked = [(node, VERSIONS_REQUEST) for node in nodes]
-        answers = connection.client.request_all(asked, timeout_ms=connection.timeout_ms)
+        requests = [(node, VERSIONS_REQUEST) for node in nodes]
+        answers = connection.client.request_all(requests, timeout_ms=connection.timeout_ms)
         return [_versions_of(node, answer, needed) for node, answer in zip(nodes, answers, strict=True)]
 
     return Step(VERSIONS, BROKERS, run, (CLUSTER,))
@@ -114,11 +114,11 @@ def _versions_of(node: Node, answer: Struct | ApiError, needed: Sequence[ApiKey]
             missing.append((api_key, str(error)))
     if missing:
         first, text = missing[0]
-        found, _, advice = text.rpartition("; ")
+        problem, _, advice = text.rpartition("; ")
         if first in _EXACTLY_ONCE:
             advice = _UPGRADE
         more = f" ({len(missing) - 1} more APIs are missing)" if len(missing) > 1 else ""
-        return Finding(VERSIONS, subject, Status.FAILED, found + more, advice)
+        return Finding(VERSIONS, subject, Status.FAILED, problem + more, advice)
     return Finding(VERSIONS, subject, Status.OK, ", ".join(chosen))
 
 
@@ -159,8 +159,8 @@ class ExactlyOnceSteps:
         most = read_settings(self._connection, request).get(name)
         option = self._connection.config.option("transaction.timeout.ms")
         if most is not None and given_ms > int(most):
-            found = f"{option}={given_ms} is more than the brokers' {name}={most}"
-            return [Finding("time-out", option, Status.FAILED, found, "lower the former, or raise the latter")]
+            text = f"{option}={given_ms} is more than the brokers' {name}={most}"
+            return [Finding("time-out", option, Status.FAILED, text, "lower the former, or raise the latter")]
         allowed = most or "a time that is not visible"
         return [Finding("time-out", option, Status.OK, f"{given_ms} ms; the brokers allow {allowed}")]
 
@@ -172,10 +172,10 @@ class ExactlyOnceSteps:
         without = [node.id for node, pair in answers.items() if not _offers_two_phase(*pair)]
         if not without:
             return [Finding(_TWO_PHASE, "all brokers", Status.OK, "offered (KIP-939)")]
-        found = f"not offered by {', '.join(f'broker {node_id}' for node_id in sorted(without))}"
+        text = f"not offered by {', '.join(f'broker {node_id}' for node_id in sorted(without))}"
         if not self._target.two_phase:
-            return [Finding(_TWO_PHASE, "all brokers", Status.OK, f"{found}, and not asked for")]
-        return [Finding(_TWO_PHASE, "all brokers", Status.FAILED, found, TWO_PHASE_NEEDS)]
+            return [Finding(_TWO_PHASE, "all brokers", Status.OK, f"{text}, and not asked for")]
+        return [Finding(_TWO_PHASE, "all brokers", Status.FAILED, text, TWO_PHASE_NEEDS)]
 
     # --- transactional ids -------------------------------------------------------------------------------------------
 
@@ -194,13 +194,13 @@ class ExactlyOnceSteps:
         ]
         subject = f"{self._target.name}…"
         if denied:
-            found = f"this principal lacks {' and '.join(denied)}"
+            text = f"this principal lacks {' and '.join(denied)}"
             advice = (
                 f"grant WRITE and DESCRIBE on the transactional ids that begin with {self._target.name!r}: kafka-acls "
                 f"--add --allow-principal … --operation Write --operation Describe --transactional-id "
                 f"{self._target.name} --resource-pattern-type prefixed"
             )
-            return [Finding(TRANSACTIONAL_IDS, subject, Status.FAILED, found, advice)]
+            return [Finding(TRANSACTIONAL_IDS, subject, Status.FAILED, text, advice)]
         return [Finding(TRANSACTIONAL_IDS, subject, Status.OK, "WRITE and DESCRIBE are permitted")]
 
     def _find_transaction_coordinator(self) -> Sequence[Finding]:
@@ -236,16 +236,16 @@ class ExactlyOnceSteps:
     def _codes(self, spec: RequestSpec, kind: type[A], code: Callable[[A], int]) -> dict[Node, ErrorCode]:
         """The error code in the answer of each broker to *spec*; an unanswered request has the code of its error."""
         nodes = self._connection.nodes
-        asked = [(node, spec) for node in nodes]
-        answers = self._connection.client.request_all(asked, timeout_ms=self._connection.timeout_ms)
-        found: dict[Node, ErrorCode] = {}
+        requests = [(node, spec) for node in nodes]
+        answers = self._connection.client.request_all(requests, timeout_ms=self._connection.timeout_ms)
+        codes: dict[Node, ErrorCode] = {}
         for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, ApiError):
-                found[node] = answer.code
+                codes[node] = answer.code
             else:
                 assert isinstance(answer, kind)
-                found[node] = ErrorCode.of(code(answer))
-        return found
+                codes[node] = ErrorCode.of(code(answer))
+        return codes
 
     def _coordinator(self, step: str, what: str, codes: Mapping[Node, ErrorCode]) -> Finding:
         """The finding about a coordinator from the *codes* of all brokers that can be reached."""
@@ -253,12 +253,12 @@ class ExactlyOnceSteps:
         elsewhere = {ErrorCode.NOT_COORDINATOR, *_UNAVAILABLE}
         unavailable = {_name(node): code for node, code in codes.items() if code in _UNAVAILABLE}
         if unavailable:
-            told = "; ".join(f"{node}: {code.name}" for node, code in unavailable.items())
+            text = "; ".join(f"{node}: {code.name}" for node, code in unavailable.items())
             advice = (
                 f"wait until the brokers have loaded {INTERNAL_TOPICS[what]}; if this lasts, check that all of its "
                 "partitions have a leader, and the brokers' logs"
             )
-            return Finding(step, name, Status.FAILED, told, advice)
+            return Finding(step, name, Status.FAILED, text, advice)
         for node, code in codes.items():
             if code not in elsewhere and code is not ErrorCode.NETWORK_EXCEPTION:
                 return Finding(step, name, Status.OK, _name(node))
@@ -268,11 +268,11 @@ class ExactlyOnceSteps:
         topic = INTERNAL_TOPICS[what]
         metadata = self._connection.metadata
         if len(self._connection.nodes) < len(metadata.brokers):
-            found = "it is not one of the brokers that can be reached"
-            return Finding(step, self._target.name, Status.FAILED, found, "make all brokers reachable")
+            text = "it is not one of the brokers that can be reached"
+            return Finding(step, self._target.name, Status.FAILED, text, "make all brokers reachable")
         if any(each.name == topic and each.error_code == ErrorCode.NONE for each in metadata.topics):
-            found = f"no broker is the coordinator, because a partition of {topic} has no leader"
-            return Finding(step, self._target.name, Status.FAILED, found, "start the brokers that have its replicas")
+            text = f"no broker is the coordinator, because a partition of {topic} has no leader"
+            return Finding(step, self._target.name, Status.FAILED, text, "start the brokers that have its replicas")
         advice = (
             f"nothing, if no client of this cluster has used it yet: the first one makes the brokers create {topic}, "
             "which needs as many brokers as its replication factor; otherwise check that all its partitions have a "

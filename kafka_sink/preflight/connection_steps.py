@@ -113,14 +113,14 @@ class ConnectionSteps:
 
     def _read_options(self) -> Sequence[Finding]:
         target = self._target
-        given = c.parse(
+        config = c.parse(
             ProducerConfig,
             target.properties,
             prefix=target.option_prefix,
             passed_over=producer_config.names_for_plugins(target.properties),
         )
-        given = replace(given, option_prefix=target.option_prefix)
-        config = producer_config.reconcile(given, frozenset(target.properties), prefix=target.option_prefix)
+        config = replace(config, option_prefix=target.option_prefix)
+        config = producer_config.reconcile(config, frozenset(target.properties), prefix=target.option_prefix)
         self._builder = create_channel_builder(config, self._clock, CLIENT_ID)
         self._config = config
         self._reachability = Reachability(config, self._builder, self.timeout_ms, self._clock)
@@ -140,8 +140,8 @@ class ConnectionSteps:
         ]
         by_subject = known(self._reachability, OPTIONS).findings(named)
         self._usable = [each.endpoint for each in named if by_subject[each.subject][-1].status is Status.OK]
-        found = [finding for each in by_subject.values() for finding in each]
-        return [_as_warning(finding) for finding in found] if self._usable else found
+        findings = [finding for each in by_subject.values() for finding in each]
+        return [_as_warning(finding) for finding in findings] if self._usable else findings
 
     def _ask_for_metadata(self) -> Sequence[Finding]:
         if not self._usable:
@@ -158,8 +158,8 @@ class ConnectionSteps:
             assert isinstance(answer, MetadataResponse)
             self._metadata = answer
             count = len(answer.brokers)
-            found = f"cluster {answer.cluster_id or 'without id'} has {count} broker{'s' if count != 1 else ''}"
-            return [*map(_as_warning, failures), Finding(CLUSTER, "metadata", Status.OK, found)]
+            text = f"cluster {answer.cluster_id or 'without id'} has {count} broker{'s' if count != 1 else ''}"
+            return [*map(_as_warning, failures), Finding(CLUSTER, "metadata", Status.OK, text)]
         return failures
 
     def _request(self, version: int) -> Struct:
@@ -191,15 +191,15 @@ class ConnectionSteps:
             for node in sorted(nodes, key=lambda node: node.id)
         }
         by_subject = known(self._reachability, OPTIONS).findings(list(named.values()))
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for node, each in named.items():
-            findings = by_subject[each.subject]
-            if findings[-1].status is Status.OK:
+            of_broker = by_subject[each.subject]
+            if of_broker[-1].status is Status.OK:
                 self._nodes.append(node)
-                found.append(_summary(findings))
+                findings.append(_summary(of_broker))
             else:
-                found += findings
-        return found
+                findings += of_broker
+        return findings
 
 
 def _as_warning(finding: Finding) -> Finding:
@@ -210,5 +210,5 @@ def _as_warning(finding: Finding) -> Finding:
 
 def _summary(findings: Sequence[Finding]) -> Finding:
     """One finding for a broker that can be used."""
-    told = ", ".join(f"{each.step}: {each.found}" for each in findings)
-    return Finding("broker", findings[0].subject, Status.OK, told)
+    text = ", ".join(f"{each.step}: {each.found}" for each in findings)
+    return Finding("broker", findings[0].subject, Status.OK, text)

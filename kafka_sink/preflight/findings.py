@@ -59,8 +59,8 @@ class CheckReport:
     def summary(self) -> str:
         """One sentence with the number of findings of each status."""
         counts = {status: sum(each.status is status for each in self.findings) for status in Status}
-        told = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-        return f"{'the job can run' if self.is_ok else 'the job would fail'}: {told or 'nothing to check'}"
+        text = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+        return f"{'the job can run' if self.is_ok else 'the job would fail'}: {text or 'nothing to check'}"
 
     def rows(self) -> list[tuple[str, ...]]:
         """The cells of the table, for :data:`COLUMNS`. Some of the texts come from brokers, and must not control a

@@ -37,11 +37,11 @@ class SinkTarget:
 def needed(sink: SinkTarget) -> list[Permission]:
     """What a principal has to be allowed so that it can be this sink; an operation implies others, as in Kafka."""
     operations = (AclOperation.WRITE, AclOperation.CREATE) if sink.creates else (AclOperation.WRITE,)
-    found = [Permission(operation, ResourceType.TOPIC, topic) for topic in sink.topics for operation in operations]
+    on_topics = [Permission(operation, ResourceType.TOPIC, topic) for topic in sink.topics for operation in operations]
     if sink.name is None:
-        return found
+        return on_topics
     return [
-        *found,
+        *on_topics,
         Permission(AclOperation.READ, ResourceType.TOPIC, sink.progress_topic or sink.topics[0]),
         Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, sink.name, PatternType.PREFIXED),
         Permission(AclOperation.READ, ResourceType.GROUP, sink.name),

@@ -145,8 +145,8 @@ class Reachability:
         for endpoint, named in addresses.items():
             try:
                 resolved[endpoint] = resolve_within(*endpoint, self._timeout_ms)
-                found = ", ".join(dict.fromkeys(address.host for address in resolved[endpoint]))
-                findings[endpoint] = [Finding(NAME, named.subject, Status.OK, found)]
+                hosts = ", ".join(dict.fromkeys(address.host for address in resolved[endpoint]))
+                findings[endpoint] = [Finding(NAME, named.subject, Status.OK, hosts)]
             except OSError as error:
                 findings[endpoint] = [Finding(NAME, named.subject, Status.FAILED, str(error), named.if_unresolved)]
         answering = self._try_ports(resolved, findings)
@@ -161,19 +161,19 @@ class Reachability:
     ) -> dict[Endpoint, SocketAddress]:
         """The first address of each endpoint that answers."""
         outcomes = self._connect(
-            {_id(endpoint, address): address for endpoint, found in resolved.items() for address in found},
+            {_id(endpoint, address): address for endpoint, addresses in resolved.items() for address in addresses},
             PlaintextChannelBuilder(),
         )
         answering: dict[Endpoint, SocketAddress] = {}
-        for endpoint, found in resolved.items():
-            usable = [address for address in found if outcomes[_id(endpoint, address)] is None]
-            silent = {str(address): outcomes[_id(endpoint, address)] for address in found if address not in usable}
-            told = "; ".join(f"{name}: {lost.cause}" for name, lost in silent.items() if lost is not None)
+        for endpoint, addresses in resolved.items():
+            usable = [address for address in addresses if outcomes[_id(endpoint, address)] is None]
+            silent = {str(address): outcomes[_id(endpoint, address)] for address in addresses if address not in usable}
+            text = "; ".join(f"{name}: {lost.cause}" for name, lost in silent.items() if lost is not None)
             if usable:
                 answering[endpoint] = usable[0]
-                findings[endpoint].append(Finding(PORT, "", Status.OK, f"answers, but {told}" if told else "answers"))
+                findings[endpoint].append(Finding(PORT, "", Status.OK, f"answers, but {text}" if text else "answers"))
             else:
-                findings[endpoint].append(Finding(PORT, "", Status.FAILED, told))
+                findings[endpoint].append(Finding(PORT, "", Status.FAILED, text))
         return answering
 
     def _try_security(
@@ -197,8 +197,8 @@ class Reachability:
     def _disagreed(self, lost: Disconnect) -> Finding:
         protocol, error = self._config.security_protocol, lost.authentication_error
         if isinstance(error, SslAuthenticationError):
-            found, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
-            return Finding(TLS, "", Status.FAILED, found, advice or self._other_protocol())
+            problem, _, advice = str(error).removeprefix(_OF_TLS).partition(": ")
+            return Finding(TLS, "", Status.FAILED, problem, advice or self._other_protocol())
         if error is not None:
             return Finding(SASL, "", Status.FAILED, str(error), self._of_credentials())
         stage = TLS if protocol in (SSL, SASL_SSL) else SASL

@@ -68,36 +68,36 @@ class RegistrySteps:
             return _of_missing_subject(subject.name, config)
         except RegistryError as error:
             return Finding(_SUBJECT, subject.name, Status.FAILED, *split_advice(str(error)))
-        found = f"{kind}, the latest schema has the id {latest.schema_id}"
+        text = f"{kind}, the latest schema has the id {latest.schema_id}"
         if config.use_latest or (subject.schema is None and not subject.is_derived):
-            return Finding(_SUBJECT, subject.name, Status.OK, found)
+            return Finding(_SUBJECT, subject.name, Status.OK, text)
         if subject.schema is None:
-            found += "; it was not compared with the schema that is derived from the column"
+            text += "; it was not compared with the schema that is derived from the column"
             what_to_do = "name the columns: kafka_sink.check(spark, options, schema=df.schema)"
-            return Finding(_SUBJECT, subject.name, Status.WARNING, found, what_to_do)
+            return Finding(_SUBJECT, subject.name, Status.WARNING, text, what_to_do)
         origin = "derived" if subject.is_derived else "given"
-        return self._compared(subject, subject.schema, f"{found}; the {origin} schema")
+        return self._compared(subject, subject.schema, f"{text}; the {origin} schema")
 
-    def _compared(self, subject: SubjectTarget, schema: SchemaText, found: str) -> Finding:
+    def _compared(self, subject: SubjectTarget, schema: SchemaText, text: str) -> Finding:
         client, config = known(self._client, _REGISTRY), known(self._config, _REGISTRY)
         kind = subject.kind or AVRO
         try:
             schema = settled(schema, kind, client, config.reference_subject, is_registered=False)
         except SchemaNotFoundError as error:
-            return _of_missing_reference(subject.name, found, str(error), config)
+            return _of_missing_reference(subject.name, text, str(error), config)
         for each in (schema, *subject.earlier):
             schema_id = client.find(subject.name, each, kind)
             if schema_id is not None:
-                return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible: it has the id {schema_id}")
+                return Finding(_SUBJECT, subject.name, Status.OK, f"{text} is compatible: it has the id {schema_id}")
         if not config.auto_register:
             what_to_do = "register it, or set auto.register.schemas=true"
-            return Finding(_SUBJECT, subject.name, Status.FAILED, f"{found} is not a version of it", what_to_do)
+            return Finding(_SUBJECT, subject.name, Status.FAILED, f"{text} is not a version of it", what_to_do)
         if reasons := client.incompatibilities(subject.name, schema, kind):
             changed = f"{subject.column}.schema" if not subject.is_derived else f"the column {subject.column}"
-            found = f"{found} is not compatible: {'; '.join(reasons)}"
+            text = f"{text} is not compatible: {'; '.join(reasons)}"
             what_to_do = f"change {changed}, or the subject's compatibility (docs/changing-a-schema.md)"
-            return Finding(_SUBJECT, subject.name, Status.FAILED, found, what_to_do)
-        return Finding(_SUBJECT, subject.name, Status.OK, f"{found} is compatible")
+            return Finding(_SUBJECT, subject.name, Status.FAILED, text, what_to_do)
+        return Finding(_SUBJECT, subject.name, Status.OK, f"{text} is compatible")
 
 
 def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[Finding]:
@@ -110,8 +110,8 @@ def _address(url: str, config: RegistryConfig, client: RegistryClient) -> list[F
     findings = [Finding(_REGISTRY, server.shown, Status.OK, f"knows {types}")]
     has_secret = bool(config.user_info or config.bearer_token or config.client_secret or server.credentials)
     if has_secret and server.scheme == "http" and not is_loopback(server.host):
-        found, what_to_do = "are sent over plain http, where others can read them", "use an address with https://"
-        findings.append(Finding("registry's credentials", server.shown, Status.WARNING, found, what_to_do))
+        text, what_to_do = "are sent over plain http, where others can read them", "use an address with https://"
+        findings.append(Finding("registry's credentials", server.shown, Status.WARNING, text, what_to_do))
     return findings
 
 
@@ -123,12 +123,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _of_missing_reference(name: str, found: str, error: str, config: RegistryConfig) -> Finding:
+def _of_missing_reference(name: str, text: str, error: str, config: RegistryConfig) -> Finding:
     if config.auto_register:
-        found += " refers to schemas that are not there yet; the write registers them"
-        return Finding(_SUBJECT, name, Status.OK, found)
-    found += f" refers to a schema that is not there ({error})"
-    return Finding(_SUBJECT, name, Status.FAILED, found, "register it, or set auto.register.schemas=true")
+        text += " refers to schemas that are not there yet; the write registers them"
+        return Finding(_SUBJECT, name, Status.OK, text)
+    text += f" refers to a schema that is not there ({error})"
+    return Finding(_SUBJECT, name, Status.FAILED, text, "register it, or set auto.register.schemas=true")
 
 
 def _of_missing_subject(name: str, config: RegistryConfig) -> Finding:

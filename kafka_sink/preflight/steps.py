@@ -67,5 +67,5 @@ def _not_tried(step: Step, missing: str) -> Finding:
 
 def split_advice(text: str) -> tuple[str, str]:
     """The text of an error of this project as (what was found, what to do): the advice follows the last semicolon."""
-    found, _, advice = text.rpartition("; ")
-    return (found, advice) if found else (text, "")
+    problem, _, advice = text.rpartition("; ")
+    return (problem, advice) if problem else (text, "")

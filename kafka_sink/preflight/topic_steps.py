@@ -101,8 +101,8 @@ class TopicSteps:
         leaderless = [each.partition_index for each in partitions if each.leader_id < 0]
         count = f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''}"
         if leaderless:
-            found = f"{count}, of which {len(leaderless)} have no leader, such as {leaderless[0]}"
-            return self._finding("topic", Status.FAILED, found, "start the brokers that have their replicas")
+            text = f"{count}, of which {len(leaderless)} have no leader, such as {leaderless[0]}"
+            return self._finding("topic", Status.FAILED, text, "start the brokers that have their replicas")
         return self._finding("topic", Status.OK, count)
 
     def _missing(self) -> Finding:
@@ -115,8 +115,8 @@ class TopicSteps:
         settings = read_settings(self._connection, request)
         creates = settings.get(_AUTO_CREATE)
         if creates == "true":
-            found = f"does not exist; the brokers create it on first use ({_AUTO_CREATE}) with their default settings"
-            return self._finding("topic", Status.WARNING, found, f"to choose the number of partitions, {create}")
+            text = f"does not exist; the brokers create it on first use ({_AUTO_CREATE}) with their default settings"
+            return self._finding("topic", Status.WARNING, text, f"to choose the number of partitions, {create}")
         hint = "" if creates == "false" else f"; {_AUTO_CREATE} is not visible"
         return self._finding("topic", Status.FAILED, f"does not exist{hint}", create)
 
@@ -132,11 +132,11 @@ class TopicSteps:
         )
         (result,) = answer.topics
         if result.error_code == ErrorCode.NONE:
-            found = f"does not exist; the job creates it with {new.partitions} partitions"
-            return self._finding("topic", Status.OK, found)
-        found = f"does not exist and cannot be created: {error_for(result.error_code, result.error_message)}"
+            text = f"does not exist; the job creates it with {new.partitions} partitions"
+            return self._finding("topic", Status.OK, text)
+        text = f"does not exist and cannot be created: {error_for(result.error_code, result.error_message)}"
         advice = "grant CREATE on the topic, correct topicPartitions or topicReplicationFactor, or create it beforehand"
-        return self._finding("topic", Status.FAILED, found, advice)
+        return self._finding("topic", Status.FAILED, text, advice)
 
     # --- permissions -------------------------------------------------------------------------------------------------
 
@@ -145,12 +145,12 @@ class TopicSteps:
         if self._described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return []
         if operations == NO_AUTHORIZED_OPERATIONS:
-            found = "the brokers do not report permissions (KIP-430)"
-            return [self._finding("permissions", Status.WARNING, found, "nothing; a write may still be refused")]
+            text = "the brokers do not report permissions (KIP-430)"
+            return [self._finding("permissions", Status.WARNING, text, "nothing; a write may still be refused")]
         lacking = [_NAMES[each] for each in self._operations if not operations & each]
         if lacking:
-            found = f"this principal lacks {' and '.join(lacking)}"
-            return [self._finding("permissions", Status.FAILED, found, self._grant(" and ".join(lacking)))]
+            text = f"this principal lacks {' and '.join(lacking)}"
+            return [self._finding("permissions", Status.FAILED, text, self._grant(" and ".join(lacking)))]
         granted = " and ".join(_NAMES[each] for each in self._operations)
         return [self._finding("permissions", Status.OK, f"{granted} permitted")]
 
@@ -178,35 +178,35 @@ class TopicSteps:
     def _check_size(self, value: str) -> Finding:
         config = self._connection.config
         ours, theirs, option = config.max_request_size_bytes, int(value), config.option("max.request.size")
-        found = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
+        text = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
         if ours <= theirs:
-            return self._finding("record size", Status.OK, found)
+            return self._finding("record size", Status.OK, text)
         status = Status.FAILED if self._connection.is_given("max.request.size") else Status.WARNING
         advice = (
             f"the brokers refuse records over {theirs} bytes: raise the topic's max.message.bytes (kafkalite topics "
             f"alter {self._topic} --config max.message.bytes={ours}), or lower {option} to {theirs}"
         )
-        return self._finding("record size", status, found, advice)
+        return self._finding("record size", status, text, advice)
 
     def _check_codec(self, value: str) -> Finding:
         config = self._connection.config
         ours, option = config.compression_type, config.option("compression.type")
-        found = f"compression.type={value}, {option}={ours}"
+        text = f"compression.type={value}, {option}={ours}"
         if value in ("producer", ours) or (value, ours) == ("uncompressed", "none"):
-            return self._finding("codec", Status.OK, found)
+            return self._finding("codec", Status.OK, text)
         codec = "none" if value == "uncompressed" else value
         advice = f"the brokers compress every batch again; set {option}={codec} to spare them the work"
-        return self._finding("codec", Status.WARNING, found, advice)
+        return self._finding("codec", Status.WARNING, text, advice)
 
     def _check_timestamps(self, value: str) -> Finding:
-        found = f"column timestamp: {TIMESTAMP_TYPE}={value}"
+        text = f"column timestamp: {TIMESTAMP_TYPE}={value}"
         if value == "LogAppendTime":
-            found += ": the brokers replace the timestamps of records by the time of the write"
+            text += ": the brokers replace the timestamps of records by the time of the write"
         limits = TopicLimits.of(self._settings)
         for side, limit in (("before", limits.before), ("after", limits.after)):
             if limit is not None:
-                found += f", at most {limit.most_ms} ms {side} the time of the write ({limit.setting})"
-        return self._finding("timestamps", Status.OK, found)
+                text += f", at most {limit.most_ms} ms {side} the time of the write ({limit.setting})"
+        return self._finding("timestamps", Status.OK, text)
 
     def _check_cleanup(self, value: str) -> Finding:
         if "compact" in value:
@@ -222,11 +222,11 @@ class TopicSteps:
             return []
         short = [each for each in self._described.partitions if len(each.isr_nodes) < int(least)]
         if short:
-            found = (
+            text = (
                 f"{len(short)} partitions have fewer in-sync replicas than min.insync.replicas={least}, such as "
                 f"{short[0].partition_index} with {len(short[0].isr_nodes)}"
             )
-            return [self._finding("replicas", Status.FAILED, found, "start the brokers that have their replicas")]
+            return [self._finding("replicas", Status.FAILED, text, "start the brokers that have their replicas")]
         return [self._finding("replicas", Status.OK, f"min.insync.replicas={least} in sync")]
 
     def _finding(self, step: str, status: Status, found: str, what_to_do: str = "") -> Finding:
