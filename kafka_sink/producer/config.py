@@ -235,17 +235,17 @@ def _is_users_own(plugin: Any) -> bool:
     return any("." in name and not name.strip().startswith("org.apache.kafka.") for name in plugin.split(","))
 
 
-def reconcile(config: ProducerConfig, given: frozenset[str], *, prefix: str = "") -> ProducerConfig:
-    """Settle the keys that depend on each other; *given* are the names that the user set (without *prefix*).
+def reconcile(config: ProducerConfig, explicit: frozenset[str], *, prefix: str = "") -> ProducerConfig:
+    """Settle the keys that depend on each other; *explicit* are the names that the user set (without *prefix*).
 
     What the user did not set gives way to what was set; idempotence gives way as it does in Kafka.
 
     :raises ConfigError: if two keys that the user set contradict each other; the text names both.
     """
-    config = _reconcile_batch_size(config, given, prefix)
-    config = _reconcile_delivery_timeout(config, given, prefix)
-    _check_two_phase(config, given, prefix)
-    return _reconcile_idempotence(config, given, prefix)
+    config = _reconcile_batch_size(config, explicit, prefix)
+    config = _reconcile_delivery_timeout(config, explicit, prefix)
+    _check_two_phase(config, explicit, prefix)
+    return _reconcile_idempotence(config, explicit, prefix)
 
 
 def check_elsewhere(config: ProducerConfig) -> None:
@@ -305,13 +305,13 @@ def _without_unknown(config: ProducerConfig) -> ProducerConfig:
     return replace(config, **changes)
 
 
-def _reconcile_batch_size(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_batch_size(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
     size, memory = config.batch_size_bytes, config.buffer_memory_bytes
     if size <= memory:
         return config
-    if "batch.size" not in given:
+    if "batch.size" not in explicit:
         return replace(config, batch_size_bytes=max(memory // _BATCHES_IN_MEMORY, 1))
-    if "buffer.memory" not in given:
+    if "buffer.memory" not in explicit:
         _log.warning(
             "raising %sbuffer.memory to %d, because it must not be less than %sbatch.size; set it explicitly to avoid "
             "this warning",
@@ -326,11 +326,11 @@ def _reconcile_batch_size(config: ProducerConfig, given: frozenset[str], prefix:
     )
 
 
-def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_delivery_timeout(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
     least = _least_delivery_timeout_ms(config)
     if config.delivery_timeout_ms >= least:
         return config
-    if "delivery.timeout.ms" not in given:
+    if "delivery.timeout.ms" not in explicit:
         _log.warning(
             "raising %sdelivery.timeout.ms to %d, because it must not be less than %slinger.ms + %srequest.timeout.ms; "
             "set it explicitly to avoid this warning",
@@ -341,10 +341,10 @@ def _reconcile_delivery_timeout(config: ProducerConfig, given: frozenset[str], p
         )
         return replace(config, delivery_timeout_ms=least)
     settled = config
-    if "linger.ms" not in given:
+    if "linger.ms" not in explicit:
         settled = replace(settled, linger_ms=max(0, settled.delivery_timeout_ms - settled.request_timeout_ms))
     left_ms = settled.delivery_timeout_ms - settled.linger_ms
-    if "request.timeout.ms" not in given and left_ms > 0:
+    if "request.timeout.ms" not in explicit and left_ms > 0:
         settled = replace(settled, request_timeout_ms=min(left_ms, settled.request_timeout_ms))
     least = _least_delivery_timeout_ms(settled)
     if settled.delivery_timeout_ms >= least:
@@ -360,7 +360,7 @@ def _least_delivery_timeout_ms(config: ProducerConfig) -> int:
     return min(config.linger_ms + config.request_timeout_ms, _INT_MAX)
 
 
-def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix: str) -> ProducerConfig:
+def _reconcile_idempotence(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
     if not config.enable_idempotence:
         if config.transactional_id is not None:
             raise ConfigError(
@@ -373,7 +373,7 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
     for name, violated in (("acks", config.acks_code != -1), ("retries", config.retries == 0)):
         if not violated:
             continue
-        if "enable.idempotence" in given or config.transactional_id is not None:
+        if "enable.idempotence" in explicit or config.transactional_id is not None:
             raise ConfigError(_contradiction(config, name, prefix))
         value = c.as_properties(config)[name]
         warn(
@@ -393,11 +393,11 @@ def _reconcile_idempotence(config: ProducerConfig, given: frozenset[str], prefix
     return config
 
 
-def _check_two_phase(config: ProducerConfig, given: frozenset[str], prefix: str) -> None:
+def _check_two_phase(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> None:
     if not config.transaction_two_phase_commit_enable:
         return
     name = f"{prefix}transaction.two.phase.commit.enable"
-    if "transaction.timeout.ms" in given:
+    if "transaction.timeout.ms" in explicit:
         raise ConfigError(
             f"option {prefix}transaction.timeout.ms={config.transaction_timeout_ms} contradicts {name}=true, with "
             "which transactions never time out; remove one of the two options"

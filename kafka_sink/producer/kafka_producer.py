@@ -89,8 +89,8 @@ class KafkaProducer:
         network: ClientNetwork | None = None,
     ) -> None:
         properties = common_config.without_none(properties)
-        given = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
-        of_plugins = producer_config.names_for_plugins(properties, are_given=given.are_any)
+        plugins = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
+        of_plugins = producer_config.names_for_plugins(properties, are_given=plugins.are_any)
         config = common_config.parse(ProducerConfig, properties, prefix=option_prefix, passed_over=of_plugins)
         config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
         self._config = replace(config, option_prefix=option_prefix)
@@ -105,7 +105,7 @@ class KafkaProducer:
         at_fork(self, KafkaProducer._forked)
         try:
             with ExitStack() as undo:
-                self._start({**common_config.as_properties(self._config), **properties}, given, network, undo)
+                self._start({**common_config.as_properties(self._config), **properties}, plugins, network, undo)
                 undo.pop_all()
         except BaseException as error:
             # Also after an interrupt, when the thread may be running already: the caller has no producer to close.
@@ -117,11 +117,11 @@ class KafkaProducer:
             raise kind(f"Failed to construct kafka producer: {error}") from error
 
     def _start(
-        self, configs: Mapping[str, Any], given: GivenPlugins, network: ClientNetwork | None, undo: ExitStack
+        self, configs: Mapping[str, Any], plugins: GivenPlugins, network: ClientNetwork | None, undo: ExitStack
     ) -> None:
         """:param undo: closes what was opened, if the producer cannot be created."""
         configs = common_config.with_values({**configs, "client.id": self.client_id}, self._config)
-        self._plugins = make_plugins(self._config, configs, given, self._log, undo)
+        self._plugins = make_plugins(self._config, configs, plugins, self._log, undo)
         self._network = make_network(self._config, self.client_id) if network is None else network
         undo.callback(self._network.client.close)
         self._clock = self._network.clock
@@ -274,12 +274,12 @@ class KafkaProducer:
         transactions = self._transactional("send_offsets_to_transaction")
         if not offsets:
             return
-        given = {
+        to_commit = {
             partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
             for partition, offset in offsets.items()
         }
         metadata = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, given, metadata), timeout_ms)
+        self._finish("send_offsets_to_transaction", partial(transactions.send_offsets, to_commit, metadata), timeout_ms)
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Send all staged records, wait until they are stored, and commit the transaction.

@@ -217,10 +217,10 @@ class ProducerMetrics:
     def answered(self, node_id: str, latency_ms: int, now_ms: int) -> None:
         """Record the end of a request, *latency_ms* after it was sent."""
         self._request_latency.record(latency_ms, now_ms)
-        found = self._latencies.get(node_id)
-        if found is None:
-            found = self._latencies[node_id] = Sampled(self._samples, self._window_ms)
-        found.record(latency_ms, now_ms)
+        latency = self._latencies.get(node_id)
+        if latency is None:
+            latency = self._latencies[node_id] = Sampled(self._samples, self._window_ms)
+        latency.record(latency_ms, now_ms)
 
     def throttled(self, throttle_ms: int, now_ms: int) -> None:
         """Record the throttle time of a broker's answer."""
@@ -252,10 +252,10 @@ class ProducerMetrics:
         return [self._largest_records.lock, *(topic.errors.lock for topic in topics)]
 
     def _topic(self, topic: str) -> _TopicMetrics:
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics.setdefault(topic, _TopicMetrics(self._samples, self._window_ms))
-        return found
+        of_topic = self._topics.get(topic)
+        if of_topic is None:
+            of_topic = self._topics.setdefault(topic, _TopicMetrics(self._samples, self._window_ms))
+        return of_topic
 
     def batch_totals(self) -> tuple[int, int]:
         """The batches drained so far, retries among them, and their bytes."""
@@ -269,18 +269,18 @@ class ProducerMetrics:
 
     def metrics(self, now_ms: int) -> list[Metric]:
         """Every metric with its group and tags."""
-        found = list(_named(FAMILIES, self._figures(now_ms), *self._tags))
+        metrics = list(_named(FAMILIES, self._figures(now_ms), *self._tags))
         for node_id, figures in self._sources.nodes().items():
             tags = (*self._tags, ("node-id", f"node-{node_id}"))
-            found += _named(NODE_FAMILIES, figures(now_ms), *tags)
+            metrics += _named(NODE_FAMILIES, figures(now_ms), *tags)
             latency = self._latencies.get(node_id)
             if latency is not None:
-                found += _named(NODE_FAMILIES, _average_and_maximum("request-latency", latency, now_ms), *tags)
+                metrics += _named(NODE_FAMILIES, _average_and_maximum("request-latency", latency, now_ms), *tags)
         for topic, of_topic in tuple(self._topics.items()):
             tags = (*self._tags, ("topic", topic))
-            found += _named(TOPIC_FAMILIES, of_topic.outcomes(now_ms), *tags)
-            found += _named(TOPIC_FAMILIES, of_topic.sent(now_ms), *tags)
-        return found
+            metrics += _named(TOPIC_FAMILIES, of_topic.outcomes(now_ms), *tags)
+            metrics += _named(TOPIC_FAMILIES, of_topic.sent(now_ms), *tags)
+        return metrics
 
     def _figures(self, now_ms: int) -> Figures:
         yield from self._all.outcomes(now_ms)

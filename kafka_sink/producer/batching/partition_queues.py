@@ -53,11 +53,11 @@ class PartitionQueues:
 
     def of(self, topic_partition: TopicPartition) -> PartitionQueue:
         """The partition's queue."""
-        found = self._queues.get(topic_partition)
-        if found is None:
-            found = self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
-            self.by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = found
-        return found
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            queue = self._queues.setdefault(topic_partition, PartitionQueue(topic_partition))
+            self.by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = queue
+        return queue
 
     def find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
         """The partition's queue, if there is one."""

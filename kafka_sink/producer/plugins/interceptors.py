@@ -44,11 +44,11 @@ class ProducerInterceptor:
 class ProducerInterceptors:
     """A chain of interceptors, called in the order of the configuration."""
 
-    def __init__(self, given: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
-        """:raises ConfigError: if one of *given* cannot be loaded."""
+    def __init__(self, interceptors: Iterable[Any], configs: Mapping[str, Any], log: ContextLogger) -> None:
+        """:raises ConfigError: if one of *interceptors* cannot be loaded."""
         self._log = log
         self._interceptors: list[Any] = []
-        for item in given:
+        for item in interceptors:
             interceptor = load_plugin("interceptor.classes", item, {})
             self._interceptors.append(interceptor)
             configure = getattr(interceptor, "configure", None)

@@ -50,9 +50,9 @@ class GivenPlugins:
 
 
 def make_plugins(
-    config: ProducerConfig, configs: Mapping[str, Any], given: GivenPlugins, log: ContextLogger, undo: ExitStack
+    config: ProducerConfig, configs: Mapping[str, Any], plugins: GivenPlugins, log: ContextLogger, undo: ExitStack
 ) -> Plugins:
-    """The *given* plugins, and those that *config* names for the others.
+    """The *plugins* that were passed, and those that *config* names for the others.
 
     :param configs: the properties that the plugins are configured with.
     :param undo: closes the plugins if the producer cannot be created.
@@ -61,7 +61,7 @@ def make_plugins(
     closers = ExitStack()
     undo.callback(closers.close)
     built_in: BuiltInPartitioner | None = None
-    chosen = config.partitioner_class if given.partitioner is None else given.partitioner
+    chosen = config.partitioner_class if plugins.partitioner is None else plugins.partitioner
     if chosen is None:
         built_in = BuiltInPartitioner(config.batch_size_bytes, ignore_keys=config.partitioner_ignore_keys)
     else:
@@ -76,9 +76,9 @@ def make_plugins(
         closers.callback(_close, made, log)
         return made
 
-    keys = serializer("key.serializer", config.key_serializer, given.key_serializer)
-    values = serializer("value.serializer", config.value_serializer, given.value_serializer)
-    interceptors = config.interceptor_classes if given.interceptors is None else given.interceptors
+    keys = serializer("key.serializer", config.key_serializer, plugins.key_serializer)
+    values = serializer("value.serializer", config.value_serializer, plugins.value_serializer)
+    interceptors = config.interceptor_classes if plugins.interceptors is None else plugins.interceptors
     chain = ProducerInterceptors(interceptors, configs, log) if interceptors else None
     if chain is not None:
         closers.callback(_close, chain, log)

@@ -264,12 +264,12 @@ def check_choices(partitioner: Any, topic: str, partitions: Any, rows: int) -> N
         and partitions.shape == (rows,)
         and np.issubdtype(partitions.dtype, np.integer)
     ):
-        found = (
+        choice = (
             f"{partitions.dtype}{list(partitions.shape)}"
             if isinstance(partitions, np.ndarray)
             else f"{partitions!r:.50}"
         )
         raise ValueError(
-            f"{name_of(partitioner)} (partitioner.class) chose {found} for {rows} rows of topic {topic}; "
+            f"{name_of(partitioner)} (partitioner.class) chose {choice} for {rows} rows of topic {topic}; "
             "partition_rows must return int32[rows]"
         )

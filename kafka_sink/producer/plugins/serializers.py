@@ -113,11 +113,11 @@ BUILT_IN: Final[Mapping[str, type[Serializer]]] = {
 class FieldSerializer:
     """The serializer of keys or of values; names the field, the type and the serializer in its errors."""
 
-    def __init__(self, option: str, given: Any, configs: Mapping[str, Any]) -> None:
-        """:raises ConfigError: if *given* cannot be loaded as a serializer."""
+    def __init__(self, option: str, serializer: Any, configs: Mapping[str, Any]) -> None:
+        """:raises ConfigError: if *serializer* cannot be loaded."""
         self._option = option
         self._field = option.partition(".")[0]
-        self._serializer = load_plugin(option, given, BUILT_IN, "serialize")
+        self._serializer = load_plugin(option, serializer, BUILT_IN, "serialize")
         #: Whether bytes are passed through unchanged.
         self.is_plain = type(self._serializer) is BytesSerializer
         configure = getattr(self._serializer, "configure", None)
@@ -127,18 +127,18 @@ class FieldSerializer:
     def serialize(self, topic: str, headers: list[Header], data: Any) -> bytes | None:
         """:raises SerializationError: if *data* cannot be serialized; the text names field, type and serializer."""
         try:
-            found = self._serializer.serialize(topic, headers, data)
+            serialized = self._serializer.serialize(topic, headers, data)
         except Exception as error:
             raise SerializationError(
                 f"the record's {self._field} ({type(data).__name__}) for topic {topic} cannot be serialized by "
                 f"{name_of(self._serializer)} ({self._option}): {error}"
             ) from error
-        if found is None or isinstance(found, bytes):
-            return found
-        if isinstance(found, bytearray | memoryview):
-            return bytes(found)
+        if serialized is None or isinstance(serialized, bytes):
+            return serialized
+        if isinstance(serialized, bytearray | memoryview):
+            return bytes(serialized)
         raise SerializationError(
-            f"{name_of(self._serializer)} ({self._option}) returned {type(found).__name__} for the record's "
+            f"{name_of(self._serializer)} ({self._option}) returned {type(serialized).__name__} for the record's "
             f"{self._field} of topic {topic}; a serializer must return bytes or None"
         )
 

@@ -208,9 +208,9 @@ class InFlightBatches:
         # One code cannot describe the errors of several records, as in Kafka's Java client.
         named_code = answer.error_code if len(answer.record_errors) == 1 else int(ErrorCode.INVALID_RECORD)
         for record in answer.record_errors:
-            said = record.batch_index_error_message or answer.error_message
+            message = record.batch_index_error_message or answer.error_message
             what = f"record {record.batch_index} of {batch.record_count} in its batch for {batch.topic_partition}"
-            named[record.batch_index] = error_for(named_code, f"{what} was refused{self._hint(code, said)}")
+            named[record.batch_index] = error_for(named_code, f"{what} was refused{self._hint(code, message)}")
         error: Exception = error_for(answer.error_code, self._explain(batch, code, answer.error_message))
         if named:
             error = BatchRefusedError(named[min(named)])
@@ -268,8 +268,8 @@ class InFlightBatches:
 
     def _hint(self, code: ErrorCode, message: str | None) -> str:
         """The broker's message, and a remedy."""
-        said = f" ({message})" if message else ""
-        return f"{said}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
+        detail = f" ({message})" if message else ""
+        return f"{detail}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
 
     def _forget(self, batch: ProducerBatch) -> None:
         batches = self._batches.get(batch.topic_partition)

@@ -80,15 +80,15 @@ def rows_to_send(rows: pa.RecordBatch | pa.Table, wall_ms: int) -> list[ArrowRow
     :raises RowSerializationError: as for :func:`rows_of`, with the row's number in *rows*.
     """
     _check_names(rows.schema.names)
-    found: list[ArrowRows] = []
+    parts: list[ArrowRows] = []
     before = 0
     for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
         try:
-            found.append(rows_of(batch, wall_ms))
+            parts.append(rows_of(batch, wall_ms))
         except RowError as error:
             raise error.at([before + row for row in error.rows]) from None
         before += batch.num_rows
-    return found
+    return parts
 
 
 def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -> list[ArrowRows]:
@@ -96,16 +96,16 @@ def with_partitions(parts: Sequence[ArrowRows], partitions: NDArray[np.int32]) -
 
     :raises ValueError: if the rows have a column ``partition``, too.
     """
-    found: list[ArrowRows] = []
+    partitioned: list[ArrowRows] = []
     before = 0
     for part in parts:
         if part.partitions is not None:
             raise ValueError(
                 "partitions are given twice: as an argument, and in the column 'partition'; remove one of them"
             )
-        found.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
+        partitioned.append(ArrowRows(part.chunk, partitions[before : before + part.chunk.num_rows]))
         before += part.chunk.num_rows
-    return found
+    return partitioned
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -108,8 +108,8 @@ class ColumnStaging:
             end = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
             whole = start == 0 and end == chunk.num_rows
             piece = chunk if whole else chunk.slice(start, end - start)
-            given = None if partitions is None else partitions[start:end]
-            rows = self._partition_rows(topic, piece, sizes[start:end], given, cluster)
+            piece_partitions = None if partitions is None else partitions[start:end]
+            rows = self._partition_rows(topic, piece, sizes[start:end], piece_partitions, cluster)
             order, run_partitions, run_starts = partition_order(rows)
             sorted_piece = piece if order is None else piece.take(order)
             sorted_rows = SortedRows(topic, sorted_piece, run_partitions, run_starts, wall_ms)
@@ -129,15 +129,15 @@ class ColumnStaging:
         topic: str,
         chunk: ColumnChunk,
         sizes: NDArray[np.int64],
-        given: NDArray[np.int32] | None,
+        partitions: NDArray[np.int32] | None,
         cluster: Cluster,
     ) -> NDArray[np.int32]:
-        if given is None:
+        if partitions is None:
             return self._choose_partitions(topic, chunk, sizes, cluster)
-        free = given == ANY_PARTITION
+        free = partitions == ANY_PARTITION
         if not free.any():
-            return given
-        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), given)
+            return partitions
+        return np.where(free, self._choose_partitions(topic, chunk, sizes, cluster), partitions)
 
     def _choose_partitions(
         self, topic: str, chunk: ColumnChunk, sizes: NDArray[np.int64], cluster: Cluster

@@ -73,17 +73,17 @@ class TopicMetadata:
 
         :raises ApiError: if it is not known within max.block.ms; the text gives the reason.
         """
-        found = self.known.get(topic)
-        if found is not None and now_ms < found.until_ms and (partition is None or partition < found.partition_count):
-            return found
+        entry = self.known.get(topic)
+        if entry is not None and now_ms < entry.until_ms and (partition is None or partition < entry.partition_count):
+            return entry
         cluster = self.wait_for(topic, partition)
         if cluster is not self._cluster:
             # Old clusters must not be kept alive.
             self._cluster = cluster
             self.known.clear()
         until_ms = self._clock.monotonic_ms() + _LOOK_MS
-        found = self.known[topic] = KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
-        return found
+        entry = self.known[topic] = KnownTopic(cluster, until_ms, cluster.partition_count(topic) or 0)
+        return entry
 
     def wait_for(self, topic: str, partition: int | None = None) -> Cluster:
         """The newest cluster that contains *topic* (and *partition*), waiting for it if necessary.
