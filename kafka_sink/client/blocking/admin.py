@@ -338,22 +338,22 @@ class AdminClient:
         :raises ApiError: if a leader refused, or was unavailable for too long.
         """
         wanted = sorted(set(partitions))
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
 
         def attempt(remaining_ms: int) -> None:
-            missing = [partition for partition in wanted if partition not in found]
+            missing = [partition for partition in wanted if partition not in offsets]
             for leader, led in self._by_leader(missing, remaining_ms).items():
-                found.update(self._offsets_from(leader, led, timestamp, remaining_ms))
-            if unanswered := [str(partition) for partition in missing if partition not in found]:
+                offsets.update(self._offsets_from(leader, led, timestamp, remaining_ms))
+            if unanswered := [str(partition) for partition in missing if partition not in offsets]:
                 raise ApiError(f"the brokers' answer has no offsets of {', '.join(unanswered)}")
 
         self._retrying(attempt)
-        unset = [partition for partition in wanted if found[partition] < 0]
+        unset = [partition for partition in wanted if offsets[partition] < 0]
         if unset and timestamp == LATEST:
             raise ApiError(f"the brokers' answer has a negative end of {', '.join(map(str, unset))}")
         if unset:
-            found.update(self.offsets(unset, LATEST))
-        return {partition: found[partition] for partition in wanted}
+            offsets.update(self.offsets(unset, LATEST))
+        return {partition: offsets[partition] for partition in wanted}
 
     def _by_leader(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[Node, list[TopicPartition]]:
         topics = sorted({partition.topic for partition in partitions})
@@ -381,13 +381,13 @@ class AdminClient:
             return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
 
         response = self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for topic_answer in response.topics:
             for answer in topic_answer.partitions:
                 topic_partition = TopicPartition(topic_answer.name, answer.partition_index)
                 _raise_for(answer.error_code, str(topic_partition), None)
-                found[topic_partition] = answer.offset
-        return found
+                offsets[topic_partition] = answer.offset
+        return offsets
 
     # -- how
 

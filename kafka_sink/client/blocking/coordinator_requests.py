@@ -155,10 +155,10 @@ class CoordinatorRequests:
             if isinstance(outcome, Done):
                 # What is seen counts only behind a change: with another look, the change is sent again.
                 attempts = Attempts(change, caller_reaction)
-                found = self._outcome(looking, key, seen)
-                if isinstance(found, Done):
-                    return found.value
-                outcome = found
+                look_outcome = self._outcome(looking, key, seen)
+                if isinstance(look_outcome, Done):
+                    return look_outcome.value
+                outcome = look_outcome
             if not outcome.reaction.is_retry:
                 raise outcome.error
             lost = next((each for each in (accepted, seen) if isinstance(each, ApiError)), None)
@@ -223,7 +223,7 @@ class CoordinatorRequests:
                 if isinstance(outcome, Done):
                     self._coordinators.update(outcome.value)
                     continue
-                self._coordinators.update(request.found(answer))
+                self._coordinators.update(request.coordinators(answer))
                 why = outcome.error
                 if not outcome.reaction.is_retry:
                     raise why

@@ -116,8 +116,8 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
             go_on(index, None)
         while rounds or due_ms:
             if rounds:
-                asked, rounds = rounds, {}
-                for index, answers in zip(asked, _ask(client, clock, list(asked.values())), strict=True):
+                pending, rounds = rounds, {}
+                for index, answers in zip(pending, _ask(client, clock, list(pending.values())), strict=True):
                     go_on(index, answers)
             else:
                 client.idle(max(min(due_ms.values()) - clock.monotonic_ms(), 0))

@@ -101,13 +101,13 @@ class GroupAdmin:
 
         :raises ApiError: if a broker refused, or cannot be reached.
         """
-        found: dict[str, str] = {}
+        states: dict[str, str] = {}
         for node in self._client.fetch_cluster([]).nodes:
             body = self._client.request(node, ApiKey.LIST_GROUPS, lambda _: ListGroupsRequest())
             if body.error_code:
                 raise error_for(body.error_code, f"groups of {node}")
-            found |= {group.group_id: group.group_state for group in body.groups}
-        return dict(sorted(found.items()))
+            states |= {group.group_id: group.group_state for group in body.groups}
+        return dict(sorted(states.items()))
 
     def describe(self, group_id: str) -> GroupDescription:
         """:raises ApiError: GROUP_ID_NOT_FOUND if the group does not exist; GROUP_AUTHORIZATION_FAILED and the like."""
@@ -151,8 +151,8 @@ class GroupAdmin:
 
     def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """The same with the metadata that were committed with them."""
-        found = self._requests.run(self._requests.ask(OffsetFetch(group_id, topics=None)))
-        return {partition: found[partition] for partition in sorted(found)}
+        offsets = self._requests.run(self._requests.ask(OffsetFetch(group_id, topics=None)))
+        return {partition: offsets[partition] for partition in sorted(offsets)}
 
     def set_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit *offsets* for the group, which must not have members.
@@ -292,7 +292,7 @@ class _DeleteOffsets(_GroupRequest[None]):
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:
     """The partitions in a consumer's assignment; empty if the bytes have another format."""
-    found: set[TopicPartition] = set()
+    partitions: set[TopicPartition] = set()
     try:
         _, topics = struct.unpack_from(">hi", data)
         at = 6
@@ -301,8 +301,8 @@ def _assigned(data: bytes) -> frozenset[TopicPartition]:
             name = bytes(data[at + 2 : at + 2 + length]).decode()
             (count,) = struct.unpack_from(">i", data, at + 2 + length)
             at += 6 + length
-            found |= {TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", data, at)}
+            partitions |= {TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", data, at)}
             at += 4 * count
     except (struct.error, UnicodeDecodeError):
         return frozenset()
-    return frozenset(found)
+    return frozenset(partitions)

@@ -102,7 +102,7 @@ class LeaderRequests:
         :raises ApiError: TOPIC_AUTHORIZATION_FAILED without DESCRIBE on a topic.
         """
 
-        def build(asked: Sequence[TopicPartition]) -> RequestSpec:
+        def build(led: Sequence[TopicPartition]) -> RequestSpec:
             topics = [
                 ListOffsetsTopic(
                     name=topic,
@@ -111,7 +111,7 @@ class LeaderRequests:
                         for each in group
                     ],
                 )
-                for topic, group in groupby(asked, lambda each: each.topic)
+                for topic, group in groupby(led, lambda each: each.topic)
             ]
             request = ListOffsetsRequest(
                 replica_id=-1, isolation_level=_READ_COMMITTED if stable else 0, topics=topics, timeout_ms=_LEADER_MS
@@ -134,10 +134,10 @@ class LeaderRequests:
         :raises ApiError: TOPIC_AUTHORIZATION_FAILED without READ on a topic.
         """
 
-        def build(asked: Sequence[TopicPartition]) -> RequestSpec:
+        def build(led: Sequence[TopicPartition]) -> RequestSpec:
             topics = [
                 TopicRequest(topic, [each.partition for each in group])
-                for topic, group in groupby(asked, lambda each: each.topic)
+                for topic, group in groupby(led, lambda each: each.topic)
             ]
             request = DescribeProducersRequest(topics=topics)
             return RequestSpec(ApiKey.DESCRIBE_PRODUCERS, lambda version: request)
@@ -148,8 +148,8 @@ class LeaderRequests:
                     place = TopicPartition(topic.name, each.partition_index)
                     yield _PartAnswer(place, each.error_code, _open_of(each.active_producers), each.error_message)
 
-        found = yield from self._ask(partitions, build, read, hasty=hasty)
-        return {partition: opened for partition, opened in found.items() if opened}
+        transactions = yield from self._ask(partitions, build, read, hasty=hasty)
+        return {partition: opened for partition, opened in transactions.items() if opened}
 
     def open_before(
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
@@ -163,10 +163,10 @@ class LeaderRequests:
         unsettled = [partition for partition, offset in stable.items() if offset < ends[partition]]
         if not unsettled:
             return {}
-        found = yield from self.open_transactions(unsettled, hasty=hasty)
+        transactions = yield from self.open_transactions(unsettled, hasty=hasty)
         early = {
             partition: [each for each in opened if each.start_offset < ends[partition]]
-            for partition, opened in found.items()
+            for partition, opened in transactions.items()
         }
         return {partition: opened for partition, opened in early.items() if opened}
 
@@ -191,7 +191,7 @@ class LeaderRequests:
             yield _PartAnswer(partition, code, None, f"the marker of producer id {transaction.producer_id}")
 
         yield from self._ask(
-            [partition], lambda asked: RequestSpec(ApiKey.WRITE_TXN_MARKERS, lambda version: request), read
+            [partition], lambda led: RequestSpec(ApiKey.WRITE_TXN_MARKERS, lambda version: request), read
         )
 
     def _ask(
@@ -199,7 +199,7 @@ class LeaderRequests:
     ) -> Exchange[dict[TopicPartition, Any]]:
         """The value that *read* takes from its leader's answer, for each of *partitions* that exists."""
         left = sorted(partitions)
-        found: dict[TopicPartition, Any] = {}
+        values: dict[TopicPartition, Any] = {}
         tries = self._tries()
         is_repeated = False
         while left:
@@ -212,8 +212,8 @@ class LeaderRequests:
                 leader = cluster.leader_for(each)
                 if leader is not None:
                     by_leader.setdefault(leader, []).append(each)
-            asked = [(leader, build(led)) for leader, led in by_leader.items()]
-            answers = (yield Round(asked, tries.left_ms)) if asked else ()
+            requests = [(leader, build(led)) for leader, led in by_leader.items()]
+            answers = (yield Round(requests, tries.left_ms)) if requests else ()
             lost: dict[TopicPartition, ApiError] = {}
             for led, answer in zip(by_leader.values(), answers, strict=True):
                 if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -224,15 +224,15 @@ class LeaderRequests:
                 for part in read(answer):
                     error = _refusal(part)
                     if error is None:
-                        found[part.partition] = part.value
+                        values[part.partition] = part.value
                     else:
                         lost[part.partition] = error
-            left = [each for each in left if each not in found and not hasty]
+            left = [each for each in left if each not in values and not hasty]
             if left:
                 why = lost.get(left[0]) or error_for(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now")
                 yield tries.pause(f"a question to the leader of {left[0]}", why)
                 is_repeated = True
-        return found
+        return values
 
 
 def _refusal(part: _PartAnswer) -> ApiError | None:
@@ -250,7 +250,7 @@ def _refusal(part: _PartAnswer) -> ApiError | None:
 
 
 def _open_of(producers: Iterable[Any]) -> list[OpenTransaction]:
-    found = [
+    transactions = [
         OpenTransaction(
             each.producer_id,
             each.producer_epoch,
@@ -261,4 +261,4 @@ def _open_of(producers: Iterable[Any]) -> list[OpenTransaction]:
         for each in producers
         if each.current_txn_start_offset >= 0
     ]
-    return sorted(found, key=lambda each: each.start_offset)
+    return sorted(transactions, key=lambda each: each.start_offset)

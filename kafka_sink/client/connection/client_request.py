@@ -164,12 +164,12 @@ class InFlightRequests:
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> list[tuple[str, InFlightRequest]]:
         """The nodes with timed-out requests, each with the oldest such request."""
-        found = []
+        timed_out = []
         for node_id, queue in self._requests.items():
             late = next((entry for entry in reversed(queue) if entry.time_to_timeout_ms(now_ms) < 0), None)
             if late is not None:
-                found.append((node_id, late))
-        return found
+                timed_out.append((node_id, late))
+        return timed_out
 
     def time_to_next_timeout_ms(self, now_ms: int) -> int:
         """The time until :meth:`nodes_with_timed_out_requests` may return a node."""

@@ -57,18 +57,18 @@ def aws_identity(config: ClientConfig, options: Mapping[str, str]) -> AwsIdentit
     :raises ConfigError: if the region is not known, or an option of Amazon's login module is not supported.
     """
     line = config.option("sasl.jaas.config")
-    given = {name: value for name, value in options.items() if name.startswith("aws")}
-    ignored = [f"{name} ({_NO_EFFECT[name]})" for name in given.keys() & _NO_EFFECT.keys()]
+    aws_options = {name: value for name, value in options.items() if name.startswith("aws")}
+    ignored = [f"{name} ({_NO_EFFECT[name]})" for name in aws_options.keys() & _NO_EFFECT.keys()]
     if ignored:
         warn(_log, "options of the login module in %s without effect here: %s", line, ", ".join(sorted(ignored)))
-    given = {name: value for name, value in given.items() if name not in _NO_EFFECT}
-    unknown = sorted(set(given) - set(_OPTIONS))
+    aws_options = {name: value for name, value in aws_options.items() if name not in _NO_EFFECT}
+    unknown = sorted(set(aws_options) - set(_OPTIONS))
     if unknown:
         raise ConfigError(
             f"option {line}: {', '.join(unknown)} is not supported, expected {', '.join(_OPTIONS)}; remove it, or set "
             "AWS_… variables"
         )
-    identity = AwsIdentity(_region(config), **{_OPTIONS[name]: value for name, value in given.items()})
+    identity = AwsIdentity(_region(config), **{_OPTIONS[name]: value for name, value in aws_options.items()})
     if identity.profile and identity.role_arn:
         raise ConfigError(f"option {line}: awsProfileName and awsRoleArn exclude each other; remove one of them")
     return identity
@@ -123,10 +123,10 @@ def _signed(signer: Any, identity: AwsIdentity) -> tuple[str, int]:
 def _region(config: ClientConfig) -> str:
     if config.sasl_oauthbearer_aws_region:
         return config.sasl_oauthbearer_aws_region
-    found = {match[1] for match in map(_BROKER.search, config.bootstrap_servers) if match is not None}
-    if len(found) != 1:
+    regions = {match[1] for match in map(_BROKER.search, config.bootstrap_servers) if match is not None}
+    if len(regions) != 1:
         raise ConfigError(
             f"the region of the MSK cluster is not in {config.option('bootstrap.servers')}; set "
             f"{config.option('sasl.oauthbearer.aws.region')}, for example to eu-west-1"
         )
-    return found.pop()
+    return regions.pop()

@@ -34,26 +34,26 @@ def kerberos_login(config: ClientConfig) -> KerberosLogin:
     """
     line = config.option("sasl.jaas.config")
     entry = login_entry(config)
-    given: Mapping[str, str] = {} if entry is None else entry.options
-    unknown = sorted(set(given) - _NO_EFFECT - _FLAGS - _TEXTS)
+    options: Mapping[str, str] = {} if entry is None else entry.options
+    unknown = sorted(set(options) - _NO_EFFECT - _FLAGS - _TEXTS)
     if unknown:
         raise ConfigError(
             f"option {line}: Krb5LoginModule has no option {', '.join(unknown)} here; expected "
             f"{', '.join(sorted(_FLAGS | _TEXTS))}"
         )
-    for name in _FLAGS & set(given):
-        if given[name].lower() not in ("true", "false"):
+    for name in _FLAGS & set(options):
+        if options[name].lower() not in ("true", "false"):
             raise ConfigError(f"option {line}: {name} must be true or false")
-    has_keytab = given.get("useKeyTab", "").lower() == "true"
-    if has_keytab and not (given.get("keyTab") and given.get("principal")):
+    has_keytab = options.get("useKeyTab", "").lower() == "true"
+    if has_keytab and not (options.get("keyTab") and options.get("principal")):
         raise ConfigError(f"option {line}: useKeyTab=true needs keyTab and principal; set both")
-    if given.get("keyTab") and not has_keytab:
+    if options.get("keyTab") and not has_keytab:
         raise ConfigError(f"option {line}: keyTab is only read with useKeyTab=true; set it, or remove keyTab")
     return KerberosLogin(
-        _service(config, given.get("serviceName", "")),
-        given.get("principal", ""),
-        given["keyTab"].removeprefix("FILE:") if has_keytab else "",
-        given.get("ticketCache", ""),
+        _service(config, options.get("serviceName", "")),
+        options.get("principal", ""),
+        options["keyTab"].removeprefix("FILE:") if has_keytab else "",
+        options.get("ticketCache", ""),
     )
 
 

@@ -164,19 +164,19 @@ def _jaas(config: ClientConfig) -> dict[str, str]:
 
 def _extensions(config: ClientConfig) -> dict[str, str]:
     """The SASL extensions in the login module's options, such as ``extension_logicalCluster`` (KIP-342)."""
-    found = {
+    extensions = {
         name.removeprefix(_EXTENSION): value for name, value in _jaas(config).items() if name.startswith(_EXTENSION)
     }
-    for name, value in found.items():
+    for name, value in extensions.items():
         if not (name.isascii() and name.isalpha()) or not value.isascii() or not value.isprintable() or name == "auth":
             raise ConfigError(
                 f"option {config.option('sasl.jaas.config')}: {_EXTENSION}{name} is not a valid SASL extension; "
                 "expected letters as its name, and printable text"
             )
-    return found
+    return extensions
 
 
 def _tls(config: ClientConfig) -> ClientSslConfig:
     """Which certificates the endpoint may have: the ``ssl.*`` options of the login module, as in Kafka."""
-    given = {name: value for name, value in _jaas(config).items() if name.startswith("ssl.")}
-    return parse(ClientSslConfig, given, prefix=f"{config.option('sasl.jaas.config')}: ")
+    properties = {name: value for name, value in _jaas(config).items() if name.startswith("ssl.")}
+    return parse(ClientSslConfig, properties, prefix=f"{config.option('sasl.jaas.config')}: ")

@@ -55,12 +55,12 @@ NOTHING_LOST: Final[Mapping[str, LostTopic]] = {}
 def lost_topics(previous: Cluster, following: Cluster | None, lost: Mapping[str, LostTopic]) -> dict[str, LostTopic]:
     """*lost* and the topics of *previous*, without the topics of *following*."""
     present = frozenset() if following is None else frozenset(following.topics)
-    found = {name: topic for name, topic in lost.items() if name not in present}
+    by_name = {name: topic for name, topic in lost.items() if name not in present}
     for name in previous.topics:
         topic_id = previous.topic_id(name)
         if topic_id is not None and name not in present:
-            found[name] = LostTopic(topic_id, previous.partitions_for_topic(name))
-    return found
+            by_name[name] = LostTopic(topic_id, previous.partitions_for_topic(name))
+    return by_name
 
 
 class _Draft:
@@ -136,11 +136,11 @@ class _Draft:
 
     def _nodes(self, ids: Iterable[int]) -> tuple[Node, ...]:
         key = tuple(ids)
-        found = self._known_nodes.get(key)
-        if found is None:
-            found = tuple(self.nodes.get(node_id) or Node(node_id, "", -1) for node_id in key)
-            self._known_nodes[key] = found
-        return found
+        nodes = self._known_nodes.get(key)
+        if nodes is None:
+            nodes = tuple(self.nodes.get(node_id) or Node(node_id, "", -1) for node_id in key)
+            self._known_nodes[key] = nodes
+        return nodes
 
     def keep(self, topic: str) -> None:
         """Keep the known state of *topic*; its brokers may have moved in the meantime."""
@@ -190,13 +190,13 @@ def with_leaders(previous: Cluster, leaders: Mapping[TopicPartition, NewLeader],
         node.id: node for node in nodes if has_address(node.host, node.port)
     }
     changed: dict[TopicPartition, PartitionInfo] = {}
-    for topic_partition, told in leaders.items():
+    for topic_partition, new_leader in leaders.items():
         known = previous.partition(topic_partition)
-        leader = by_id.get(told.leader_id)
+        leader = by_id.get(new_leader.leader_id)
         if known is None or leader is None:
             continue
-        if known.leader_epoch is None or told.leader_epoch > known.leader_epoch:
-            changed[topic_partition] = known._replace(leader=leader, leader_epoch=told.leader_epoch)
+        if known.leader_epoch is None or new_leader.leader_epoch > known.leader_epoch:
+            changed[topic_partition] = known._replace(leader=leader, leader_epoch=new_leader.leader_epoch)
     if not changed:
         return previous
     return Cluster(

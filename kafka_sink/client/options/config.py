@@ -227,8 +227,8 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
         """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
         return other_names.instead_of(name, prefix, known)
 
-    def settle(self, given: Collection[str]) -> Self:
+    def settle(self, explicit: Collection[str]) -> Self:
         """A wait before reconnecting that was set does not grow unless its maximum was set too, as in Kafka."""
-        if "reconnect.backoff.ms" not in given or "reconnect.backoff.max.ms" in given:
+        if "reconnect.backoff.ms" not in explicit or "reconnect.backoff.max.ms" in explicit:
             return self
         return replace(self, reconnect_backoff_max_ms=self.reconnect_backoff_ms)

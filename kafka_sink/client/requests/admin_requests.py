@@ -84,8 +84,8 @@ def reassign(partition: TopicPartition, replicas: Sequence[int], timeout_ms: int
 
 
 def elect_preferred(partition: TopicPartition, timeout_ms: int) -> ElectLeadersRequest:
-    asked = [TopicPartitions(partition.topic, [partition.partition])]
-    return ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=asked, timeout_ms=timeout_ms)
+    topics = [TopicPartitions(partition.topic, [partition.partition])]
+    return ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
 def reassignment_outcomes(response: AlterPartitionReassignmentsResponse) -> Iterator[Outcome]:

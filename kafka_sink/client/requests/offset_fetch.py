@@ -66,19 +66,19 @@ class OffsetFetch(CoordinatorRequest[Offsets]):
                 ErrorCode.UNSUPPORTED_VERSION, "OffsetFetch with require_stable needs brokers of version 2.5 or newer"
             )
         require_stable = self.waits_for_transactions and version >= _STABLE_VERSION
-        asked = None if self.topics is None else [(name, list(indexes)) for name, indexes in self.topics.items()]
+        partitions = None if self.topics is None else [(name, list(indexes)) for name, indexes in self.topics.items()]
         if version >= _GROUPS_VERSION:
             topics = (
                 None
-                if asked is None
-                else [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in asked]
+                if partitions is None
+                else [OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in partitions]
             )
             group = OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
             return OffsetFetchRequest(groups=[group], require_stable=require_stable)
         older = (
             None
-            if asked is None
-            else [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in asked]
+            if partitions is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in partitions]
         )
         return OffsetFetchRequest(group_id=self.group_id, topics=older, require_stable=require_stable)
 

@@ -182,7 +182,7 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
             return FindCoordinatorRequest(key_type=self.key_type, coordinator_keys=list(self.names))
         return FindCoordinatorRequest(key_type=self.key_type, key=self.names[0])
 
-    def found(self, body: Struct) -> Mapping[CoordinatorKey, Node]:
+    def coordinators(self, body: Struct) -> Mapping[CoordinatorKey, Node]:
         """The coordinators in *body*, also if others are not available."""
         return {
             (self.key_type, name): Node(each.node_id, each.host, each.port)
@@ -193,7 +193,7 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
     def read(self, body: Struct) -> Done[Mapping[CoordinatorKey, Node]] | Errors[Mapping[CoordinatorKey, Node]]:
         refused = [(name, each) for name, each in self._each(body) if each.error_code]
         if not refused:
-            return Done(self.found(body))
+            return Done(self.coordinators(body))
         kind = "group" if self.key_type == GROUP else "transactional id"
         texts = ", ".join(
             f"{name!r} ({each.error_message})" if each.error_message else repr(name) for name, each in refused

@@ -104,8 +104,8 @@ class InitProducerId(CoordinatorRequest[ProducerIdAndEpoch]):
 
     def read(self, body: Struct) -> Done[ProducerIdAndEpoch] | Errors[ProducerIdAndEpoch]:
         response = self._expect(body, InitProducerIdResponse)
-        given = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-        return self._read_code(response.error_code, given, self.failure)
+        producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        return self._read_code(response.error_code, producer, self.failure)
 
     @property
     def failure(self) -> str:

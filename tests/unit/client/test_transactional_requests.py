@@ -155,7 +155,7 @@ def test_coordinators_that_were_found_count_beside_an_error() -> None:
     request = FindCoordinator(GROUP, ("a", "b"))
     found = Coordinator("a", 1, "host", 9092, E.NONE)
     answer = FindCoordinatorResponse(coordinators=[found, Coordinator("b", -1, "", -1, E.COORDINATOR_NOT_AVAILABLE)])
-    assert request.found(answer) == {(GROUP, "a"): Node(1, "host", 9092)}
+    assert request.coordinators(answer) == {(GROUP, "a"): Node(1, "host", 9092)}
     outcome = Attempts(request, caller_reaction).take(answer)
     assert isinstance(outcome, Refused)
     assert outcome.reaction.is_retry
