@@ -97,7 +97,7 @@ class SelectorMetrics:
         yield "io-ratio", self._io_ms.rate(now_ms) / 1000
 
     def _traffic(self, connection_id: str) -> Traffic:
-        found = self.by_connection.get(connection_id)
-        if found is None:
-            found = self.by_connection[connection_id] = Traffic(self._samples, self._window_ms)
-        return found
+        traffic = self.by_connection.get(connection_id)
+        if traffic is None:
+            traffic = self.by_connection[connection_id] = Traffic(self._samples, self._window_ms)
+        return traffic

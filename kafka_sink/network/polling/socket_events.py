@@ -56,9 +56,9 @@ class SocketEvents:
         """Wait at most *timeout_ms* for an event or a wakeup; returns the channels with events, each with its mask."""
         events: list[tuple[KafkaChannel, int]] = []
         self.idle.begin_wait(stopwatch_ns())
-        found = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+        ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
         self.idle.end_wait(stopwatch_ns())
-        for selected, mask in found:
+        for selected, mask in ready:
             if selected.data is None:
                 self._wakeup.drain()
             else:

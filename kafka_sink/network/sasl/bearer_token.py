@@ -95,12 +95,12 @@ def claims_of(token: str, *, unsecured: bool = False) -> dict[str, Any]:
 
 def _part(encoded: str) -> dict[str, Any]:
     try:
-        found = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+        decoded = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
     except (binascii.Error, ValueError, RecursionError):
         raise AuthenticationError(_NOT_A_JWT) from None
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         raise AuthenticationError(_NOT_A_JWT)
-    return found
+    return decoded
 
 
 def unsecured_tokens(subject: str, clock: Clock) -> Callable[[], Any]:

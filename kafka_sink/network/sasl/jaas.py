@@ -82,36 +82,36 @@ class _Token:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    for found in _TOKEN.finditer(text):
-        match found.lastgroup:
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
             case "passed":
                 pass
             case "sign":
-                yield _Token(None, found["sign"])
+                yield _Token(None, token["sign"])
             case "word":
-                yield _Token(found["word"])
+                yield _Token(token["word"])
             case _:
-                yield _Token(_ESCAPED.sub(_unescaped, found["quoted"]))
+                yield _Token(_ESCAPED.sub(_unescaped, token["quoted"]))
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found["octal"]:
-        return chr(int(found["octal"], 8))
-    return _CONTROLS.get(found["character"], found["character"])
+def _unescaped(match: re.Match[str]) -> str:
+    if match["octal"]:
+        return chr(int(match["octal"], 8))
+    return _CONTROLS.get(match["character"], match["character"])
 
 
 def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
     """The options up to the semicolon behind them."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name in tokens:
         if name.sign == ";":
-            return found
+            return options
         equals, value = next(tokens, None), next(tokens, None)
         if name.text is None or equals is None or equals.sign != "=" or value is None or value.text is None:
             break
-        found[name.text] = value.text
+        options[name.text] = value.text
     raise ConfigError(
-        f'option {option}: malformed after {len(found)} options, expected name="value" in one line, with \\" for '
+        f'option {option}: malformed after {len(options)} options, expected name="value" in one line, with \\" for '
         "quotes and \\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, "
         "and the line ends with one ;"
     )

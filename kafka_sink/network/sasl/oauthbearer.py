@@ -61,16 +61,16 @@ class OAuthBearerServer:
         self.expires_ms = NO_EXPIRY
 
     def evaluate(self, response: bytes) -> bytes:
-        found = _CLIENT_FIRST.fullmatch(response.decode(errors="replace"))
-        if self._refused or found is None:
+        match = _CLIENT_FIRST.fullmatch(response.decode(errors="replace"))
+        if self._refused or match is None:
             what = '{"status":"invalid_token"}' if self._refused else "Invalid OAUTHBEARER client first message"
             raise AuthenticationError(what)
         try:
-            claims = claims_of(found["token"], unsecured=True)
+            claims = claims_of(match["token"], unsecured=True)
             subject, expires_ms = str(claims["sub"]), int(float(claims["exp"]) * 1000)
         except (AuthenticationError, KeyError, TypeError, ValueError):
             subject, expires_ms = "", 0
-        if not subject or expires_ms <= self._clock.wall_ms() or (found["authzid"] or subject) != subject:
+        if not subject or expires_ms <= self._clock.wall_ms() or (match["authzid"] or subject) != subject:
             self._refused = True
             return b'{"status":"invalid_token"}'
         self.complete, self.user_name, self.expires_ms = True, subject, expires_ms

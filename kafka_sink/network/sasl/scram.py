@@ -83,22 +83,22 @@ class ScramClient:
         return None
 
     def _prove(self, server_first: str) -> bytes:
-        found = _SERVER_FIRST.fullmatch(server_first)
-        if found is None:
+        match = _SERVER_FIRST.fullmatch(server_first)
+        if match is None:
             raise AuthenticationError("the broker's first SCRAM message is malformed")
-        if not found["nonce"].startswith(self._nonce) or found["nonce"] == self._nonce:
+        if not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
             raise AuthenticationError(
                 "the broker's SCRAM nonce does not begin with the client's nonce: the exchange may be a replay"
             )
-        iterations = int(found["iterations"])
+        iterations = int(match["iterations"])
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise AuthenticationError(
                 f"the broker asks for {iterations} SCRAM iterations, expected {MIN_ITERATIONS} to {MAX_ITERATIONS}: "
                 "fewer do not protect the password, more keep the client's CPU busy"
             )
         digest = self._digest
-        salted = salted_password(digest, self._password, _decode(found["salt"]), iterations)
-        final_bare = f"c={_encode(_GS2_HEADER.encode())},r={found['nonce']}"
+        salted = salted_password(digest, self._password, _decode(match["salt"]), iterations)
+        final_bare = f"c={_encode(_GS2_HEADER.encode())},r={match['nonce']}"
         auth_message = f"{self._first_bare},{server_first},{final_bare}".encode()
         client_key = keyed(digest, salted, b"Client Key")
         stored_key = hashlib.new(digest, client_key).digest()
@@ -107,13 +107,13 @@ class ScramClient:
         return f"{final_bare},p={_encode(proof)}".encode()
 
     def _check_server(self, server_final: str) -> None:
-        found = _SERVER_FINAL.fullmatch(server_final)
-        if found is None:
+        match = _SERVER_FINAL.fullmatch(server_final)
+        if match is None:
             raise AuthenticationError("the broker's final SCRAM message is malformed")
-        if found["error"]:
-            raise AuthenticationError(f"the broker refused the authentication: {found['error']}")
+        if match["error"]:
+            raise AuthenticationError(f"the broker refused the authentication: {match['error']}")
         assert self._server_signature is not None
-        if not hmac.compare_digest(_decode(found["signature"]), self._server_signature):
+        if not hmac.compare_digest(_decode(match["signature"]), self._server_signature):
             raise AuthenticationError(
                 "the broker could not prove that it knows the password: it is not the broker that it claims to be"
             )
@@ -147,34 +147,34 @@ class ScramServer:
         return self._check(_text(response))
 
     def _challenge(self, client_first: str) -> bytes:
-        found = _CLIENT_FIRST.fullmatch(client_first)
-        if found is None:
+        match = _CLIENT_FIRST.fullmatch(client_first)
+        if match is None:
             raise AuthenticationError("Invalid SCRAM client first message format")
-        self._name = unescape_name(found["name"])
-        if found["authzid"] and unescape_name(found["authzid"]) != self._name:
+        self._name = unescape_name(match["name"])
+        if match["authzid"] and unescape_name(match["authzid"]) != self._name:
             raise AuthenticationError("Authentication failed: Client requested an authorization id that is different")
         self._credential = self._find(self._name)
         if self._credential is None:
             raise AuthenticationError(_REFUSED)
-        self._gs2_header = found["gs2"]
-        self._nonce = found["nonce"] + self._new_nonce()
+        self._gs2_header = match["gs2"]
+        self._nonce = match["nonce"] + self._new_nonce()
         first = f"r={self._nonce},s={_encode(self._credential.salt)},i={self._credential.iterations}"
-        self._messages = f"{found['bare']},{first}"
+        self._messages = f"{match['bare']},{first}"
         return first.encode()
 
     def _check(self, client_final: str) -> bytes:
-        found = _CLIENT_FINAL.fullmatch(client_final)
+        match = _CLIENT_FINAL.fullmatch(client_final)
         credential = self._credential
         assert credential is not None
-        if found is None or self.complete:
+        if match is None or self.complete:
             raise AuthenticationError("Invalid SCRAM client final message format")
         # RFC 5802, 5.1: a message with another nonce or binding is a replay of another exchange.
-        if found["nonce"] != self._nonce or _decode(found["binding"]) != self._gs2_header.encode():
+        if match["nonce"] != self._nonce or _decode(match["binding"]) != self._gs2_header.encode():
             raise AuthenticationError("Invalid client nonce in the final client message")
         digest = self._digest
-        auth_message = f"{self._messages},{found['bare']}".encode()
+        auth_message = f"{self._messages},{match['bare']}".encode()
         signature = keyed(digest, credential.stored_key, auth_message)
-        proof = _decode(found["proof"])
+        proof = _decode(match["proof"])
         if len(proof) != len(signature):
             raise AuthenticationError(_REFUSED)
         if not hmac.compare_digest(hashlib.new(digest, _xor(proof, signature)).digest(), credential.stored_key):

@@ -50,12 +50,12 @@ def resolve(host: str, port: int) -> list[SocketAddress]:
         # The system's resolver ends at a NUL, and TLS would compare the certificate with the whole name.
         raise OSError(f"cannot resolve host name {host!r}: not a host name")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise OSError(f"cannot resolve host name {host!r}: {reason}") from error
     # Brokers that listen only on IPv4 are common, and each failed address costs a reconnect backoff.
-    inet = [entry for family in (socket.AF_INET, socket.AF_INET6) for entry in found if entry[0] == family]
+    inet = [entry for family in (socket.AF_INET, socket.AF_INET6) for entry in entries if entry[0] == family]
     known = (SocketAddress.of(family, sockaddr) for family, _, _, _, sockaddr in inet)
     addresses = [replace(address, name=host) for address in dict.fromkeys(known)]
     if not addresses:
