@@ -303,7 +303,7 @@ class ReferencesConfig:
         PROVIDERS,
         "providers of references such as ${file:/path:key} in the values of other options; an empty value turns "
         "references off",
-        Validator(f"any of {', '.join(PROVIDERS)}, which are built in", lambda given: set(given) <= set(PROVIDERS)),
+        Validator(f"any of {', '.join(PROVIDERS)}, which are built in", lambda names: set(names) <= set(PROVIDERS)),
     )
 
 

@@ -47,16 +47,16 @@ class _Collected(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterable[Exposed]:
-        found: dict[Family, Exposed] = {}
+        by_family: dict[Family, Exposed] = {}
         for metric in self._metrics:
             if not math.isnan(metric.value):
-                exposed = found.get(metric.family)
+                exposed = by_family.get(metric.family)
                 if exposed is None:
-                    exposed = found[metric.family] = _exposed(metric.family)
+                    exposed = by_family[metric.family] = _exposed(metric.family)
                 exposed.add_sample(
                     prometheus_name(metric.family), {_word(name): value for name, value in metric.tags}, metric.value
                 )
-        return found.values()
+        return by_family.values()
 
 
 def _exposed(family: Family) -> Exposed:

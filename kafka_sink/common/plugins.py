@@ -14,27 +14,27 @@ from kafka_sink.common.config import nearest
 from kafka_sink.common.errors import ConfigError
 
 
-def load_plugin(option: str, given: Any, built_in: Mapping[str, type[Any]], *methods: str) -> Any:
-    """The object for *given*: an object is returned unchanged; a class, or the class with that name, is called without
+def load_plugin(option: str, plugin: Any, built_in: Mapping[str, type[Any]], *methods: str) -> Any:
+    """The object for *plugin*: an object is returned unchanged; a class, or the class with that name, is called without
     arguments.
 
     :param built_in: the built-in classes, by short names and by names that Kafka's users know.
     :param methods: the methods that the object must have.
     :raises ConfigError: if there is no such class, it cannot be instantiated, or it lacks one of *methods*.
     """
-    found = _find(option, given, built_in) if isinstance(given, str) else given
-    if isinstance(found, type):
+    loaded = _find(option, plugin, built_in) if isinstance(plugin, str) else plugin
+    if isinstance(loaded, type):
         try:
-            found = found()
+            loaded = loaded()
         except Exception as error:
             raise ConfigError(
-                f"option {option}: {found.__module__}.{found.__qualname__} could not be created without arguments "
+                f"option {option}: {loaded.__module__}.{loaded.__qualname__} could not be created without arguments "
                 f"({error!r}); give its parameters defaults, or pass the object itself to the constructor"
             ) from error
     for method in methods:
-        if not callable(getattr(found, method, None)):
-            raise ConfigError(f"option {option}: {name_of(found)} has no method {method}")
-    return found
+        if not callable(getattr(loaded, method, None)):
+            raise ConfigError(f"option {option}: {name_of(loaded)} has no method {method}")
+    return loaded
 
 
 def name_of(plugin: object) -> str:

@@ -27,17 +27,17 @@ def load_properties(path: str) -> dict[str, str]:
 
     :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     with Path(path).open(encoding="utf-8-sig") as lines:
         for number, line in _logical_lines(lines):
             match = _PROPERTY.fullmatch(line)
             if match is None:
                 raise ConfigError(f"{path} line {number}: expected name=value")
             try:
-                found[_unescape(match["name"])] = _unescape(match["value"])
+                properties[_unescape(match["name"])] = _unescape(match["value"])
             except ValueError:
                 raise ConfigError(f"{path} line {number}: {match['name']} has a malformed \\uHHHH") from None
-    return found
+    return properties
 
 
 def _logical_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:

@@ -96,14 +96,14 @@ def _from_file(path: str, key: str) -> str:
     if not path or not key:
         raise _NotFoundError("expected ${file:/path/of/a.properties:key}")
     try:
-        found = load_properties(path)
+        properties = load_properties(path)
     except ConfigError:
         raise _NotFoundError(f"{path} is not a properties file: each line must be name=value") from None
     except (OSError, ValueError) as error:
         raise _NotFoundError(_unreadable(path, error)) from None
-    if key not in found:
+    if key not in properties:
         raise _NotFoundError(f"{path} has no key {key}; add a line {key}=…")
-    return found[key]
+    return properties[key]
 
 
 def _from_directory(path: str, key: str) -> str:

@@ -31,15 +31,15 @@ def parse_version(text: str) -> tuple[int, ...]:
     return () if numbers is None else tuple(int(number) for number in numbers[0].split("."))
 
 
-def require(package: str, found: str) -> None:
-    """Check the version *found* of *package*.
+def require(package: str, version: str) -> None:
+    """Check the version *version* of *package*.
 
     :raises RequirementError: if it is older than the oldest that works; the text names both.
     """
     oldest = OLDEST[package]
-    if parse_version(found) < parse_version(oldest):
+    if parse_version(version) < parse_version(oldest):
         raise RequirementError(
-            f"kafkalite needs {package} {oldest} or later, but this Python has {package} {found}: "
+            f"kafkalite needs {package} {oldest} or later, but this Python has {package} {version}: "
             f"pip install '{package}>={oldest}' for the driver and every executor; where a hosted Spark pins it, "
             "choose a runtime that has it (docs/versions.md, Hosted Sparks, which says when to install with --no-deps)"
         )

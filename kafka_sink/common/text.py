@@ -29,7 +29,7 @@ def printable(text: str, kept: str = "") -> str:
 
 def without_controls(text: str) -> str:
     """*text* with its lines and tabs, and with an escape of JSON for what would control a terminal or the direction."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def json_text(value: Any) -> str:

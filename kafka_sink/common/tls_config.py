@@ -87,7 +87,7 @@ class SslConfig(c.ReferencesConfig):
         (TLS_1_2, TLS_1_3),
         "enabled TLS versions",
         c.Validator(
-            f"{TLS_1_2}, {TLS_1_3} or both", lambda given: bool(given) and {TLS_1_2, TLS_1_3}.issuperset(given)
+            f"{TLS_1_2}, {TLS_1_3} or both", lambda names: bool(names) and {TLS_1_2, TLS_1_3}.issuperset(names)
         ),
     )
     ssl_cipher_suites: tuple[str, ...] = c.LIST(
