@@ -32,7 +32,7 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def require(package: str, version: str) -> None:
-    """Check the version *version* of *package*.
+    """Check the *version* of *package*.
 
     :raises RequirementError: if it is older than the oldest that works; the text names both.
     """
