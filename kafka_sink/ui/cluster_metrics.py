@@ -83,12 +83,12 @@ def cluster_metrics(cluster: ClusterView) -> Iterator[Metric]:
     """Offsets of partitions, lags of groups, batches of sinks, and open transactions; only that the cluster is down, if
     it does not answer."""
     try:
-        found = [*_of_topics(cluster), *_of_groups(cluster), *_of_transactions(cluster)]
+        metrics = [*_of_topics(cluster), *_of_groups(cluster), *_of_transactions(cluster)]
     except (KafkaError, OSError):
         yield _UP.at(0)
         return
     yield _UP.at(1)
-    yield from found
+    yield from metrics
 
 
 def _of_topics(cluster: ClusterView) -> Iterator[Metric]:
@@ -117,6 +117,6 @@ def _of_groups(cluster: ClusterView) -> Iterator[Metric]:
 
 
 def _of_transactions(cluster: ClusterView) -> Iterator[Metric]:
-    _, found = cluster.transactions()
-    yield _OPEN.at(len(found))
-    yield _OLDEST_AGE.at(max((each.age_s or 0 for each in found), default=0))
+    _, transactions = cluster.transactions()
+    yield _OPEN.at(len(transactions))
+    yield _OLDEST_AGE.at(max((each.age_s or 0 for each in transactions), default=0))

@@ -154,10 +154,10 @@ class ClusterView:
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._properties = {**properties, "bootstrap.servers": bootstrap_servers}
-        given = {**common_config.known_to(AdminConfig, properties), "default.api.timeout.ms": timeout_ms}
+        admin_options = {**common_config.known_to(AdminConfig, properties), "default.api.timeout.ms": timeout_ms}
         self._clock = clock
-        self._topics = AdminClient(bootstrap_servers, given, clock=clock)
-        self._groups = GroupAdmin(bootstrap_servers, given, clock=clock)
+        self._topics = AdminClient(bootstrap_servers, admin_options, clock=clock)
+        self._groups = GroupAdmin(bootstrap_servers, admin_options, clock=clock)
         self._transactions = CoordinatorClient(self._properties, timeout_ms=timeout_ms, clock=clock)
         self._rates = Rates()
         self._lock = threading.Lock()
@@ -191,8 +191,8 @@ class ClusterView:
                     self._properties, topic, start, SHOWN_RECORDS, _READ_LIMITS, search.matches, self._clock
                 )
             count = SEARCHED_OFFSETS if search.is_narrow else SHOWN_RECORDS
-            found = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
-            return [record for record in reversed(found) if search.matches(record)][:SHOWN_RECORDS]
+            records = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
+            return [record for record in reversed(records) if search.matches(record)][:SHOWN_RECORDS]
 
         return self._share(("records", topic, search), read)
 
@@ -215,8 +215,8 @@ class ClusterView:
         def read() -> tuple[int, list[TransactionView]]:
             client = self._transactions
             names = sorted(client.run(client.list_ids()))
-            found = client.run(client.describe(names[:MOST_TRANSACTIONS]))
-            running = [each for each in found.values() if not each.is_over]
+            described = client.run(client.describe(names[:MOST_TRANSACTIONS]))
+            running = [each for each in described.values() if not each.is_over]
             decided = self._decided(running)
             views = [self._transaction(each, decided) for each in running]
             return len(names), sorted(views, key=lambda each: (-(each.age_s or 0), each.transactional_id))
@@ -273,11 +273,11 @@ class ClusterView:
         return TopicView(topic.name, offsets, self._rates.per_s(places), partitions)
 
     def _documents(self, names: list[str]) -> list[dict[str, Any]]:
-        found = [(self._groups.describe(name), self._groups.committed(name)) for name in names]
-        wanted = {place for group, committed in found for place in (*committed, *assigned_of(group))}
+        groups = [(self._groups.describe(name), self._groups.committed(name)) for name in names]
+        wanted = {place for group, committed in groups for place in (*committed, *assigned_of(group))}
         existing = set(self._topics.list_topics(include_internal=True)) if wanted else set()
         ends = self._topics.offsets([place for place in wanted if place.topic in existing], LATEST)
-        return [group_document(group, committed, ends) for group, committed in found]
+        return [group_document(group, committed, ends) for group, committed in groups]
 
     def _decided(self, running: list[TransactionDescription]) -> set[Transaction]:
         """The transactions that the sinks of *running* have decided to commit."""

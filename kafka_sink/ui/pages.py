@@ -131,17 +131,17 @@ class Pages:
         wanted = request.query_params.get("q", "")
 
         def values() -> Values:
-            found = self._cluster.topics()
-            chosen = [topic for topic in found if wanted.lower() in topic.name.lower()]
-            return {"topics": chosen, "count": len(found)}
+            topics = self._cluster.topics()
+            chosen = [topic for topic in topics if wanted.lower() in topic.name.lower()]
+            return {"topics": chosen, "count": len(topics)}
 
         return self._page("topics", values, query=wanted)
 
     def topic(self, request: Request) -> Response:
         """A topic, its partitions, and its records: the newest, or those that the parameters ``key``, ``value`` and
         ``from`` (an offset or a time) search."""
-        name, given = request.path_params["name"], request.query_params
-        search = RecordSearch(given.get("key", ""), given.get("value", ""), given.get("from", "").strip())
+        name, query = request.path_params["name"], request.query_params
+        search = RecordSearch(query.get("key", ""), query.get("value", ""), query.get("from", "").strip())
 
         def values() -> Values:
             topic = self._cluster.topic(name)
@@ -154,13 +154,13 @@ class Pages:
                 if not search.place:
                     raise
                 problem = str(error)
-            found = {
+            context = {
                 "records": records,
                 "problem": problem,
                 "shown": self._view.of_page(),
                 "searched": SEARCHED_OFFSETS,
             }
-            return {"topic": topic, **found}
+            return {"topic": topic, **context}
 
         return self._page("topic", values, name=name, search=search)
 
@@ -182,8 +182,8 @@ class Pages:
         """The transactions that are open."""
 
         def values() -> Values:
-            count, found = self._cluster.transactions()
-            return {"transactions": found, "count": count, "most": MOST_TRANSACTIONS}
+            count, transactions = self._cluster.transactions()
+            return {"transactions": transactions, "count": count, "most": MOST_TRANSACTIONS}
 
         return self._page("transactions", values)
 

@@ -37,8 +37,8 @@ class Reports:
             return [self.path.name] if self.path.exists() else []
         # A link would show lines of a file elsewhere, and a pipe would be waited for.
         files = (each for each in self.path.iterdir() if each.suffix in _SUFFIXES and not each.is_symlink())
-        found = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
-        return [name for _, name in sorted(found, reverse=True)]
+        dated = [(status.st_mtime_ns, file.name) for file in files if S_ISREG((status := file.stat()).st_mode)]
+        return [name for _, name in sorted(dated, reverse=True)]
 
     def read(self, name: str) -> tuple[int, Sequence[SinkProgress]]:
         """The number of writes in the file *name*, one of :meth:`names`, and the last ones.
