@@ -84,10 +84,10 @@ class _Contexts(threading.local):
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES)
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        found = self.compressors.get(level)
-        if found is None:
-            found = self.compressors[level] = zstandard.ZstdCompressor(level=level)
-        return found
+        compressor = self.compressors.get(level)
+        if compressor is None:
+            compressor = self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return compressor
 
 
 _contexts = _Contexts()
@@ -137,14 +137,14 @@ def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     """A stream may consist of several members (RFC 1952, 2.2)."""
     stream, position, given_bytes = zlib.decompressobj(wbits=31), 0, _GIVEN_BYTES
     while position < len(view) or not position:
-        given = view[position : position + given_bytes]
-        plain = stream.decompress(given, PIECE_BYTES)
+        compressed = view[position : position + given_bytes]
+        plain = stream.decompress(compressed, PIECE_BYTES)
         while stream.unconsumed_tail or len(plain) == PIECE_BYTES:
             yield plain
             plain = stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
         if plain:
             yield plain
-        position += len(given) - len(stream.unused_data)
+        position += len(compressed) - len(stream.unused_data)
         if stream.eof:
             stream, given_bytes = zlib.decompressobj(wbits=31), _GIVEN_BEHIND_BYTES
         elif position >= len(view):
@@ -162,9 +162,9 @@ def _lz4(data: Buffer, level: int | None) -> Buffer:
 def _unlz4(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     stream, position = lz4.frame.LZ4FrameDecompressor(), 0
     while not stream.eof:
-        given = view[position : position + _GIVEN_BYTES] if stream.needs_input else b""
-        position += len(given)
-        plain: bytes = stream.decompress(given, max_length=PIECE_BYTES)
+        compressed = view[position : position + _GIVEN_BYTES] if stream.needs_input else b""
+        position += len(compressed)
+        plain: bytes = stream.decompress(compressed, max_length=PIECE_BYTES)
         if plain:
             yield plain
         elif position == len(view) and stream.needs_input and not stream.eof:

@@ -101,8 +101,8 @@ def _count_at_least(column: BinaryColumn, bounds: list[int]) -> list[int]:
     """How many rows are at least as long as each of *bounds*, for rows in descending order of length."""
     if column.min_length == column.max_length:
         return [len(column) if bound <= column.max_length else 0 for bound in bounds]
-    found: list[int] = (len(column) - np.searchsorted(column.lengths[::-1], bounds)).tolist()
-    return found
+    counts: list[int] = (len(column) - np.searchsorted(column.lengths[::-1], bounds)).tolist()
+    return counts
 
 
 def _mix(h: UInt32s, word: UInt32s) -> None:

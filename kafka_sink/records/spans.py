@@ -148,13 +148,13 @@ def _of_one_length(data: bytes, position: int, most: int) -> int:
     if length[0] > 0x7F or length[0] & 1 or stride <= LEAST_BYTES:
         return 0
     most = min(most, (len(data) - position) // stride)
-    found, step = 0, _FEW
-    while found < most:
-        at = position + found * stride
+    count, step = 0, _FEW
+    while count < most:
+        at = position + count * stride
         lengths = data[at : at + step * stride : stride]
         same = len(lengths) - len(lengths.lstrip(length))
-        found += same
+        count += same
         if same < step:
             break
         step *= 8
-    return min(found, most) if found > _FEW else 0
+    return min(count, most) if count > _FEW else 0
