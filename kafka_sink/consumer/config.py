@@ -60,17 +60,17 @@ class ConsumerConfig(ClientConfig):
     )
 
 
-def reconcile(config: ConsumerConfig, given: frozenset[str]) -> ConsumerConfig:
-    """Settle options that depend on each other: what is not in *given* (the names that the user set) gives way.
+def reconcile(config: ConsumerConfig, explicit: frozenset[str]) -> ConsumerConfig:
+    """Settle options that depend on each other: what is not in *explicit* (the names that the user set) gives way.
 
     :raises ConfigError: if answers as large as fetch.max.bytes would be refused, and the user set both limits.
     """
     least = config.fetch_max_bytes + _ANSWER_OVERHEAD_BYTES
     if least <= config.receive_message_max_bytes:
         return config
-    if "fetch.max.bytes" not in given:
+    if "fetch.max.bytes" not in explicit:
         return replace(config, fetch_max_bytes=config.receive_message_max_bytes - _ANSWER_OVERHEAD_BYTES)
-    if "receive.message.max.bytes" not in given:
+    if "receive.message.max.bytes" not in explicit:
         return replace(config, receive_message_max_bytes=least)
     raise ConfigError(
         f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "

@@ -76,8 +76,8 @@ def records_from(
 ) -> list[ConsumedRecord]:
     """The first *count* records of *topic* from *start* on that are *wanted*, in the order of their timestamps; else as
     :func:`newest_records`."""
-    found = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
-    return sorted(found, key=_place)
+    records = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
+    return sorted(records, key=_place)
 
 
 def _place(record: ConsumedRecord) -> tuple[int, int, int]:

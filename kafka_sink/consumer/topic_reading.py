@@ -244,15 +244,15 @@ class TopicReading:
 
     def _list_offsets(self, cursors: Collection[Cursor], timestamp: int) -> dict[int, int]:
         """Partition → offset for *timestamp* (a time or one of the special values)."""
-        found: dict[int, int] = {}
-        while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in found]:
+        offsets: dict[int, int] = {}
+        while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in offsets]:
             for node, group in self._by_leader(missing):
                 for cursor, answer in self._ask_offsets(node, group, timestamp):
                     if answer.offset < (_NO_OFFSET if timestamp >= 0 else 0):
                         raise ProtocolError(f"{node} returned offset {answer.offset} for {cursor.topic_partition}")
-                    found[cursor.topic_partition.partition] = answer.offset
+                    offsets[cursor.topic_partition.partition] = answer.offset
             self._recover(missing)
-        return found
+        return offsets
 
     def _ask_offsets(
         self, node: Node, group: list[Cursor], timestamp: int
