@@ -137,10 +137,10 @@ class TokenEndpoint:
             answer = exchange.run(server, "POST", path, headers, body.encode(), _secrets(credentials, body))
         except ExchangeError as error:
             raise _TemporaryError(str(error)) from None
-        found = _json(answer.body)
+        fields = _json(answer.body)
         if answer.status in (200, 201):
-            return self._token(found.get("access_token") or found.get("id_token"), found, credentials)
-        reason = _refusal(answer, found)
+            return self._token(fields.get("access_token") or fields.get("id_token"), fields, credentials)
+        reason = _refusal(answer, fields)
         if answer.status not in _FINAL:
             raise _TemporaryError(reason)
         proof = "the client's id and secret" if credentials.assertion is None else "sasl.oauthbearer.assertion.…"
@@ -212,10 +212,10 @@ def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _seconds(lifetime: Any) -> float | None:
@@ -223,16 +223,16 @@ def _seconds(lifetime: Any) -> float | None:
     before. None if it is none.
     """
     try:
-        found = None if isinstance(lifetime, bool) else float(lifetime)
+        seconds = None if isinstance(lifetime, bool) else float(lifetime)
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if found is None or found != found else min(found, _YEAR_S)
+    return None if seconds is None or seconds != seconds else min(seconds, _YEAR_S)
 
 
-def _refusal(answer: HttpAnswer, found: Mapping[str, Any]) -> str:
+def _refusal(answer: HttpAnswer, fields: Mapping[str, Any]) -> str:
     """What the endpoint says of its refusal (RFC 6749, 5.2, and the names of some providers)."""
     if answer.status in (301, 302, 303, 307, 308):
         return f"HTTP {answer.status}: it redirects to another address, which is not followed"
-    named = [found.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]
+    named = [fields.get(name) for name in ("error", "error_description", "errorCode", "errorSummary")]
     text = answer.shown(": ".join(each for each in named if isinstance(each, str)))[:_SHOWN]
     return f"HTTP {answer.status}: {text}" if text else f"HTTP {answer.status}"
