@@ -125,8 +125,8 @@ class _Reader:
 
     def element(self, tag: int) -> bytes:
         """The content of the DER element that is next, which must have this *tag*."""
-        (found, length) = self.take(2)
-        if found != tag:
+        (actual, length) = self.take(2)
+        if actual != tag:
             raise KeyStoreError("its private key is malformed")
         if length & 0x80:
             length = int.from_bytes(self.take(length & 0x7F), "big")

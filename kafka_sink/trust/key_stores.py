@@ -39,8 +39,8 @@ def trusted_certificates(data: bytes, password: str) -> str:
     """
     if data.startswith(MAGIC):
         keys, trusted = read_jks(data, password)
-        found = [*trusted, *(key.chain[0] for key in keys if key.chain)]
-        pem = [ssl.DER_cert_to_PEM_cert(certificate) for certificate in found]
+        certificates = [*trusted, *(key.chain[0] for key in keys if key.chain)]
+        pem = [ssl.DER_cert_to_PEM_cert(certificate) for certificate in certificates]
     else:
         store = _read_pkcs12(data, password)
         own = [] if store.cert is None else [store.cert]

@@ -84,7 +84,7 @@ class TlsContexts:
             return self._context
 
     def _stamp_now(self) -> _Stamp:
-        found = []
+        stats = []
         for path in self._files:
             try:
                 status = path.stat()
@@ -92,8 +92,8 @@ class TlsContexts:
                 raise ConfigError(
                     f"cannot read {path}, which {self._option_of(path)} names: {error.strerror}"
                 ) from None
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode))
-        return tuple(found)
+            stats.append((status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode))
+        return tuple(stats)
 
     def _warn_of_writable_files(self) -> None:
         # A file may be replaced at any time, so its mode is the one that was read with its stamp.
@@ -204,10 +204,10 @@ class TlsContexts:
         """
         name = f"{self._prefix}ssl.{kind}"
         data = _read(location, f"option {name}.location")
-        of_java = next((found for start, found in _STORE_TYPES.items() if data.startswith(start)), "")
-        said: str = getattr(self._config, f"ssl_{kind}_type")
+        of_java = next((store_type for start, store_type in _STORE_TYPES.items() if data.startswith(start)), "")
+        configured: str = getattr(self._config, f"ssl_{kind}_type")
         password: str = getattr(self._config, f"ssl_{kind}_password")
-        if (said or of_java or PEM) != PEM:
+        if (configured or of_java or PEM) != PEM:
             with self._explained(f"{name}.location", location):
                 return read(data, password)
         if b"-----BEGIN " not in data:
@@ -218,11 +218,11 @@ class TlsContexts:
             raise ConfigError(f"{name}.password is for JKS and PKCS12, and {location} is PEM; remove the password{own}")
         return data.decode("latin-1")
 
-    def _check_text_type(self, kind: str, said: str) -> None:
+    def _check_text_type(self, kind: str, configured: str) -> None:
         """:raises ConfigError: if the type of a file is given with text."""
-        if said not in ("", PEM):
+        if configured not in ("", PEM):
             raise ConfigError(
-                f"option {self._prefix}ssl.{kind}.type={said} is for files; remove it, because PEM text is given"
+                f"option {self._prefix}ssl.{kind}.type={configured} is for files; remove it, because PEM text is given"
             )
 
     @contextlib.contextmanager
