@@ -178,15 +178,15 @@ class BinaryColumn:
         last = len(data) - width
         every = _sliding(data, width)
         if not rows or int(starts.max()) <= last:
-            found = every[starts]
+            windows = every[starts]
         else:
             # The windows of rows near the end would exceed the buffer; they are read from a padded copy of its last
             # bytes.
-            found = every[np.minimum(starts, last)]
+            windows = every[np.minimum(starts, last)]
             padded = np.concatenate((data[last:], np.zeros(width, dtype=np.uint8)))
             near_end = np.flatnonzero(starts > last)
-            found[near_end] = _sliding(padded, width)[starts[near_end] - last]
-        return np.ndarray((rows, width), np.uint8, found)
+            windows[near_end] = _sliding(padded, width)[starts[near_end] - last]
+        return np.ndarray((rows, width), np.uint8, windows)
 
 
 def _sliding(data: Bytes, width: int) -> NDArray[np.void]:

@@ -311,9 +311,9 @@ def _point_into(column: BinaryColumn, first_buffer: int, views: UInt64s) -> None
         views[:, 1] = ((starts & window) << np.uint64(32)) | numbers
     if column.min_length <= INLINE_BYTES:
         short = np.flatnonzero(column.lengths <= INLINE_BYTES)
-        found = column.take(short).windows(INLINE_BYTES).view("<u4").astype(np.uint64)
-        views[short, 0] = lengths[short] | (found[:, 0] << np.uint64(32))
-        views[short, 1] = found[:, 1] | (found[:, 2] << np.uint64(32))
+        words = column.take(short).windows(INLINE_BYTES).view("<u4").astype(np.uint64)
+        views[short, 0] = lengths[short] | (words[:, 0] << np.uint64(32))
+        views[short, 1] = words[:, 1] | (words[:, 2] << np.uint64(32))
 
 
 def _buffer_windows(buffer: pa.Buffer) -> list[pa.Buffer]:
