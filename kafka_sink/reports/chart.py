@@ -173,16 +173,16 @@ def _marks(pairs: Sequence[tuple[SinkProgress, SinkProgress | None]]) -> Iterato
         ("torn", "diamond", [pair for pair in pairs if pair[0].is_torn]),
         ("missing", "triangle-left", [pair for pair in pairs if pair[0].missing_since(pair[1])]),
     )
-    for name, symbol, found in kinds:
-        if found:
+    for name, symbol, marked in kinds:
+        if marked:
             yield {
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
                 "marker": {"symbol": symbol, "size": 11, "color": _VERMILION},
-                "x": [_ended_ms(write) for write, _ in found],
-                "y": [0] * len(found),
-                "hovertext": [escape(f"{_name(write)}: {write.remark(before)}") for write, before in found],
+                "x": [_ended_ms(write) for write, _ in marked],
+                "y": [0] * len(marked),
+                "hovertext": [escape(f"{_name(write)}: {write.remark(before)}") for write, before in marked],
                 "hoverinfo": "text+x",
                 "cliponaxis": False,
             }

@@ -275,9 +275,9 @@ def read_writes(file: Path, last: int) -> tuple[int, Sequence[SinkProgress]]:
                 is_source = line.startswith(_SOURCE_BEGINS)
                 count += not is_source
                 (lags if is_source else lines).append((number, line))
-    found = [_parsed(file, *each) for each in (*lags, *lines)]
-    known = {line.batch: line.lag for line in found if isinstance(line, SourceLag)}
-    writes = [line for line in found if isinstance(line, SinkProgress)]
+    parsed = [_parsed(file, *each) for each in (*lags, *lines)]
+    known = {line.batch: line.lag for line in parsed if isinstance(line, SourceLag)}
+    writes = [line for line in parsed if isinstance(line, SinkProgress)]
     return count, [replace(write, lag=known.get(write.batch)) for write in writes]
 
 
