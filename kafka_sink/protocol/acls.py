@@ -75,14 +75,14 @@ def filter_message(kind: type[_Filter], wanted: AclBindingFilter) -> _Filter:
     return kind(*_fields(wanted))
 
 
-def filter_of(asked: AclFilter) -> AclBindingFilter:
+def filter_of(message: AclFilter) -> AclBindingFilter:
     """The filter of a message."""
     return AclBindingFilter(
-        principal=asked.principal_filter,
-        operation=from_code(AclOperation, asked.operation),
-        resource_type=from_code(ResourceType, asked.resource_type_filter),
-        resource_name=asked.resource_name_filter,
-        pattern_type=from_code(PatternType, asked.pattern_type_filter),
-        permission_type=from_code(AclPermissionType, asked.permission_type),
-        host=asked.host_filter,
+        principal=message.principal_filter,
+        operation=from_code(AclOperation, message.operation),
+        resource_type=from_code(ResourceType, message.resource_type_filter),
+        resource_name=message.resource_name_filter,
+        pattern_type=from_code(PatternType, message.pattern_type_filter),
+        permission_type=from_code(AclPermissionType, message.permission_type),
+        host=message.host_filter,
     )

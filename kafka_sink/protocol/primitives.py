@@ -42,16 +42,16 @@ class Writer(bytearray):
         if not self._splices:
             return [self]
         view = memoryview(self)
-        found: list[Buffer] = []
+        segments: list[Buffer] = []
         start = 0
         for end, buffer in self._splices:
             if end > start:
-                found.append(view[start:end])
-            found.append(buffer)
+                segments.append(view[start:end])
+            segments.append(buffer)
             start = end
         if start < len(self):
-            found.append(view[start:])
-        return found
+            segments.append(view[start:])
+        return segments
 
 
 def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
