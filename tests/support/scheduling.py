@@ -40,10 +40,11 @@ def needs_kafka(file: str) -> bool:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """One unit of work for each group of files."""
+    """One unit of work for each group of files, and for each test of the exploration."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group(super()._split_scope(nodeid))
+        # In a long run the tests of this folder take an hour of one processor, and share nothing.
+        return nodeid if nodeid.startswith("tests/exploration/") else group(super()._split_scope(nodeid))
 
 
 def longest_first(items: list[pytest.Item]) -> None:
