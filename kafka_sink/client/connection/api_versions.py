@@ -205,8 +205,9 @@ class VersionQuestions:
 
 
 def _newest_of(answer: ApiVersionsResponse, otherwise: int) -> int:
-    """The newest version of ApiVersions that the broker lists."""
-    return next((each.max_version for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS), otherwise)
+    """The newest version of ApiVersions that the broker lists; version 0 if it lists none that exists."""
+    listed = (each.max_version for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS)
+    return max(next(listed, otherwise), 0)
 
 
 def api_versions_request(version: int) -> Struct:

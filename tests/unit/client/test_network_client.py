@@ -199,7 +199,7 @@ def test_api_versions_wait_for_handshake_and_authentication(world: World) -> Non
 
 
 @pytest.mark.behaviour("ApiVersions", "ApiVersions is asked again in a version that the broker has")
-@pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3)])
+@pytest.mark.parametrize(("listed", "expected"), [(None, 0), (2, 2), (99, 3), (-2, 0)])
 def test_api_versions_is_retried_in_a_version_the_broker_has(world: World, listed: int | None, expected: int) -> None:
     newest = APIS[ApiKey.API_VERSIONS].versions.max
     world.begin(polls=2)
@@ -555,6 +555,15 @@ def test_peer_that_closes_at_a_version_is_asked_an_older_one(
     # The others of its cluster are not asked what it does not list.
     world.begin(TWO, polls=2)
     assert world.network.requests("2")[0][0].api_version == expected
+
+
+def test_peer_that_lists_no_version_that_exists_is_asked_the_oldest(world: World) -> None:
+    world.begin()
+    lose_at_api_versions(world, CAUSES_OF_PEERS[0])
+    world.poll(times=2)
+    world.reply(all_versions({ApiKey.API_VERSIONS: (0, -2)}))
+    world.begin(TWO, polls=2)
+    assert world.network.requests("2")[0][0].api_version == 0
 
 
 def test_connection_lost_by_chance_lowers_no_api_version(world: World) -> None:
