@@ -57,12 +57,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "behaviour(part, text): what the test holds (scripts/test.sh --behaviours)")
     config.addinivalue_line("markers", "way(name): the way to write that the test proves (scripts/test.sh --ways)")
+    # Each process of a run (pytest-xdist) knows its own part, and only the first all of it.
+    if amounts.LONG and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_FailuresAtOnce(config))
     _spare_the_processor()
     for name in _LOGGERS_OF_OTHERS:
         logging.getLogger(name).propagate = False
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _FailuresAtOnce:
+    """Prints what fails when it does, because a long run ends an hour later."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self._plugins.get_plugin("terminalreporter")
+            assert isinstance(terminal, pytest.TerminalReporter)
+            terminal.ensure_newline()
+            terminal.section(f"failed: {report.nodeid}", "-")
+            terminal.line(report.longreprtext)
 
 
 def _spare_the_processor() -> None:
@@ -176,7 +194,6 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    # Each process of a run (pytest-xdist) has a summary of its own part, and only the first has all of them.
     if hasattr(config, "workerinput"):
         return
     for report in terminalreporter.stats.get("rerun", []):
