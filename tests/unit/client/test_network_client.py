@@ -557,7 +557,7 @@ def test_peer_that_closes_at_a_version_is_asked_an_older_one(
     assert world.network.requests("2")[0][0].api_version == expected
 
 
-def test_peer_that_lists_no_version_that_exists_is_asked_the_oldest(world: World) -> None:
+def test_peer_that_lists_negative_versions_is_asked_the_oldest(world: World) -> None:
     world.begin()
     lose_at_api_versions(world, CAUSES_OF_PEERS[0])
     world.poll(times=2)
