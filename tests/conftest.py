@@ -57,8 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "behaviour(part, text): what the test holds (scripts/test.sh --behaviours)")
     config.addinivalue_line("markers", "way(name): the way to write that the test proves (scripts/test.sh --ways)")
-    # Each process of a run (pytest-xdist) knows its own part, and only the first all of it.
-    if amounts.LONG and not hasattr(config, "workerinput"):
+    if amounts.LONG and _knows_all(config):
         config.pluginmanager.register(_FailuresAtOnce(config))
     _spare_the_processor()
     for name in _LOGGERS_OF_OTHERS:
@@ -66,6 +65,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _knows_all(config: pytest.Config) -> bool:
+    """Each process of a run (pytest-xdist) knows the outcomes of its own tests, and only the first those of all."""
+    return not hasattr(config, "workerinput")
 
 
 class _FailuresAtOnce:
@@ -194,7 +198,7 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):
+    if not _knows_all(config):
         return
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"failed once: {report.nodeid}", "-")

@@ -73,10 +73,12 @@ class StandaloneCluster:
 
     def send(self, number: signal.Signals, turn: int) -> bool:
         """Send the signal *number* to an executor, to another one each *turn*; false if none has got it."""
+        executors = self.executors()
+        if not executors:
+            return False
         try:
-            executors = self.executors()
             os.kill(executors[turn % len(executors)], number)
-        except (ZeroDivisionError, ProcessLookupError):
+        except ProcessLookupError:
             # Spark removes executors that have nothing to do.
             return False
         return True
