@@ -39,7 +39,7 @@ from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
+from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable, too_late
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
@@ -102,19 +102,16 @@ def write(
     :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
         which.
     """
-    with Interrupts() as interrupts, progress_line(df, is_wanted=progress) as counted:
-        try:
-            parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-            write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
-            numbers, rows = BatchNumbering.OF_AN_APPLICATION, counted or _counter(df)
-            begun = _Write(df, write, APPLICATION, numbers, counted=rows, interrupts=interrupts)
-        except BaseException as error:
-            stopped = interrupts.behind(error)
-            if not isinstance(stopped, KeyboardInterrupt):
-                raise
-            stopped.args = ("the write was stopped: it had not begun, and no row is in Kafka",)
-            raise stopped from None
+    with Interrupts(_not_begun) as interrupts, progress_line(df, is_wanted=progress) as counted:
+        parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
+        write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
+        numbers, rows = BatchNumbering.OF_AN_APPLICATION, counted or _counter(df)
+        begun = _Write(df, write, APPLICATION, numbers, counted=rows, interrupts=interrupts)
         return begun.report(atomic=atomic)
+
+
+def _not_begun() -> str:
+    return "the write was stopped: it had not begun, and no row is in Kafka"
 
 
 def foreach_batch(
@@ -233,6 +230,7 @@ class _Write:
         version = None if once is None else once.version
         named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": version}
         course = WriteCourse(task.rows.topic, version, self.counted, self.is_of_query)
+        self.interrupts.meaning = course.stopped
         try:
             if once is None or version is None:
                 result = self._at_least_once()
@@ -248,6 +246,7 @@ class _Write:
                 # Spark tells the stop of a query from a failure by the exception.
                 raise
             raise failure from None
+        self.interrupts.meaning = too_late
         ended_ms = SYSTEM_CLOCK.monotonic_ms()
         decision: Literal["written", "skipped", "older"] = "written"
         if result.skipped is not None:

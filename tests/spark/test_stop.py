@@ -4,6 +4,8 @@ whole."""
 from __future__ import annotations
 
 import _thread
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +66,36 @@ def test_interrupted_write_ends_at_once(
     when_stopped = end(servers, topic)
     assert kafka_sink.write(rows_of(spark), options=to, **numbered(way)).rows == ROWS
     check_written_again(servers, topic, way, when_stopped)
+
+
+@pytest.mark.behaviour("Stop means stop", "An interrupt just before or after the write says what is in Kafka")
+@pytest.mark.parametrize(
+    ("where", "says", "stay"),
+    [
+        ("kafka_sink.spark.driver.progress_line.find_screen", "it had not begun, and no row is in Kafka", 0),
+        ("kafka_sink.spark.dataframe_writer.publish", "the interrupt came too late: everything was done", ROWS),
+    ],
+    ids=["before", "after"],
+)
+def test_interrupt_beside_the_write_says_what_stays(
+    spark: SparkSession,
+    cluster: Any,
+    new_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    says: str,
+    stay: int,
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        # Python runs the handler at the next opportunity, which is here.
+        sum(range(1_000))
+
+    topic, servers = new_topic(2), cluster.bootstrap_servers
+    monkeypatch.setattr(where, interrupted)
+    with pytest.raises(KeyboardInterrupt, match=says):
+        kafka_sink.write(rows_of(spark), {"kafka.bootstrap.servers": servers, "topic": topic})
+    assert end(servers, topic) == stay
 
 
 @pytest.mark.behaviour("Stop means stop", "A write that somebody cancels is not tried again")

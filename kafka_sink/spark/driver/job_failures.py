@@ -193,6 +193,10 @@ class WriteCourse:
         again = "write it again, which writes it once" if self.is_of_query else IN_ORDER
         return f"version {self.version} was about to be committed and is in Kafka as a whole or not at all; {again}"
 
+    def stopped(self) -> str:
+        """What an interrupt at this moment means."""
+        return f"the write was stopped: {self.what_stays()}"
+
     def ended_by(self, error: BaseException) -> BaseException:
         """*error* with what stays, or the error to raise in its place if the Spark job was cancelled."""
         if isinstance(error, Exception) and is_cancelled(error):
@@ -204,5 +208,5 @@ class WriteCourse:
         if error.args:
             error.add_note(f"kafkalite: {self.what_stays()}")
         else:
-            error.args = (f"the write was stopped: {self.what_stays()}",)
+            error.args = (self.stopped(),)
         return error

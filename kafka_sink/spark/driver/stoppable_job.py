@@ -46,6 +46,11 @@ _SETTLE_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
+def too_late() -> str:
+    """What an interrupt means after the body's work."""
+    return "the interrupt came too late: everything was done"
+
+
 class Interrupts:
     """Remembers what the handler of SIGINT raises within the body, so that :meth:`check` raises what was dropped.
 
@@ -53,10 +58,14 @@ class Interrupts:
     object that the driver has seen. Within a call, Py4J closes the connection, which may fail: its error then hides the
     interrupt. In any thread but the main one there is nothing to do, because signal handlers run in that.
 
+    An interrupt without a text gets one: *meaning*, which is what one means at the moment, and which the body replaces
+    as it goes on; one of which the body saw nothing came too late.
+
     Source: https://docs.python.org/3/reference/datamodel.html#object.__del__ and ``py4j.java_gateway.JavaObject``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meaning: Callable[[], str] | None = None) -> None:
+        self.meaning = meaning
         self._handler: Callable[[int, FrameType | None], object] | None = None
         self._raised: BaseException | None = None
 
@@ -95,9 +104,14 @@ class Interrupts:
     ) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        if kind is None and self._raised is not None:
-            self._raised.args = self._raised.args or ("the interrupt came too late: everything was done",)
-            raise self._raised
+        stopped = self._raised if error is None else self.behind(error)
+        if stopped is None or not (stopped is self._raised or isinstance(stopped, KeyboardInterrupt)):
+            return
+        meaning = too_late if error is None else self.meaning
+        if meaning is not None and not stopped.args:
+            stopped.args = (meaning(),)
+        if stopped is not error:
+            raise stopped from None
 
 
 def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Interrupts) -> T:

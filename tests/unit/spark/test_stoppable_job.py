@@ -116,6 +116,18 @@ def test_interrupt_within_a_finalizer_is_raised_at_the_end(dropped: list[Any]) -
         assert dropped == [KeyboardInterrupt]
 
 
+@pytest.mark.behaviour("Stop means stop", "An interrupt says what it means at its moment")
+def test_interrupt_without_a_text_gets_what_it_means_now() -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"^later$"), Interrupts(lambda: "first") as interrupts:
+        interrupts.meaning = lambda: "later"
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1_000))
+    with pytest.raises(KeyboardInterrupt, match=r"^its own$"), Interrupts(lambda: "first"):
+        raise KeyboardInterrupt("its own")
+    with pytest.raises(ValueError, match=r"^$"), Interrupts(lambda: "first"):
+        raise ValueError
+
+
 def test_a_handler_that_raises_nothing_interrupts_nothing() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
