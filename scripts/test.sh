@@ -42,6 +42,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 pytest_options=()
+processes=5
 folder=""
 spark="" python="" yarn=""
 matrix=()
@@ -107,6 +108,7 @@ done
 # Kafka's own; with four such tests the run fails (tests/README.md).
 if [ "${KAFKALITE_LONG:-0}" != 0 ]; then
     pytest_options+=(--timeout 3600 "--figures=$WORK/figures.json")
+    processes=3
 else
     pytest_options+=(--reruns 1 --max-suite-reruns 3)
 fi
@@ -240,10 +242,10 @@ if [ ${#matrix[@]} != 0 ]; then
 fi
 
 case " $* " in *" tests/"*) folder="" ;; esac
-# Five processes keep two processors busy, because each often waits for Spark, Kafka or a time-out. The distribution of
-# the tests is defined in tests/support/scheduling.py.
-step "pytest" python -m pytest -n 5 --dist loadfile --no-loadscope-reorder ${pytest_options+"${pytest_options[@]}"} \
-    ${folder:+"$folder"} "$@"
+# Five processes keep two processors busy, because each often waits for Spark, Kafka or a time-out; three do with the
+# long tests, which wait less. The distribution of the tests is defined in tests/support/scheduling.py.
+step "pytest" python -m pytest -n "$processes" --dist loadfile --no-loadscope-reorder \
+    ${pytest_options+"${pytest_options[@]}"} ${folder:+"$folder"} "$@"
 if [ -n "$downloading" ] && ! wait "$downloading"; then
     failed="${failed:+$failed, }Kafka's jars"
     cat "$WORK/download.log"
