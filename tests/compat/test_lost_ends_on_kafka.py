@@ -178,7 +178,7 @@ class _Sink:
 
 
 @pytest.mark.behaviour("Exactly once: lost ends", "A real Kafka loses ends, and no row is missing, twice or hidden")
-@pytest.mark.timeout(120 + 400 * ROUNDS)
+@pytest.mark.timeout(120 + 1200 * ROUNDS)
 @pytest.mark.parametrize(
     ("protocol", "ended", "driver_dies"),
     [
