@@ -40,7 +40,7 @@ def examples(most: int) -> int:
 SIMULATED_RUNS = _amount(
     "SIMULATED_RUNS",
     20,
-    4_000,
+    2_000,
     "seeds that the simulator tries, of the producer and of transactions each (or --sim-runs)",
 )
 COMPACTED_LOGS = _amount(
@@ -65,7 +65,7 @@ LOST_ENDS = _amount(
     "LOST_ENDS", 0, 3, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "EXPLORED_STATES", 400, 1_500_000, "states of a small world of exactly-once drivers, in each setting"
+    "EXPLORED_STATES", 400, 300_000, "states of a small world of exactly-once drivers, in each setting"
 )
 RANDOM_WALKS = _amount(
     "RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
@@ -165,7 +165,7 @@ PIPELINE_RUNS = _amount(
 STOPS = _amount(
     "STOPS",
     1,
-    20,
+    10,
     "interrupts of each way to write, of a program; in the long run of a notebook and over Spark Connect, too",
 )
 SPARK_KILLS = _amount("SPARK_KILLS", 0, 10, "kills of the whole of Spark while it writes exactly once in four ways")
