@@ -75,8 +75,8 @@ def test_each_way_carries_bulk_through_renewals(
         renewals = identity_kafka.noted(RENEWALS)[way] - renewed_before
         figure(f"renewals of sessions of {SESSION_MS // 1000} s", renewals)
         # A client on a busy machine is late for some; it connects again.
-        figure("sessions that ended", ended := identity_kafka.noted(EXPIRED)[way] - ended_before)
-        assert renewals and renewals + ended >= len(topics) * TASKS
+        figure("sessions that ended", identity_kafka.noted(EXPIRED)[way] - ended_before)
+        assert renewals >= len(topics) * TASKS
     if way == "oauth":
         figure(f"tokens of {LIFETIME_S} s", renewed := len(identity_kafka.idp.asked) - tokens)
         assert renewed > 2

@@ -20,7 +20,7 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.http.oauth.token_login import LOGINS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord
-from tests.compat.identity_kafka import EXPIRED, LIFETIME_S, PASSWORD, RENEWALS, SESSION_MS, TOKENS, IdentityKafka
+from tests.compat.identity_kafka import LIFETIME_S, PASSWORD, RENEWALS, SESSION_MS, TOKENS, IdentityKafka
 from tests.compat.java_producer import write_with_java
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
@@ -158,10 +158,10 @@ def test_clients_write_in_the_ways_of_the_page(
     with AdminClient(identity_kafka.kafka.bootstrap_servers) as admin:
         for topic in topics.values():
             admin.create_topic(topic, 1, 1)
-    before, tokens = [identity_kafka.noted(what) for what in (RENEWALS, EXPIRED)], len(identity_kafka.idp.asked)
+    before, tokens = identity_kafka.noted(RENEWALS), len(identity_kafka.idp.asked)
     with ThreadPoolExecutor(at_once) as threads:
         done = {way: threads.submit(write, identity_kafka, way, topic, tmp_path) for way, topic in topics.items()}
-    after = [identity_kafka.noted(what) for what in (RENEWALS, EXPIRED)]
+    after = identity_kafka.noted(RENEWALS)
     LOGINS.forget()
     # As long as a producer is in memory, its token is renewed.
     gc.collect()
@@ -169,12 +169,9 @@ def test_clients_write_in_the_ways_of_the_page(
     assert not problems, problems
     for way, topic in topics.items():
         assert len(read_topic(identity_kafka.kafka.bootstrap_servers, topic)) == RECORDS, way
-    renewals, ended = (
-        {way: now[way] - then[way] for way in ways if way != "mtls"} for then, now in zip(before, after, strict=True)
-    )
+    renewals = {way: after[way] - before[way] for way in ways if way != "mtls"}
     figure(f"renewals of {client} within {RECORDS // PER_S} s, sessions of {SESSION_MS // 1000} s", renewals)
-    # A client on a busy machine is late for some, Java's too; it connects again.
-    assert any(renewals.values()) and all(renewals[way] or ended[way] for way in renewals), (renewals, ended)
+    assert all(renewals.values()), renewals
     if by_endpoint := {"oauth", "assertion", "bearer"} & set(ways):
         figure(
             f"tokens of {LIFETIME_S} s for {len(by_endpoint)} producers",
