@@ -67,7 +67,7 @@ for version in range(given["batches"]):
             break
         except Exception as error:
             # The moment between the two places of a password: whoever logs in then is refused.
-            if attempt == 3 or "SaslAuthentication" not in str(error):
+            if attempt == 3 or "AuthenticationError" not in str(error):
                 raise
 """
 
