@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -52,6 +53,7 @@ from tests.support.parts import producer_with_parts
 from tests.support.readback import read_topic, read_values
 from tests.support.transaction_script import ask_everything
 from tests.support.transactional_worker import RECORDS_PER_ROUND
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.real_kafka import RealKafka
@@ -263,10 +265,11 @@ def test_kafkas_own_tool_finds_transactional_batches_and_markers(
     producer.commit_transaction()
     producer.close()
     log = next((cluster.logs / f"{topic}-0").glob("*.log"))
-    dump = run_kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
-    batches = [line for line in dump.splitlines() if line.startswith("baseOffset")]
+    dump = partial(run_kafka_tool, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(log))
+    # Brokers write the markers after they have answered EndTxn.
+    until("the marker", lambda: "endTxnMarker: COMMIT" in dump())
+    batches = [line for line in dump().splitlines() if line.startswith("baseOffset")]
     assert all("isTransactional: true" in line and "isvalid: true" in line for line in batches)
-    assert "endTxnMarker: COMMIT" in dump
 
 
 @pytest.mark.behaviour("Kafka's Java clients", "kafka-transactions.sh finds and ends a hanging transaction")
