@@ -44,6 +44,9 @@ class ProducerIdAndEpoch(NamedTuple):
         return self.producer_id != -1
 
 
+#: The last epoch that is assigned to a producer; the coordinator reserves the next one for fencing.
+LAST_PRODUCER_EPOCH: Final = 2**15 - 2
+
 #: The finalized feature (KIP-584) whose level is the cluster's transaction version.
 TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 #: The finalized feature whose level 1 stands for the consumer protocol of groups (KIP-848).

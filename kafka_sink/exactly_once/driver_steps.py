@@ -213,6 +213,8 @@ class DriverSteps:
             return None
         if self.two_phase and not remembered.has_two_phase:
             return None
+        if end.described.transaction.is_reserved:
+            return None
         winners = look.known.transactions
         ended = yield from self.client.describe(each.transactional_id for each in winners)
         return None if _unended(look.known, ended) else end.described
@@ -231,13 +233,17 @@ class DriverSteps:
         if end is None:
             end = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
         settled = yield from self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
-        driver, timeout_ms = yield from self.fence()
-        if not _follows(driver, None if settled is None else settled.transaction):
-            now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
-            if now.described is None or now.described.transaction != driver:
-                raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
-            yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
-        return driver, timeout_ms
+        last = None if settled is None else settled.transaction
+        while True:
+            driver, timeout_ms = yield from self.fence()
+            if not _follows(driver, last):
+                now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
+                if now.described is None or now.described.transaction != driver:
+                    raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
+                yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
+            if not driver.is_reserved:
+                return driver, timeout_ms
+            last = driver
 
     @property
     def _wanted_timeout_ms(self) -> int:

@@ -13,7 +13,13 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
-from kafka_sink.common.model import Node, ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.common.model import (
+    LAST_PRODUCER_EPOCH,
+    Node,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionVersion,
+)
 from kafka_sink.exactly_once.names import accept_command
 
 #: Codes that mean that a producer no longer owns its transaction.
@@ -22,6 +28,10 @@ FENCED: Final = frozenset(
 )
 #: Codes that mean that a transaction has ended otherwise than requested, or that its id has another producer by now.
 OVERTAKEN: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
+
+#: How many epochs of a producer id are kept for a lost end: the one that it has begun in transaction version 2, and the
+#: one that records a commit while it is written again.
+RESERVED_EPOCHS: Final = 2
 
 #: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
 IN_ORDER: Final = (
@@ -54,6 +64,14 @@ class Transaction:
     @property
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.epoch)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether its epoch is one of the last of its producer id, which are kept for lost ends that are written again.
+
+        The transactional id gets another producer id after them (KIP-360; KIP-890: at the end of a transaction), and
+        then no request of a sink can end what the former producer id has open."""
+        return self.epoch > LAST_PRODUCER_EPOCH - RESERVED_EPOCHS
 
     def __str__(self) -> str:
         return f"{self.transactional_id} (producer id {self.producer_id}, epoch {self.epoch})"

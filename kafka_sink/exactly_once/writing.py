@@ -103,9 +103,7 @@ class WriterTransactions:
             last = used.pop(name, None)
             try:
                 with explained(plan.sink):
-                    transaction = self._next(over, last, plan) or client.run(
-                        client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase)
-                    )
+                    transaction = self._next(over, last, plan) or _request(client, name, plan)
             except DisconnectError as error:
                 lost = error
                 continue
@@ -132,6 +130,8 @@ class WriterTransactions:
         if plan.transaction_version is not TransactionVersion.V2 or over is None or last is None:
             return None
         described, before = over.described, last.transaction
+        if described.transaction.is_reserved:
+            return None
         is_new = described.transaction.producer_id != before.producer_id or described.transaction.epoch > before.epoch
         is_recent = self._clock.monotonic_ms() - over.at_ms <= _RECENT_MS
         return described.transaction if is_new and is_recent and described.timeout_ms == plan.tasks_timeout_ms else None
@@ -200,6 +200,14 @@ def may_write(attempt_number: int) -> bool:
     """Whether the attempt of a task with this number (Spark's, from 0 on) may write in the driver's transaction: only
     the first one. Brokers could not tell the rows of another one from its duplicates, and nothing takes them back."""
     return attempt_number == 0
+
+
+def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
+    """The next transaction of the id, or the first one of its next producer id if only reserved epochs are left."""
+    while True:
+        transaction = client.run(client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase))
+        if not transaction.is_reserved:
+            return transaction
 
 
 def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) -> set[int]:

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from kafka_sink.broker.coordinator import transaction_rules as rules
 from kafka_sink.broker.coordinator.transaction_metadata import (
-    LAST_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     TransactionMetadata,
     TransactionState,
@@ -24,13 +23,14 @@ from kafka_sink.broker.coordinator.transaction_metadata import (
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import (
+    LAST_PRODUCER_EPOCH,
     NO_TIMEOUT_MS,
     OffsetAndMetadata,
     ProducerIdAndEpoch,
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.model import RESERVED_EPOCHS, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 TOPIC: Final = "t"
@@ -47,8 +47,8 @@ COORDINATORS: Final = {
     **dict.fromkeys(("write", "end_offsets", "open"), "leaders"),
 }
 
-#: The first transaction of an id that begins behind it has the last epoch of its producer id.
-NEARLY_LAST_EPOCH: Final = LAST_PRODUCER_EPOCH - 1
+#: The first transaction of an id that begins behind it has the last epoch of its producer id that is not reserved.
+NEARLY_LAST_EPOCH: Final = LAST_PRODUCER_EPOCH - RESERVED_EPOCHS - 1
 
 _NO_GROUPS: Final[frozenset[str]] = frozenset()
 

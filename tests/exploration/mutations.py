@@ -47,8 +47,8 @@ _ATOMIC_2 = Settings("atomic", TransactionVersion.V2, two_phase=False, batches=1
 
 @dataclass(frozen=True)
 class Mutation:
-    """The method *method* of *owner* becomes *broken*, which gets the true one and its arguments; seen with *settings*
-    within *faults*."""
+    """The method or property *method* of *owner* becomes *broken*, which gets the true one and its arguments; seen
+    with *settings* within *faults*."""
 
     name: str
     owner: Any
@@ -67,7 +67,8 @@ class Mutation:
         with ExitStack() as patched:
             patched.callback(logging.disable, logging.NOTSET)
             logging.disable(logging.WARNING)
-            patched.enter_context(mock.patch.object(self.owner, self.method, broken))
+            instead = property(broken) if isinstance(true, property) else broken
+            patched.enter_context(mock.patch.object(self.owner, self.method, instead))
             try:
                 Explorer(self.settings, self.faults, most_states=MOST_STATES).run()
             except ViolationError as error:
@@ -180,9 +181,8 @@ def _commit_losers(true: Any, steps: DriverSteps, losers: Any, version: Transact
     steps.client.run(steps.client.end(losers, version, commit=True))
 
 
-def _or_of_another_id(true: Any, found: TransactionDescription, transaction: Transaction, version: Any) -> bool:
-    is_another = found.transaction.producer_id != transaction.producer_id
-    return bool(true(found, transaction, version)) or (is_another and found.state == "CompleteCommit")
+def _never(true: Any, transaction: Transaction) -> bool:
+    return False
 
 
 def _forgets_nothing(true: Any, memories: Memories, cluster_id: str | None) -> None:
@@ -277,10 +277,10 @@ MUTATIONS: Final = (
         Faults(0, 0),
     ),
     Mutation(
-        "a new producer id is still one's own",
-        TransactionDescription,
-        "is_commit_of",
-        _or_of_another_id,
+        "the last epochs of a producer id begin transactions",
+        Transaction,
+        "is_reserved",
+        _never,
         _ATOMIC_2_TWICE._replace(others="last epochs"),
         _END,
     ),

@@ -24,8 +24,8 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.store import FILE_NAME
-from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
 from kafka_sink.client.blocking.admin import AdminClient
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH
 from kafka_sink.protocol.api_key import ApiKey
 from tests.fakes.record_batches import make_batch
 from tests.support.broker_process import BrokerProcess

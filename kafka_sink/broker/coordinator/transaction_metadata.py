@@ -14,12 +14,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from kafka_sink.common.model import NO_TIMESTAMP, TopicPartition, TransactionVersion
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH, NO_TIMESTAMP, TopicPartition, TransactionVersion
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
-#: The last epoch that is assigned to a producer; the coordinator reserves the next one for fencing.
-LAST_PRODUCER_EPOCH: Final = 2**15 - 2
 
 
 class TransactionState(StrEnum):

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from kafka_sink.broker.coordinator.transaction_metadata import (
-    LAST_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TransactionMetadata,
     TransactionState,
 )
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 
 
 def _refused(metadata: TransactionMetadata, code: ErrorCode, reason: str) -> ApiError:

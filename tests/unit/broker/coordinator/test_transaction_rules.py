@@ -8,13 +8,12 @@ import pytest
 
 from kafka_sink.broker.coordinator import transaction_rules as rules
 from kafka_sink.broker.coordinator.transaction_metadata import (
-    LAST_PRODUCER_EPOCH,
     TRANSITIONS,
     TransactionMetadata,
     TransactionState,
 )
 from kafka_sink.common.errors import ApiError, ErrorCode
-from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
 from tests.support.cases import with_each
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
