@@ -67,9 +67,7 @@ LOST_ENDS = _amount(
 EXPLORED_STATES = _amount(
     "EXPLORED_STATES", 400, 300_000, "states of a small world of exactly-once drivers, in each setting"
 )
-RANDOM_WALKS = _amount(
-    "RANDOM_WALKS", 1, 1_000, "walks through a larger world of exactly-once drivers, in each setting"
-)
+RANDOM_WALKS = _amount("RANDOM_WALKS", 1, 20, "walks through a larger world of exactly-once drivers, in each setting")
 MANY_SINKS = _amount(
     "MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
 )
