@@ -183,13 +183,13 @@ VERIFY_ROWS = _amount(
 AVRO_BATCHES = _amount(
     "AVRO_BATCHES",
     40,
-    20_000,
+    4_000,
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
 PROTOBUF_BATCHES = _amount(
     "PROTOBUF_BATCHES",
     40,
-    20_000,
+    4_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
 JUDGED_CASES = _amount("JUDGED_CASES", 150, 20_000, "random cases of each kind that Kafka's Java client judges as well")
