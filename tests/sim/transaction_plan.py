@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from kafka_sink.broker.coordinator.transaction_metadata import LAST_PRODUCER_EPOCH
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH
 from tests.sim.plan import Plan, make_plan
 
 
