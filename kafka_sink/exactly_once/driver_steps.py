@@ -24,6 +24,7 @@ from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds, logs_of
 from kafka_sink.exactly_once.model import (
     FENCED,
+    RESERVED_EPOCHS,
     ExactlyOnceError,
     FencedError,
     Log,
@@ -234,7 +235,7 @@ class DriverSteps:
             end = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
         settled = yield from self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
         last = None if settled is None else settled.transaction
-        while True:
+        for _ in range(RESERVED_EPOCHS + 1):
             driver, timeout_ms = yield from self.fence()
             if not _follows(driver, last):
                 now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
@@ -242,8 +243,9 @@ class DriverSteps:
                     raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
                 yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
             if not driver.is_reserved:
-                return driver, timeout_ms
+                break
             last = driver
+        return driver, timeout_ms
 
     @property
     def _wanted_timeout_ms(self) -> int:

@@ -22,7 +22,7 @@ from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, Kafka
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.model import RESERVED_EPOCHS, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.refusals import explained
@@ -204,10 +204,11 @@ def may_write(attempt_number: int) -> bool:
 
 def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
     """The next transaction of the id, or the first one of its next producer id if only reserved epochs are left."""
-    while True:
+    for _ in range(RESERVED_EPOCHS + 1):
         transaction = client.run(client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase))
         if not transaction.is_reserved:
-            return transaction
+            break
+    return transaction
 
 
 def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) -> set[int]:
