@@ -62,12 +62,12 @@ LEADER_KILLS = _amount(
     "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
 )
 LOST_ENDS = _amount(
-    "LOST_ENDS", 0, 3, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
+    "LOST_ENDS", 0, 2, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
-    "EXPLORED_STATES", 400, 300_000, "states of a small world of exactly-once drivers, in each setting"
+    "EXPLORED_STATES", 400, 100_000, "states of a small world of exactly-once drivers, in each setting"
 )
-RANDOM_WALKS = _amount("RANDOM_WALKS", 1, 20, "walks through a larger world of exactly-once drivers, in each setting")
+RANDOM_WALKS = _amount("RANDOM_WALKS", 1, 10, "walks through a larger world of exactly-once drivers, in each setting")
 MANY_SINKS = _amount(
     "MANY_SINKS", 20, 500, "sinks with a client id of their own that one process writes to, one after another"
 )
@@ -183,13 +183,13 @@ VERIFY_ROWS = _amount(
 AVRO_BATCHES = _amount(
     "AVRO_BATCHES",
     40,
-    4_000,
+    2_000,
     "batches of rows of random types that are written as Avro and compared with fastavro's bytes",
 )
 PROTOBUF_BATCHES = _amount(
     "PROTOBUF_BATCHES",
     40,
-    4_000,
+    2_000,
     "batches of random messages that are written as Protobuf and compared with the bytes of Google's library",
 )
 JUDGED_CASES = _amount("JUDGED_CASES", 150, 20_000, "random cases of each kind that Kafka's Java client judges as well")
