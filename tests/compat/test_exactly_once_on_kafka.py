@@ -10,16 +10,18 @@ import pytest
 
 from kafka_sink import ProducerRecord
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Progress, TornBatchError, UndecidedError
+from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
+from tests.exactly_once.world import PARTITIONS, World
 from tests.support import amounts
 from tests.support.amounts import only_long
 from tests.support.readback import read_topic
@@ -147,3 +149,34 @@ def test_transactions_timed_out_before_decision_stay_uncommitted(real_kafka: Rea
         with pytest.raises(UndecidedError, match="batch 0 was not committed"):
             decided.sink.commit(decided.plan, 0, "query", decided.written)
         assert decided.sink.plan().must_write(0, "query", BatchNumbering.OF_A_QUERY)
+
+
+@only_long
+@pytest.mark.behaviour(
+    "Exactly once: ids and versions", "The last epoch of an id is passed by drivers, and by ids that are used again"
+)
+@pytest.mark.behaviour("Faults: exactly once", "Every row is there once when an id passes its last epoch")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+def test_drivers_pass_the_last_epoch_on_kafka(real_kafka: RealKafka, protocol: str, figure: Figure) -> None:
+    topic = f"aged-{os.urandom(4).hex()}"
+    with AdminClient(real_kafka.bootstrap_servers) as admin:
+        admin.create_topic(topic, PARTITIONS)
+    world = World(real_kafka.bootstrap_servers, topic, timeout_ms=90_000)
+    world.write_batch(protocol, 0, b"00-a", b"00-b")
+    name = driver_id(sink_id(topic, topic))
+    before = world.client.run(world.client.init_own_producer_id(name, 60_000))
+    aged = before
+    while aged.epoch < LAST_PRODUCER_EPOCH - 4:
+        aged = world.client.run(world.client.init_own_producer_id(name, 60_000))
+    world.restart()
+    drivers = [aged]
+    for version in range(1, 9):
+        drivers.append(world.parallel.plan().driver)
+        world.write_batch(protocol, version, b"%02d-a" % version, b"%02d-b" % version)
+    rows = world.committed()
+    world.client.close()
+    figure(protocol, ", ".join(f"{each.producer_id}:{each.epoch}" for each in drivers))
+    assert not any(each.is_reserved for each in drivers)
+    assert drivers[-1].producer_id != before.producer_id
+    assert sorted(map(bytes, rows)) == [b"%02d-%s" % (version, half) for version in range(9) for half in (b"a", b"b")]  # type: ignore[arg-type]

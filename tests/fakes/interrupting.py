@@ -14,7 +14,7 @@ _OURS = "/kafka_sink/"
 class Points:
     """Lines of ``kafka_sink`` that the calling thread executes in a call; at line number *point* it does *strike*.
 
-    :param opcodes: names of files of which every opcode is a point, instead of every line.
+    :param opcodes: names of files of which every opcode is a point, instead of every line; also of Python's own.
     """
 
     def __init__(self, point: int, strike: Callable[[], None], opcodes: Collection[str] = ()) -> None:
@@ -38,11 +38,13 @@ class Points:
             sys.settrace(before)
 
     def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if self.struck is not None or _OURS not in frame.f_code.co_filename:
+        name = frame.f_code.co_filename
+        if self.struck is not None:
             return None
-        if frame.f_code.co_filename.rpartition("/")[2] in self._opcodes:
+        if name.rpartition("/")[2] in self._opcodes:
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._at
+            return self._at
+        return self._at if _OURS in name else None
 
     def _at(self, frame: FrameType, event: str, arg: Any) -> Any:
         if event in ("line", "opcode") and self.struck is None:

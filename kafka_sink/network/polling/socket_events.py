@@ -10,6 +10,7 @@ exchange of one request and one response changes no registration.
 from __future__ import annotations
 
 import selectors
+from contextlib import suppress
 from typing import Final
 
 from kafka_sink.common.clock import stopwatch_ns
@@ -47,10 +48,13 @@ class SocketEvents:
         channel.registered_events = wanted
 
     def unregister(self, channel: KafkaChannel) -> None:
-        """Unregister *channel*, whatever events it wants."""
-        if channel.registered_events:
+        """Unregister *channel*, whatever events it wants.
+
+        A KeyboardInterrupt within :meth:`register` may have left it registered or not, whatever the channel says.
+        """
+        with suppress(KeyError):
             self._selector.unregister(channel.transport.fileno())
-            channel.registered_events = 0
+        channel.registered_events = 0
 
     def wait(self, timeout_ms: int) -> list[tuple[KafkaChannel, int]]:
         """Wait at most *timeout_ms* for an event or a wakeup; returns the channels with events, each with its mask."""

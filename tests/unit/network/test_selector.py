@@ -24,7 +24,9 @@ from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import READ, PlaintextTransport, Socket, TransportLayer
+from tests.conftest import Figure
 from tests.fakes.clock import FakeClock
+from tests.fakes.interrupting import Points, interrupt
 
 PATIENCE = 2000
 
@@ -563,3 +565,28 @@ def test_a_wakeup_from_another_thread_ends_the_poll(harness: Harness) -> None:
     waker.start()
     harness.selector.poll(3_600_000)
     waker.join()
+
+
+@pytest.mark.behaviour("Faults: interrupts and signals", "A selector can be closed after an interrupt wherever it is")
+def test_interrupted_selector_can_be_closed(listener: Listener, figure: Figure) -> None:
+    for point in range(1_000_000):
+        harness = Harness()
+
+        def use(harness: Harness = harness) -> None:
+            harness.selector.connect("a", listener.address, -1, -1)
+            harness.until(lambda: harness.selector.connected == ["a"])
+            harness.selector.mute("a")
+            harness.selector.poll(0)
+            harness.selector.unmute("a")
+            harness.selector.close_connection("a")
+
+        # The interpreter's own module changes its table and the kernel's one after the other.
+        points = Points(point, interrupt, opcodes=("selectors.py", "socket_events.py"))
+        with contextlib.suppress(KeyboardInterrupt):
+            points.during(use)
+        harness.close()
+        with contextlib.suppress(AttributeError):
+            listener.accept().close()  # type: ignore[union-attr]
+        if points.struck is None:
+            figure("interrupted", f"{point} points")
+            return
