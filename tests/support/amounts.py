@@ -62,7 +62,7 @@ LEADER_KILLS = _amount(
     "leaders of a real cluster that are killed, under load, over PLAINTEXT and over SASL_SSL each (--matrix: 4)",
 )
 LOST_ENDS = _amount(
-    "LOST_ENDS", 0, 2, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
+    "LOST_ENDS", 0, 3, "ends of transactions that a real Kafka has to lose, in each way to write and to end"
 )
 EXPLORED_STATES = _amount(
     "EXPLORED_STATES", 400, 100_000, "states of a small world of exactly-once drivers, in each setting"
