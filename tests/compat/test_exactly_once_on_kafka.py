@@ -165,8 +165,7 @@ def test_drivers_pass_the_last_epoch_on_kafka(real_kafka: RealKafka, protocol: s
     world = World(real_kafka.bootstrap_servers, topic, timeout_ms=90_000)
     world.write_batch(protocol, 0, b"00-a", b"00-b")
     name = driver_id(sink_id(topic, topic))
-    before = world.client.run(world.client.init_own_producer_id(name, 60_000))
-    aged = before
+    aged = world.client.run(world.client.init_own_producer_id(name, 60_000))
     while aged.epoch < LAST_PRODUCER_EPOCH - 4:
         aged = world.client.run(world.client.init_own_producer_id(name, 60_000))
     world.restart()
@@ -178,5 +177,5 @@ def test_drivers_pass_the_last_epoch_on_kafka(real_kafka: RealKafka, protocol: s
     world.client.close()
     figure(protocol, ", ".join(f"{each.producer_id}:{each.epoch}" for each in drivers))
     assert not any(each.is_reserved for each in drivers)
-    assert drivers[-1].producer_id != before.producer_id
+    assert drivers[-1].producer_id != aged.producer_id
     assert sorted(map(bytes, rows)) == [b"%02d-%s" % (version, half) for version in range(9) for half in (b"a", b"b")]  # type: ignore[arg-type]

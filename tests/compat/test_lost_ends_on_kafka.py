@@ -236,5 +236,6 @@ def test_lost_ends_lose_and_repeat_nothing_on_kafka(
         for _ in range(2):
             sink.write()
         sink.check()
+    sink.world.client.close()
     figure(f"{protocol}, {ended}, driver {'dies' if driver_dies else 'lives on'}", f"{sink.lost} of {ROUNDS} ends lost")
     assert sink.lost == ROUNDS

@@ -585,8 +585,8 @@ def test_interrupted_selector_can_be_closed(listener: Listener, figure: Figure) 
         with contextlib.suppress(KeyboardInterrupt):
             points.during(use)
         harness.close()
-        with contextlib.suppress(AttributeError):
-            listener.accept().close()  # type: ignore[union-attr]
+        if (accepted := listener.accept()) is not None:
+            accepted.close()
         if points.struck is None:
             figure("interrupted", f"{point} points")
             return
