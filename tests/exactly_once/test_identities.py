@@ -18,6 +18,7 @@ from kafka_sink.broker.coordinator.transaction_store import TransactionStore
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TransactionVersion
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import FEWEST_IDS
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -59,8 +60,9 @@ def test_brokers_keep_no_more_ids_after_many_batches(
 @pytest.mark.behaviour("Faults: exactly once", "Every row is there once when an id passes its last epoch")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 @pytest.mark.parametrize("transaction_version", TransactionVersion)
+@pytest.mark.parametrize("epochs_left", [2, 5])
 def test_drivers_and_reused_ids_pass_the_last_epoch(
-    tmp_path: Path, protocol: str, transaction_version: TransactionVersion
+    tmp_path: Path, protocol: str, transaction_version: TransactionVersion, epochs_left: int
 ) -> None:
     config = replace(BrokerConfig(), transaction_version=transaction_version)
     with EmbeddedCluster(nodes=1, config=config, data_dir=tmp_path) as cluster:
@@ -71,16 +73,24 @@ def test_drivers_and_reused_ids_pass_the_last_epoch(
         until("the end of all transactions", lambda: all(each.is_over for each in young.ids_known().values()))
         before = {name: each.transaction.producer_id for name, each in young.ids_known().items()}
         young.client.close()
-    _age_ids(tmp_path, set(before))
+    _age_ids(tmp_path, set(before), epochs_left)
     with EmbeddedCluster(nodes=1, config=config, data_dir=tmp_path) as cluster:
         world = World(cluster.bootstrap_servers, "rows")
         world.ids = young.ids
+        drivers, decide = [], world.steps.end_decision
+
+        def end_decision(plan: Plan, progress: Progress) -> None:
+            drivers.append(plan.driver)
+            decide(plan, progress)
+
+        world.steps.end_decision = end_decision  # type: ignore[method-assign]
         for version in range(3, 13):
             world.write_batch(protocol, version, b"%d-a" % version, b"%d-b" % version)
         after = {name: each.transaction for name, each in world.ids_known().items()}
         rows = world.committed()
         world.client.close()
     crossed = [name for name, producer_id in before.items() if after[name].producer_id != producer_id]
+    assert drivers and not any(each.is_reserved for each in drivers)
     # The ids of tasks are given up: their epochs are not those that their last transactions left.
     assert crossed == [driver_id(sink_id("rows", "rows"))]
     assert all(after[name].epoch < 100 for name in after if name not in before or name in crossed)
@@ -88,14 +98,14 @@ def test_drivers_and_reused_ids_pass_the_last_epoch(
     assert sorted(map(bytes, rows)) == sorted(expected)  # type: ignore[arg-type]
 
 
-def _age_ids(directory: Path, names: set[str]) -> None:
+def _age_ids(directory: Path, names: set[str], epochs_left: int) -> None:
     """Have the ids *names* used so often that few epochs are left, in the file of a cluster that does not run."""
     file = CoordinatorStore(directory, flush_writes=False)
     store = TransactionStore(file)
     found = store.load()
     assert {each.transactional_id for each in found} == names
     for each in found:
-        store.save(replace(each, producer_epoch=LAST_PRODUCER_EPOCH - 2))
+        store.save(replace(each, producer_epoch=LAST_PRODUCER_EPOCH - epochs_left))
     file.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
-from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan
@@ -244,3 +244,39 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
     if goes_on:
         assert last == coordinators.after[last.transactional_id]
     assert coordinators.initialized == ([] if goes_on else [last.transactional_id])
+
+
+@pytest.mark.behaviour(
+    "Exactly once: ids and versions", "The last epoch of an id is passed by drivers, and by ids that are used again"
+)
+@pytest.mark.parametrize("transaction_version", TransactionVersion)
+@pytest.mark.parametrize("left", range(6))
+def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: TransactionVersion, left: int) -> None:
+    last = [Transaction("", 1, LAST_PRODUCER_EPOCH - left)]
+
+    @immediate
+    def init(name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
+        last.append(_after(replace(last[-1], transactional_id=name)))
+        return last[-1]
+
+    ids, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
+    coordinators.init_own_producer_id = init  # type: ignore[method-assign]
+    plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, DECIDED, 1)
+    begun = []
+    for version in range(1, 15, 2):
+        progress = replace(DECIDED, next_version=version)
+        begun.append(written(ids, coordinators, replace(plan, progress=progress), version))
+        # The end of a transaction gives its id the next epoch in version 2 only.
+        end = _after(begun[-1]) if transaction_version is TransactionVersion.V2 else begun[-1]
+        coordinators.after[end.transactional_id] = last[-1] = end
+    assert len({each.transactional_id for each in begun}) == 1
+    assert len({each.producer for each in begun}) == len(begun)
+    assert not any(each.is_reserved for each in begun)
+    assert begun[-1].producer_id == 2
+
+
+def _after(last: Transaction) -> Transaction:
+    """What a broker gives a transactional id after *last*: the next epoch, or the first one of another producer id."""
+    if last.epoch == LAST_PRODUCER_EPOCH:
+        return replace(last, producer_id=last.producer_id + 1, epoch=0)
+    return replace(last, epoch=last.epoch + 1)
