@@ -250,14 +250,13 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
     "Exactly once: ids and versions", "The last epoch of an id is passed by drivers, and by ids that are used again"
 )
 @pytest.mark.parametrize("transaction_version", TransactionVersion)
-@pytest.mark.parametrize("left", range(6))
-def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: TransactionVersion, left: int) -> None:
-    last = [Transaction("", 1, LAST_PRODUCER_EPOCH - left)]
-
+@pytest.mark.parametrize("epochs_left", range(6))
+def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: TransactionVersion, epochs_left: int) -> None:
     @immediate
     def init(name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
-        last.append(_after(replace(last[-1], transactional_id=name)))
-        return last[-1]
+        last = coordinators.after.get(name, Transaction(name, 1, LAST_PRODUCER_EPOCH - epochs_left))
+        coordinators.after[name] = _after(last)
+        return coordinators.after[name]
 
     ids, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
     coordinators.init_own_producer_id = init  # type: ignore[method-assign]
@@ -266,9 +265,9 @@ def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: Transactio
     for version in range(1, 15, 2):
         progress = replace(DECIDED, next_version=version)
         begun.append(written(ids, coordinators, replace(plan, progress=progress), version))
-        # The end of a transaction gives its id the next epoch in version 2 only.
-        end = _after(begun[-1]) if transaction_version is TransactionVersion.V2 else begun[-1]
-        coordinators.after[end.transactional_id] = last[-1] = end
+        if transaction_version is TransactionVersion.V2:
+            # There the end of a transaction gives its id the next epoch.
+            coordinators.after[begun[-1].transactional_id] = _after(begun[-1])
     assert len({each.transactional_id for each in begun}) == 1
     assert len({each.producer for each in begun}) == len(begun)
     assert not any(each.is_reserved for each in begun)
