@@ -11,6 +11,7 @@ import base64
 import binascii
 import importlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,16 @@ _SUFFIX: Final = ".proto"
 _WELL_KNOWN_FILE: Final = re.compile(r"google/protobuf/(?:compiler/)?[a-z0-9_]{1,60}\.proto")
 #: The schema itself among the files of a set that it was linked to: the others are no schemas of their own.
 LINKED: Final = "kafkalite-linked.proto"
+#: Names of files that a schema may refer to. protoc takes them in arguments, so none can be an option (``-x``), a file
+#: of arguments (``@x``), a mapping (``a=b``), a list of paths (``a:b``), or a path out of the folder.
+_FILE_NAME: Final = re.compile(r"(?!.*//)(?!(?:.*/)?\.\.?/)[A-Za-z0-9_][A-Za-z0-9_./-]{0,500}\.proto")
+#: Runs protoc in an isolated interpreter: neither its working directory nor PYTHON* variables are on its path. Its
+#: first argument is the folder of the installed grpc_tools, which is last on the path, for those who have it outside of
+#: the interpreter's own packages.
+_PROTOC: Final = (
+    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
+    "runpy.run_module('grpc_tools.protoc', run_name='__main__', alter_sys=True)"
+)
 #: protoc takes a fraction of a second.
 _TIMEOUT_S: Final = 60
 #: Of what protoc says so much is shown.
@@ -69,7 +80,10 @@ def linked(schema: SchemaText) -> str:
         return schema.text
     for name in others:
         if not _is_file_name(name):
-            raise FormatError(f"the Protobuf schema refers to {name!r:.200}, which is not the name of a file to import")
+            raise FormatError(
+                f"the Protobuf schema refers to {name!r:.200}, which is not the name of a file to import: letters, "
+                "digits, '_', '-', '.' and '/', with the ending .proto, and no '..'; rename the reference and its import"
+            )
     return base64.b64encode(_set_of({**others, LINKED: schema.text}).SerializeToString()).decode("ascii")
 
 
@@ -93,8 +107,7 @@ def _read_file(name: str, text: str) -> Any:
 
 
 def _is_file_name(name: str) -> bool:
-    parts = name.split("/")
-    return name.isprintable() and not name.startswith("-") and "\\" not in name and not {"", ".", ".."} & set(parts)
+    return _FILE_NAME.fullmatch(name) is not None
 
 
 def imports_in(text: str) -> list[str]:
@@ -255,18 +268,24 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
     check_installed()
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as folder:
-        place, target, set_in = Path(folder) / "files", Path(folder) / "set", Path(folder) / "given"
-        place.mkdir()
-        command = [sys.executable, "-m", "grpc_tools.protoc", "-I."]
+        files, target, set_in, empty = (Path(folder) / each for each in ("files", "set", "given", "empty"))
+        # The files have names of our own on the disk, which protoc maps to those that schemas import.
+        written = {name: files / f"{number}{_SUFFIX}" for number, (name, _) in enumerate(sources)}
+        command = [sys.executable, "-I", "-c", _PROTOC, _folder_of_protoc()]
+        command += [f"-I{name}={file}" for name, file in written.items()]
         if described:
-            set_in.write_bytes(described)
             command.append(f"--descriptor_set_in={set_in}")
-        command += ["--include_imports", f"--descriptor_set_out={target}", *(name for name, _ in sources)]
+        command += ["--include_imports", f"--descriptor_set_out={target}", *map(str, written.values())]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         try:
+            files.mkdir()
+            empty.mkdir()
+            set_in.write_bytes(described)
             for name, text in sources:
-                (place / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / name).write_text(text, encoding="utf-8")
-            subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
+                written[name].write_text(text, encoding="utf-8")
+            subprocess.run(
+                command, cwd=empty, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+            )
         except OSError as error:
             raise FormatError(
                 f"the files of the Protobuf schema cannot be written to be compiled: {error.strerror}"
@@ -280,6 +299,13 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
                 "files beside a schema that is a file, and those that are given with it; others need a descriptor set"
             ) from None
         return library.FileDescriptorSet.FromString(target.read_bytes())
+
+
+def _folder_of_protoc() -> str:
+    """The absolute path of the folder from which this process would import grpc_tools."""
+    spec = importlib.util.find_spec("grpc_tools")
+    assert spec is not None and spec.submodule_search_locations, "check_installed has found it"
+    return str(Path(spec.submodule_search_locations[0]).absolute().parent)
 
 
 def _library() -> Any:

@@ -98,11 +98,12 @@ def test_names_that_leave_the_folder_are_refused(name: str) -> None:
         linked_protobuf(schema)
 
 
-def test_names_that_are_files_and_folders_are_refused() -> None:
+def test_a_name_may_be_a_folder_of_another() -> None:
     one = SchemaText('syntax = "proto3";')
-    schema = SchemaText('syntax = "proto3"; message M {}', (Reference("a", one), Reference("a/b", one)))
-    with pytest.raises(FormatError, match="cannot be written to be compiled"):
-        linked_protobuf(schema)
+    schema = SchemaText(
+        'syntax = "proto3"; message M {}', (Reference("a.proto", one), Reference("a.proto/b.proto", one))
+    )
+    assert linked_protobuf(schema)
 
 
 def test_references_are_bounded() -> None:

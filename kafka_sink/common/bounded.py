@@ -1,0 +1,117 @@
+"""Reads bytes and numbers that others wrote, within bounds.
+
+All small readers of strangers' data use it: of members' subscriptions and assignments, of the metadata of offsets, of
+key stores, of settings of topics, of claims of tokens. Each number has a range where it is read, each length is at most
+the bytes that are left, each collection has at most as many items as these bytes can hold, and each step moves on. So
+a reader ends in a time proportional to its input, whatever that says.
+
+Pure functions and values, called on any thread. They must never read beyond their input, or raise another error than
+the one that they were given.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Final
+
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+#: Python's own function also reads ``1_000``, other digits than ASCII's, and blanks around them.
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
+_MOST_BITS: Final = 64
+
+
+class Cursor:
+    """A position in *data* that only moves on.
+
+    :param error: makes the error of the reader that uses it, of one sentence without an end.
+    """
+
+    __slots__ = ("_at", "_data", "_error")
+
+    def __init__(self, data: bytes | bytearray | memoryview, error: Callable[[str], Exception]) -> None:
+        self._data = memoryview(data)
+        self._error = error
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """The number of bytes behind the position."""
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        """The next *size* bytes.
+
+        :raises Exception: the reader's own error, if there are fewer, or if *size* is negative.
+        """
+        if not 0 <= size <= self.left:
+            raise self._error(f"{size} bytes are announced where {self.left} are left")
+        taken = bytes(self._data[self._at : self._at + size])
+        self._at += size
+        return taken
+
+    def int16(self, low: int = 0, high: int = INT16_MAX) -> int:
+        """The next number of two bytes, from *low* to *high*."""
+        return self._number(_INT16, low, high)
+
+    def int32(self, low: int = 0, high: int = INT32_MAX) -> int:
+        """The next number of four bytes, from *low* to *high*."""
+        return self._number(_INT32, low, high)
+
+    def int64(self, low: int = 0, high: int = INT64_MAX) -> int:
+        """The next number of eight bytes, from *low* to *high*."""
+        return self._number(_INT64, low, high)
+
+    def count(self, smallest_item_bytes: int) -> int:
+        """The next number of four bytes, as the count of items that take at least *smallest_item_bytes* each."""
+        value = self.int32()
+        return self._within(value, 0, self.left // smallest_item_bytes)
+
+    def varint(self, low: int = 0, high: int = INT64_MAX) -> int:
+        """The next unsigned variable-length number, from *low* to *high*."""
+        value = 0
+        for shift in range(0, _MOST_BITS, 7):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return self._within(value, low, high)
+        raise self._error("a variable-length number does not end")
+
+    def text(self) -> str:
+        """The next string of Kafka's protocol: its length in two bytes, and UTF-8.
+
+        Source: Kafka's protocol guide, type STRING.
+        """
+        try:
+            return self.take(self.int16()).decode()
+        except UnicodeDecodeError:
+            raise self._error("a string is not UTF-8") from None
+
+    def _number(self, layout: struct.Struct, low: int, high: int) -> int:
+        (value,) = layout.unpack(self.take(layout.size))
+        return self._within(value, low, high)
+
+    def _within(self, value: int, low: int, high: int) -> int:
+        if not low <= value <= high:
+            raise self._error(f"the number {value} is not between {low} and {high}")
+        return value
+
+
+def whole_number(text: str, low: int = 0, high: int = INT64_MAX) -> int:
+    """The number that *text* is in ASCII's digits, with ``-`` before them if it is negative.
+
+    :raises ValueError: if it is none, or not from *low* to *high*. The message shows at most 40 characters of it.
+    """
+    if len(text) > max(len(str(low)), len(str(high))) or _WHOLE_NUMBER.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.40} is not a whole number between {low} and {high}")
+    value = int(text)
+    if not low <= value <= high:
+        raise ValueError(f"{value} is not between {low} and {high}")
+    return value

@@ -1,0 +1,66 @@
+"""The reader of others' bytes ends, moves on, and accepts only what is in range."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.common.bounded import INT32_MAX, Cursor, whole_number
+
+
+class Odd(Exception):
+    """The error of a reader."""
+
+
+def test_bytes_are_taken_once_and_in_order() -> None:
+    cursor = Cursor(b"\x00\x02hi\x00\x00\x00\x02abrest", Odd)
+    assert cursor.text() == "hi"
+    assert [cursor.take(1) for _ in range(cursor.count(1))] == [b"a", b"b"]
+    assert (cursor.left, cursor.take(4), cursor.left) == (4, b"rest", 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [
+        (b"", lambda cursor: cursor.take(1)),
+        (b"abc", lambda cursor: cursor.take(-1)),
+        (b"\xff\xfa" + bytes(8), lambda cursor: cursor.text()),
+        (b"\x00\x02\xff\xff", lambda cursor: cursor.text()),
+        (b"\x00\x02a", lambda cursor: cursor.text()),
+        (b"\x00\x00\x00\x03" + bytes(8), lambda cursor: cursor.count(4)),
+        (b"\xff\xff\xff\xff" + bytes(8), lambda cursor: cursor.count(4)),
+        (b"\x7f\xff\xff\xff" + bytes(8), lambda cursor: cursor.count(4)),
+        (b"\xff\xff\xff\xff", lambda cursor: cursor.int32()),
+        (b"\x00\x05", lambda cursor: cursor.int16(0, 4)),
+        (b"\x00\x00\x00\x01\x00\x00\x00\x00", lambda cursor: cursor.int64(0, INT32_MAX)),
+        (b"\x80" * 20, lambda cursor: cursor.varint()),
+        (b"\xff" * 9 + b"\x7f", lambda cursor: cursor.varint()),
+        (b"\x05", lambda cursor: cursor.varint(0, 4)),
+    ],
+)
+def test_what_is_out_of_range_is_the_error_of_the_reader(data: bytes, read: object) -> None:
+    assert callable(read)
+    with pytest.raises(Odd):
+        read(Cursor(data, Odd))
+
+
+def test_bounds_are_within_the_range() -> None:
+    assert Cursor(b"\x00\x00\x00\x02" + bytes(8), Odd).count(4) == 2
+    assert Cursor(b"\x00\x04", Odd).int16(0, 4) == 4
+    assert Cursor(b"\xff\xff", Odd).int16(-1) == -1
+    assert Cursor(b"\xff" * 8 + b"\x7f", Odd).varint() == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "+1", " 1", "1 ", "1_0", "٣", "1e3", "0x1", "1.0", "9" * 500, "11", "-6", "1\n"]
+)
+def test_texts_that_are_no_number_in_range_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="between -5 and 10") as caught:
+        whole_number(text, -5, 10)
+    assert len(str(caught.value)) < 100
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_numbers_in_range_are_read(number: int) -> None:
+    assert whole_number(str(number), -(2**63)) == number
