@@ -82,7 +82,7 @@ def linked(schema: SchemaText) -> str:
         if not _is_file_name(name):
             raise FormatError(
                 f"the Protobuf schema refers to {name!r:.200}, which is not the name of a file to import: letters, "
-                "digits, '_', '-', '.' and '/', with the ending .proto, and no '..'; rename the reference and its import"
+                "digits, '_', '-', '.' and '/', ending in .proto, and no '..'; rename the reference and its import"
             )
     return base64.b64encode(_set_of({**others, LINKED: schema.text}).SerializeToString()).decode("ascii")
 
