@@ -25,7 +25,8 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 #: Python's own function also reads ``1_000``, other digits than ASCII's, and blanks around them.
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
-_MOST_BITS: Final = 64
+#: Of 64 bits.
+_MOST_VARINT_BYTES: Final = 10
 
 
 class Cursor:
@@ -76,21 +77,31 @@ class Cursor:
 
     def varint(self, low: int = 0, high: int = INT64_MAX) -> int:
         """The next unsigned variable-length number, from *low* to *high*."""
-        value = 0
-        for shift in range(0, _MOST_BITS, 7):
-            (byte,) = self.take(1)
+        return self._within(self._varint(), low, high)
+
+    def zigzag(self, low: int = 0, high: int = INT64_MAX) -> int:
+        """The next variable-length number with a sign, as in records, from *low* to *high*."""
+        value = self._varint()
+        return self._within((value >> 1) ^ -(value & 1), low, high)
+
+    def _varint(self) -> int:
+        value = shift = 0
+        for at in range(self._at, min(self._at + _MOST_VARINT_BYTES, len(self._data))):
+            byte = self._data[at]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return self._within(value, low, high)
+                self._at = at + 1
+                return value
+            shift += 7
         raise self._error("a variable-length number does not end")
 
-    def text(self) -> str:
-        """The next string of Kafka's protocol: its length in two bytes, and UTF-8.
+    def text(self, most_bytes: int = INT16_MAX) -> str:
+        """The next string of Kafka's protocol: its length in two bytes, at most *most_bytes*, and UTF-8.
 
         Source: Kafka's protocol guide, type STRING.
         """
         try:
-            return self.take(self.int16()).decode()
+            return self.take(self.int16(0, most_bytes)).decode()
         except UnicodeDecodeError:
             raise self._error("a string is not UTF-8") from None
 

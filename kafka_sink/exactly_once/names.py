@@ -11,7 +11,7 @@ import re
 import shlex
 
 PROCESS_BYTES = 6
-_OF_PROCESS = rf"[0-9a-f]{{{2 * PROCESS_BYTES}}}\.[0-9]+"
+_OF_PROCESS = rf"[0-9a-f]{{{2 * PROCESS_BYTES}}}\.[0-9]{{1,18}}"
 
 
 def sink_id(name: str, progress_topic: str) -> str:

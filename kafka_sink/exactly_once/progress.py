@@ -22,8 +22,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from kafka_sink.client.blocking.exchange import Exchange
-from kafka_sink.columns.varint import encode_varint, read_varlong
-from kafka_sink.common.errors import CorruptRecordError
+from kafka_sink.columns.varint import encode_varint
+from kafka_sink.common.bounded import INT16_MAX, INT64_MAX, Cursor, whole_number
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
@@ -44,6 +44,12 @@ _FORMAT: Final = "kafkalite2"
 _OLDER_FORMAT: Final = "kafkalite1"
 #: The number of partitions in the first read; enough for a list of about 10,000 transactions.
 _FIRST_READ: Final = 16
+#: Far more than Kafka stores in one request: their metadata have 40 MB.
+_MOST_PARTS: Final = 10_000
+#: The end of the year 9999.
+_LAST_MOMENT_S: Final = 253_402_300_799
+#: The bytes of the shortest entry of the list of transactions.
+_LEAST_ENTRY: Final = 3
 
 
 def encode_transactions(sink: str, transactions: Iterable[Transaction], *, dense: bool = False) -> str:
@@ -94,20 +100,18 @@ def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
     """
     try:
         data = base64.b64decode(text, validate=True) if text.isascii() else _undense(text)
-        transactions: list[Transaction] = []
-        position = 0
-        while position < len(data):
-            process = data[position : position + PROCESS_BYTES]
-            count, position = read_varlong(data, position + PROCESS_BYTES)
-            number = producer_id = 0
-            for _ in range(count):
-                step, position = read_varlong(data, position)
-                id_step, position = read_varlong(data, position)
-                epoch, position = read_varlong(data, position)
-                number, producer_id = number + step, producer_id + id_step
-                transactions.append(Transaction(writer_id(sink, process, number), producer_id, epoch))
-    except (binascii.Error, CorruptRecordError) as error:
+    except binascii.Error as error:
         raise ValueError(f"not a list of transactions: {error}") from error
+    cursor = Cursor(data, lambda problem: ValueError(f"not a list of transactions: {problem}"))
+    transactions: list[Transaction] = []
+    while cursor.left:
+        process = cursor.take(PROCESS_BYTES)
+        number = producer_id = 0
+        for _ in range(cursor.zigzag(1, cursor.left // _LEAST_ENTRY)):
+            number += cursor.zigzag(0, INT64_MAX - number)
+            producer_id += cursor.zigzag(-producer_id, INT64_MAX - producer_id)
+            epoch = cursor.zigzag(0, INT16_MAX)
+            transactions.append(Transaction(writer_id(sink, process, number), producer_id, epoch))
     return tuple(transactions)
 
 
@@ -140,7 +144,14 @@ class _FirstPart(NamedTuple):
         elif form != _FORMAT:
             raise ValueError(form)
         version, parts, writer, decided_s, offsets, text = fields
-        return cls(TransactionVersion(int(version)), int(parts), writer, int(decided_s), offsets, text)
+        return cls(
+            TransactionVersion(whole_number(version)),
+            whole_number(parts, 1, _MOST_PARTS),
+            writer,
+            whole_number(decided_s, -_LAST_MOMENT_S, _LAST_MOMENT_S),
+            offsets,
+            text,
+        )
 
     @classmethod
     def if_any(cls, first: OffsetAndMetadata | None) -> _FirstPart | None:
@@ -178,7 +189,7 @@ class ProgressStore:
             text = begin.text
             for partition in range(1, begin.parts):
                 version, more = offsets[partition].metadata.split("|")
-                if int(version) != first.offset - 1:
+                if version != str(first.offset - 1):
                     raise ValueError(f"partition {partition} has version {version}")
                 text += more
             transactions = decode_transactions(self._sink, text)

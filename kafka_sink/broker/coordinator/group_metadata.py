@@ -8,7 +8,6 @@ Source: apache/kafka ``ClassicGroup``, ``ClassicGroupMember``, ``ClassicGroupSta
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kafka_sink.broker.coordinator.group_requests import JoinAnswer, JoinedMember, SyncAnswer
+from kafka_sink.common.bounded import Cursor
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 
@@ -263,23 +263,15 @@ class Group:
             return frozenset(
                 topic for member in self.members.values() for topic in _subscription(member.protocols.get(name, b""))
             )
-        except (struct.error, UnicodeDecodeError, ValueError):
+        except ValueError:
             return None
 
 
 def _subscription(metadata: bytes) -> list[str]:
     """The topics of a ConsumerProtocolSubscription; the fields of version 0 come first in all versions."""
-    _, count = struct.unpack_from(">hi", metadata)
-    position = 6
-    topics = []
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", metadata, position)
-        text = metadata[position + 2 : position + 2 + length]
-        if len(text) != length:
-            raise ValueError("the subscription is truncated")
-        topics.append(text.decode())
-        position += 2 + length
-    return topics
+    cursor = Cursor(metadata, ValueError)
+    cursor.int16()
+    return [cursor.text() for _ in range(cursor.count(2))]
 
 
 @dataclass(frozen=True, slots=True)

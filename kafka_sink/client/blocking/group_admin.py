@@ -9,7 +9,6 @@ member assignments.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,6 +20,7 @@ from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests
 from kafka_sink.client.requests.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors, only_one
 from kafka_sink.common import config as c
+from kafka_sink.common.bounded import Cursor
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
@@ -54,6 +54,9 @@ from kafka_sink.protocol.schema import Struct
 #: From the next version on, describing a group that does not exist is an error.
 _DESCRIBE_MAX_VERSION: Final = 5
 _DEAD: Final = "Dead"
+#: Of a topic without partitions in an assignment: two lengths.
+_LEAST_TOPIC_BYTES: Final = 6
+_LONGEST_TOPIC_NAME: Final = 249
 
 T = TypeVar("T")
 
@@ -292,17 +295,13 @@ class _DeleteOffsets(_GroupRequest[None]):
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:
     """The partitions in a consumer's assignment; empty if the bytes have another format."""
-    partitions: set[TopicPartition] = set()
+    partitions: list[TopicPartition] = []
+    cursor = Cursor(data, ValueError)
     try:
-        _, topics = struct.unpack_from(">hi", data)
-        at = 6
-        for _ in range(topics):
-            (length,) = struct.unpack_from(">h", data, at)
-            name = bytes(data[at + 2 : at + 2 + length]).decode()
-            (count,) = struct.unpack_from(">i", data, at + 2 + length)
-            at += 6 + length
-            partitions |= {TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", data, at)}
-            at += 4 * count
-    except (struct.error, UnicodeDecodeError):
+        cursor.int16()
+        for _ in range(cursor.count(_LEAST_TOPIC_BYTES)):
+            topic = cursor.text(_LONGEST_TOPIC_NAME)
+            partitions += [TopicPartition(topic, cursor.int32()) for _ in range(cursor.count(4))]
+    except ValueError:
         return frozenset()
     return frozenset(partitions)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
 from kafka_sink.exactly_once.progress import decode_transactions, encode_transactions
@@ -46,7 +49,15 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
     assert len(encode_transactions(SINK, transactions)) < 1100
 
 
-@with_each("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4])
+def _odd_lists() -> list[str]:
+    """Lists with numbers out of range: the count, the number, the producer id and the epoch."""
+    odd = [(-1, 1, 1, 1), (0, 1, 1, 1), (2**62, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1), (1, 1, 1, 2**15)]
+    lists = [bytes(6) + b"".join(map(encode_varint, each)) for each in odd]
+    too_high = b"".join(map(encode_varint, (2, 1, 2**63 - 1, 1, 1, 1, 1)))
+    return [base64.b64encode(each).decode() for each in (*lists, bytes(6) + too_high)]
+
+
+@with_each("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4, *_odd_lists()])
 def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_transactions(SINK, text)

@@ -11,8 +11,9 @@ from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import writer_id
-from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.progress import ProgressStore, latest_batch
 from tests.fakes.immediate import ImmediateClient, immediate, returned
+from tests.support.cases import with_each
 
 DRIVER = Transaction("s/t.driver", 8, 0)
 
@@ -84,6 +85,31 @@ def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
     del offsets.found[1]
     with pytest.raises(ProgressError, match="not the progress of this sink"):
         returned(store.read())
+
+
+@with_each(
+    ("version", "parts", "decided_s"),
+    [
+        ("99", "1", "0"),
+        ("9" * 5000, "1", "0"),
+        ("2", "0", "0"),
+        ("2", "-5", "0"),
+        ("2", "10001", "0"),
+        ("2", str(2**31 - 1), "0"),
+        ("2", "9" * 5000, "0"),
+        ("2", "1", "9" * 18),
+        ("2", "1", "-" + "9" * 300),
+        ("2", "1", "1_0"),
+        ("2", "1", "\u0663"),
+    ],
+)
+def test_metadata_with_odd_numbers_are_not_progress(version: str, parts: str, decided_s: str) -> None:
+    offsets = Offsets()
+    offsets.found[0] = OffsetAndMetadata(7, f"kafkalite2|{version}|{parts}|w|{decided_s}||")
+    assert latest_batch(offsets.found[0]) is None
+    with pytest.raises(ProgressError, match="not the progress of this sink"):
+        returned(ProgressStore(offsets, "s", "t").read())  # type: ignore[arg-type]
+    assert [len(partitions) for partitions in offsets.asked] == [16]
 
 
 @pytest.mark.parametrize(("transactions", "asked"), [(0, [16]), (400, [16]), (10_000, [16, 49])])
