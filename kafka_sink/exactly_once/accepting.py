@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
@@ -57,12 +56,12 @@ class Standing:
         return None
 
 
-def standing(steps: DriverSteps) -> Exchange[Standing]:
+async def standing(steps: DriverSteps) -> Standing:
     """The latest decision of the sink of *steps*, and what became of it."""
-    progress = yield from steps.store.read(require_stable=False)
+    progress = await steps.store.read(require_stable=False)
     if progress is None:
         return Standing(None)
-    described = yield from steps.client.describe(each.transactional_id for each in progress.transactions)
+    described = await steps.client.describe(each.transactional_id for each in progress.transactions)
     version = progress.transaction_version
     return Standing(
         progress,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round, Tries
+from kafka_sink.client.blocking.exchange import Pause, Round, Tries
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.options.config import ClientConfig
@@ -114,28 +114,28 @@ class CoordinatorClient(CoordinatorRequests):
         """
         self._verification.require(self._nodes or self._fetch_nodes())
 
-    def partition_count(self, topic: str) -> Exchange[int | None]:
+    async def partition_count(self, topic: str) -> int | None:
         """The number of partitions; None if the topic does not exist or this client may not see it."""
-        return len((yield from self.partitions(topic))) or None
+        return len(await self.partitions(topic)) or None
 
-    def partitions(self, topic: str) -> Exchange[tuple[PartitionInfo, ...]]:
+    async def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions with their leaders; empty if the topic does not exist or this client may not see it.
 
         A topic that was just created may not be known to every broker yet, so the lookup is repeated.
         """
         for pause_ms in _PAUSES_FOR_A_NEW_TOPIC_MS:
-            partitions = (yield from self._cluster([topic])).partitions_for_topic(topic)
+            partitions = (await self._cluster([topic])).partitions_for_topic(topic)
             if partitions:
                 return partitions
-            yield Pause(pause_ms)
-        return (yield from self._cluster([topic])).partitions_for_topic(topic)
+            await Pause(pause_ms)
+        return (await self._cluster([topic])).partitions_for_topic(topic)
 
-    def _cluster(self, topics: Sequence[str] | None) -> Exchange[Cluster]:
+    async def _cluster(self, topics: Sequence[str] | None) -> Cluster:
         """Fetch the cluster with *topics* (None: all): from a known node first, so that other requests need not wait
         for the choice of one, otherwise from any broker."""
         spec, cluster_of = cluster_request(topics)
         for node in (*self._nodes[:1], None):
-            (answer,) = yield Round([(node, spec)], self.timeout_ms)
+            (answer,) = await Round([(node, spec)], self.timeout_ms)
             if node is not None and isinstance(answer, DisconnectError):
                 continue
             if isinstance(answer, ApiError):
@@ -150,13 +150,13 @@ class CoordinatorClient(CoordinatorRequests):
         self.run(self._cluster([]))
         return self._nodes
 
-    def broker_setting(self, name: str) -> Exchange[str | None]:
+    async def broker_setting(self, name: str) -> str | None:
         """The value of a broker setting; None if the broker does not return it, for example without authorization or
         because it does not offer DescribeConfigs."""
-        cluster = yield from self._cluster([])
+        cluster = await self._cluster([])
         node = cluster.nodes[0]
         spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: setting_request(node, name))
-        (answer,) = yield Round([(node, spec)], self.timeout_ms)
+        (answer,) = await Round([(node, spec)], self.timeout_ms)
         if isinstance(answer, DisconnectError | UnsupportedVersionError):
             return None
         if isinstance(answer, ApiError):
@@ -164,13 +164,13 @@ class CoordinatorClient(CoordinatorRequests):
         assert isinstance(answer, DescribeConfigsResponse)
         return next((config.value for result in answer.results for config in result.configs), None)
 
-    def topic_settings(self, topics: Sequence[str], timeout_ms: int) -> Exchange[dict[str, dict[str, str]]]:
+    async def topic_settings(self, topics: Sequence[str], timeout_ms: int) -> dict[str, dict[str, str]]:
         """Topic → setting → value, without the topics that do not exist or whose settings this client may not see.
 
         :raises ApiError: if no broker answers within *timeout_ms*.
         """
         spec = RequestSpec(ApiKey.DESCRIBE_CONFIGS, lambda version: admin_requests.describe_topics_configs(topics))
-        (answer,) = yield Round([(None, spec)], timeout_ms)
+        (answer,) = await Round([(None, spec)], timeout_ms)
         if isinstance(answer, ApiError):
             raise answer
         assert isinstance(answer, DescribeConfigsResponse)
@@ -182,14 +182,14 @@ class CoordinatorClient(CoordinatorRequests):
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
-    def init_producer_id(
+    async def init_producer_id(
         self,
         transactional_id: str,
         transaction_timeout_ms: int,
         *,
         expected: Transaction | None = None,
         two_phase: bool = False,
-    ) -> Exchange[Transaction]:
+    ) -> Transaction:
         """Get a new epoch for the id. The previous producer is fenced, and its open transaction is aborted first.
 
         With *expected*, the request succeeds only if *expected* is still the current producer of the id (KIP-360);
@@ -201,22 +201,22 @@ class CoordinatorClient(CoordinatorRequests):
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         before = None if expected is None else expected.producer
-        producer = yield from self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
+        producer = await self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
         return Transaction(transactional_id, *producer)
 
-    def init_own_producer_id(
+    async def init_own_producer_id(
         self, transactional_id: str, transaction_timeout_ms: int, *, two_phase: bool = False
-    ) -> Exchange[Transaction]:
+    ) -> Transaction:
         """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver.
 
         :raises DisconnectError: if the answer was lost. The request may still reach the broker at any time and would
             abort an open transaction, so the id must not be used.
         """
         request = InitProducerId(transactional_id, transaction_timeout_ms, two_phase=two_phase)
-        producer = yield from self.ask(request, repeat_lost=False)
+        producer = await self.ask(request, repeat_lost=False)
         return Transaction(transactional_id, *producer)
 
-    def fence_open(self, opened: Transaction) -> Exchange[None]:
+    async def fence_open(self, opened: Transaction) -> None:
         """Abort the transaction *opened* by a new epoch of its id (KIP-360), after which its producer cannot go on.
 
         EndTxn does not fence in version 1: the producer could open the transaction anew, without what it wrote before.
@@ -225,7 +225,7 @@ class CoordinatorClient(CoordinatorRequests):
         :raises ApiError: if the coordinator refuses for another reason.
         """
         try:
-            yield from self.ask(
+            await self.ask(
                 InitProducerId(opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer),
                 final=(ErrorCode.CONCURRENT_TRANSACTIONS,),
             )
@@ -234,9 +234,9 @@ class CoordinatorClient(CoordinatorRequests):
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and error.code not in OVERTAKEN:
                 raise
 
-    def add_to_transaction(
+    async def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
-    ) -> Exchange[None]:
+    ) -> None:
         """Add *partitions*, and those of *group*'s offsets, to *transaction* without writing to them, so that its end
         is written there, too. This opens the transaction, in either version.
 
@@ -244,15 +244,15 @@ class CoordinatorClient(CoordinatorRequests):
         """
         name, producer = transaction.transactional_id, transaction.producer
         if partitions:
-            yield from self.ask(AddPartitionsToTxn(name, producer, frozenset(partitions)))
+            await self.ask(AddPartitionsToTxn(name, producer, frozenset(partitions)))
         if group is not None:
-            yield from self.ask(AddOffsetsToTxn(name, producer, group))
+            await self.ask(AddOffsetsToTxn(name, producer, group))
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
-    def end(
+    async def end(
         self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
-    ) -> Exchange[dict[Transaction, ErrorCode]]:
+    ) -> dict[Transaction, ErrorCode]:
         """End all *transactions*, many at a time. The returned codes are final.
 
         NONE: the transaction is committed (or aborted), by this call or an earlier one. INVALID_TXN_STATE,
@@ -262,7 +262,7 @@ class CoordinatorClient(CoordinatorRequests):
         :raises KafkaTimeoutError: if some transactions had no final answer in time; their outcome is unknown.
         :raises ApiError: if a coordinator refused for another reason.
         """
-        outcomes = yield from self.ask_many(
+        outcomes = await self.ask_many(
             {each: EndTxn(each.transactional_id, each.producer, transaction_version, commit) for each in transactions}
         )
         refused = {code for code in outcomes.values() if code is not ErrorCode.NONE and code not in OVERTAKEN}
@@ -273,14 +273,14 @@ class CoordinatorClient(CoordinatorRequests):
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
-    def commit_offsets(
+    async def commit_offsets(
         self,
         transaction: Transaction,
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
-    ) -> Exchange[OffsetAndMetadata | None]:
+    ) -> OffsetAndMetadata | None:
         """Add *offsets* of *group* to *transaction*; they take effect when it is committed. Return the offset of
         *before* that is committed until then, as the coordinator that has accepted *offsets* knows it (None: there is
         none). Unlike an offset that is only fetched, it is never that of a coordinator that was replaced.
@@ -290,17 +290,17 @@ class CoordinatorClient(CoordinatorRequests):
         """
         name, producer = transaction.transactional_id, transaction.producer
         if transaction_version is TransactionVersion.V1:
-            yield from self.ask(AddOffsetsToTxn(name, producer, group))
-        committed = yield from self.ask_behind(
+            await self.ask(AddOffsetsToTxn(name, producer, group))
+        committed = await self.ask_behind(
             TxnOffsetCommit(name, producer, transaction_version, ConsumerGroupMetadata(group), offsets),
             # A look that waits for transactions would wait for this one.
             OffsetFetch(group, {before.topic: [before.partition]}, waits_for_transactions=False),
         )
         return committed.get(before)
 
-    def fetch_offsets(
+    async def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
-    ) -> Exchange[dict[int, OffsetAndMetadata]]:
+    ) -> dict[int, OffsetAndMetadata]:
         """The committed offsets of *group*; partitions without one are omitted. With *require_stable*, the call waits
         for the end of a transaction that would change them; without *waits* it raises UNSTABLE_OFFSET_COMMIT instead.
 
@@ -310,12 +310,12 @@ class CoordinatorClient(CoordinatorRequests):
         request = OffsetFetch(
             group, {topic: partitions}, waits_for_transactions=require_stable, refuses_old_brokers=True
         )
-        offsets = yield from self.ask(request, final=() if waits else (ErrorCode.UNSTABLE_OFFSET_COMMIT,))
+        offsets = await self.ask(request, final=() if waits else (ErrorCode.UNSTABLE_OFFSET_COMMIT,))
         return {partition: offset for (_, partition), offset in offsets.items()}
 
     # --- look --------------------------------------------------------------------------------------------------------
 
-    def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
+    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """The description of each id; ids that no coordinator knows (any more) are omitted.
 
         :raises UnsupportedVersionError: if the brokers are older than 3.0.
@@ -325,21 +325,21 @@ class CoordinatorClient(CoordinatorRequests):
         tries = self._tries()
         while open_ids:
             by_node: dict[Node, list[str]] = {}
-            yield from self.locate([(TRANSACTION, name) for name in open_ids], tries)
+            await self.locate([(TRANSACTION, name) for name in open_ids], tries)
             for name in open_ids:
                 by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            again = yield from self._describe_at(by_node, descriptions, tries)
+            again = await self._describe_at(by_node, descriptions, tries)
             open_ids = list(again)
             if again:
-                yield tries.pause("DescribeTransactions", again[open_ids[0]])
+                await tries.pause("DescribeTransactions", again[open_ids[0]])
         return descriptions
 
-    def _describe_at(
+    async def _describe_at(
         self, by_node: Mapping[Node, list[str]], descriptions: dict[str, TransactionDescription], tries: Tries
-    ) -> Exchange[dict[str, ApiError]]:
+    ) -> dict[str, ApiError]:
         """Ask all nodes about their ids at once, and return the ids that must be asked about again, with the reason."""
         requests = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = yield Round(requests, tries.left_ms)
+        answers = await Round(requests, tries.left_ms)
         again: dict[str, ApiError] = {}
         for names, answer in zip(by_node.values(), answers, strict=True):
             if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -369,14 +369,14 @@ class CoordinatorClient(CoordinatorRequests):
                 raise error
         return again
 
-    def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
+    async def list_ongoing(self, pattern: str) -> list[str]:
         """The ids with an open transaction that match the regular expression *pattern*, from all brokers that can be
         reached. Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
-        return self.list_ids(["Ongoing"], pattern)
+        return await self.list_ids(["Ongoing"], pattern)
 
-    def list_ids(
+    async def list_ids(
         self, states: Sequence[str] = (), pattern: str | None = None, producer_ids: Collection[int] = ()
-    ) -> Exchange[list[str]]:
+    ) -> list[str]:
         """As :meth:`list_ongoing`, for transactions in any of *states* (Kafka's names; empty means all) and, by
         default, any id; with *producer_ids*, only ids that have one of them."""
 
@@ -392,10 +392,10 @@ class CoordinatorClient(CoordinatorRequests):
         is_one_lost = False
         tries = self._tries()
         if not self._nodes:
-            yield from self._cluster([])
+            await self._cluster([])
         # Another exchange may update the list of brokers while this one waits.
         while nodes := [node for node in self._nodes if node not in listed]:
-            answers = yield Round([(node, spec) for node in nodes], tries.left_ms)
+            answers = await Round([(node, spec) for node in nodes], tries.left_ms)
             listed.update(nodes)
             refused: list[ApiError] = []
             for node, answer in zip(nodes, answers, strict=True):
@@ -415,7 +415,7 @@ class CoordinatorClient(CoordinatorRequests):
                 # The broker is loading the transactions that it coordinates, and does not list them yet.
                 listed.remove(node)
             if refused:
-                yield tries.pause("ListTransactions", refused[0])
+                await tries.pause("ListTransactions", refused[0])
         if is_one_lost:
             self._nodes = ()
         return names

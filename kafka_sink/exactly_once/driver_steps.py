@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kafka_sink.client.blocking.exchange import Exchange, Pause
+from kafka_sink.client.blocking.exchange import Pause
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -160,12 +160,12 @@ class DriverSteps:
         end = DriverEnd(described, is_stable, rows) if is_own else None
         return Look(len(partitions), logs_of(partitions) | others, known, left_open, end)
 
-    def _partitions(self) -> Exchange[tuple[PartitionInfo, ...]]:
+    async def _partitions(self) -> tuple[PartitionInfo, ...]:
         """The partitions of the progress topic.
 
         :raises ExactlyOnceError: if the topic does not exist.
         """
-        partitions = yield from self.client.partitions(self.progress_topic)
+        partitions = await self.client.partitions(self.progress_topic)
         if not partitions:
             raise ExactlyOnceError(
                 f"topic {self.progress_topic!r} for the progress (option progressTopic) does not exist or is not "
@@ -173,7 +173,7 @@ class DriverSteps:
             )
         return partitions
 
-    def _other_logs(self) -> Exchange[frozenset[Log]]:
+    async def _other_logs(self) -> frozenset[Log]:
         """The logs of the other topics that rows go to; not older than what it costs to ask for them allows."""
         remembered, now_ms = self.remembered, self.clock.monotonic_ms()
         if self._other_topics is not None and not self._other_topics:
@@ -182,20 +182,20 @@ class DriverSteps:
             valid_ms = min(MS_FOR_A_LOG * len(remembered.other_logs), _LONGEST_VALID_MS)
             if now_ms - remembered.other_logs_ms < valid_ms:
                 return remembered.other_logs
-        partitions = yield from self.client.leaders.partitions_of(self._other_topics)
+        partitions = await self.client.leaders.partitions_of(self._other_topics)
         remembered.other_logs, remembered.other_logs_ms = logs_of(partitions), now_ms
         return remembered.other_logs
 
-    def left_open(self, winners: Collection[Transaction] = ()) -> Exchange[list[Transaction]]:
+    async def left_open(self, winners: Collection[Transaction] = ()) -> list[Transaction]:
         """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
         commit is written again."""
-        names = yield from self.client.list_ongoing(writer_pattern(self.id))
+        names = await self.client.list_ongoing(writer_pattern(self.id))
         known = {each.transactional_id for each in winners}
         others = [name for name in names if name not in known and is_writer_id(self.id, name)]
-        described = yield from self.client.describe(others)
+        described = await self.client.describe(others)
         return [each.transaction for each in described.values() if each.is_ongoing and not each.is_completing]
 
-    def following(self, look: Look, transaction_version: TransactionVersion) -> Exchange[TransactionDescription | None]:
+    async def following(self, look: Look, transaction_version: TransactionVersion) -> TransactionDescription | None:
         """The driver's next transaction if it may begin without a fence, because nothing happened since this process
         planned the last batch, except that batch's commit; None if a fence is needed.
 
@@ -217,12 +217,12 @@ class DriverSteps:
         if end.described.transaction.is_reserved:
             return None
         winners = look.known.transactions
-        ended = yield from self.client.describe(each.transactional_id for each in winners)
+        ended = await self.client.describe(each.transactional_id for each in winners)
         return None if _unended(look.known, ended) else end.described
 
-    def take_over(
+    async def take_over(
         self, end: DriverEnd | None, transaction_version: TransactionVersion, *, with_rows: bool
-    ) -> Exchange[tuple[Transaction, int]]:
+    ) -> tuple[Transaction, int]:
         """Fence older drivers, whose last transaction ended as *end* says (None: it is asked), once that has ended
         everywhere.
 
@@ -232,16 +232,16 @@ class DriverSteps:
         :raises LostEndError: if an end is lost and nothing proves which.
         """
         if end is None:
-            end = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
-        settled = yield from self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
+            end = await self.ends.driver_end(self.remembered, with_rows=with_rows)
+        settled = await self.ends.settle_driver(end, transaction_version, self.remembered, with_rows=with_rows)
         last = None if settled is None else settled.transaction
         for _ in range(RESERVED_EPOCHS + 1):
-            driver, timeout_ms = yield from self.fence()
+            driver, timeout_ms = await self.fence()
             if not _follows(driver, last):
-                now = yield from self.ends.driver_end(self.remembered, with_rows=with_rows)
+                now = await self.ends.driver_end(self.remembered, with_rows=with_rows)
                 if now.described is None or now.described.transaction != driver:
                     raise FencedError(f"a newer driver has taken over the sink {self.name!r}; this one stops")
-                yield from self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
+                await self.ends.settle_driver(now, transaction_version, self.remembered, with_rows=with_rows)
             if not driver.is_reserved:
                 break
             last = driver
@@ -253,7 +253,7 @@ class DriverSteps:
         # That time-out has a meaning of its own.
         return timeout_ms - (timeout_ms in COMPLETING_MS)
 
-    def fence(self) -> Exchange[tuple[Transaction, int]]:
+    async def fence(self) -> tuple[Transaction, int]:
         """The driver's id with a new epoch, and the time-out that the brokers accepted.
 
         From then on no older driver can decide anything, and its open transaction is aborted, unless it was decided.
@@ -261,7 +261,7 @@ class DriverSteps:
         timeout_ms = self._wanted_timeout_ms
         while True:
             try:
-                driver = yield from self.client.init_producer_id(driver_id(self.id), timeout_ms)
+                driver = await self.client.init_producer_id(driver_id(self.id), timeout_ms)
                 return driver, timeout_ms
             except ApiError as error:
                 is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -281,7 +281,7 @@ class DriverSteps:
                 raise
             raise ExactlyOnceError(f"{TWO_PHASE_NEEDS}; these refuse it ({error.code.name})") from error
 
-    def propose(self, plan: Plan, progress: Progress) -> Exchange[None]:
+    async def propose(self, plan: Plan, progress: Progress) -> None:
         """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
 
         From then on it is certain that *plan*'s progress is the latest decision. The coordinator that accepted the
@@ -292,9 +292,7 @@ class DriverSteps:
         :raises FencedError: if a newer driver has taken over.
         """
         try:
-            yield from self.store.write(
-                plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress
-            )
+            await self.store.write(plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress)
         except ApiError as error:
             if error.code in FENCED:
                 # The progress that only proves something is of no batch.
@@ -419,8 +417,8 @@ class DriverSteps:
         return self.clock.wall_ms() // 1000
 
 
-def _after(pause_ms: int) -> Exchange[None]:
-    yield Pause(pause_ms)
+async def _after(pause_ms: int) -> None:
+    await Pause(pause_ms)
 
 
 def _unended(progress: Progress, described: Mapping[str, TransactionDescription]) -> list[Transaction]:

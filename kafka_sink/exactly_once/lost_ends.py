@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafka_sink.client.blocking.exchange import Exchange, Pause
+from kafka_sink.client.blocking.exchange import Pause
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.clock import Clock
@@ -98,21 +98,21 @@ class LostEnds:
 
     # --- the driver --------------------------------------------------------------------------------------------------
 
-    def driver(
+    async def driver(
         self, remembered: Remembered, *, with_rows: bool
-    ) -> Exchange[tuple[TransactionDescription | None, OpenRows]]:
+    ) -> tuple[TransactionDescription | None, OpenRows]:
         """The description of the driver's id, and what its producer id has open in partitions; with nothing open unless
         *with_rows*, for drivers whose transactions contain no rows."""
-        described = (yield from self._client.describe([self._driver])).get(self._driver)
+        described = (await self._client.describe([self._driver])).get(self._driver)
         if described is None or not with_rows or not (described.is_over or described.is_completing):
             return described, {}
         partitions: Collection[TopicPartition] | None = remembered.partitions
         if partitions is None or not self.is_commit_of_last(described, remembered):
-            infos = yield from self._client.leaders.partitions_of(self._topics)
+            infos = await self._client.leaders.partitions_of(self._topics)
             partitions = [each.topic_partition for each in infos]
-        ends = yield from self._client.leaders.end_offsets(partitions, stable=False)
+        ends = await self._client.leaders.end_offsets(partitions, stable=False)
         try:
-            opened = yield from self._client.leaders.open_before(ends)
+            opened = await self._client.leaders.open_before(ends)
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -128,9 +128,9 @@ class LostEnds:
         last = remembered.driver
         return last is not None and any(described.is_commit_of(last, version) for version in TransactionVersion)
 
-    def settle_driver(
+    async def settle_driver(
         self, end: DriverEnd, transaction_version: TransactionVersion, remembered: Remembered, *, with_rows: bool
-    ) -> Exchange[TransactionDescription | None]:
+    ) -> TransactionDescription | None:
         """Return when the driver's last transaction has ended everywhere, with the description that says so.
 
         An open transaction is aborted and its producer fenced, a decided one is waited for, and lost ends are written
@@ -143,84 +143,84 @@ class LostEnds:
         while not end.is_settled:
             known = end.described
             if known is None:
-                yield from wait.pause(f"a transaction that holds the progress of {self._group!r}")
+                await wait.pause(f"a transaction that holds the progress of {self._group!r}")
                 if wait.is_long:
                     raise self._unproven("is open, and its id is not known to the brokers", {})
             elif known.state in ("PrepareCommit", "PrepareAbort"):
                 places = ", ".join(sorted(map(str, known.partitions))) or "its group's offsets"
-                yield from wait.pause(f"the end ({known.state}) of the transaction {known.transaction} in {places}")
+                await wait.pause(f"the end ({known.state}) of the transaction {known.transaction} in {places}")
             elif known.is_ongoing and not known.is_completing:
-                yield from wait.pause(f"the abort of the transaction {known.transaction}")
-                yield from self._client.fence_open(known.transaction)
+                await wait.pause(f"the abort of the transaction {known.transaction}")
+                await self._client.fence_open(known.transaction)
             elif not end.is_stable and not end.open_rows and not wait.is_long:
                 # Older coordinators apply the end of offsets a moment after it is complete.
-                yield from wait.pause(f"a transaction of {known.transaction} that holds the progress ({known.state})")
+                await wait.pause(f"a transaction of {known.transaction} that holds the progress ({known.state})")
             else:
-                yield from wait.pause(f"the end of {known.transaction}, which is written again")
+                await wait.pause(f"the end of {known.transaction}, which is written again")
                 with_group = not end.is_stable or known.is_completing
-                yield from self._write_end(known, end.open_rows, transaction_version, with_group=with_group)
-            end = yield from self.driver_end(remembered, with_rows=with_rows)
+                await self._write_end(known, end.open_rows, transaction_version, with_group=with_group)
+            end = await self.driver_end(remembered, with_rows=with_rows)
         return end.described
 
-    def driver_end(self, remembered: Remembered, *, with_rows: bool) -> Exchange[DriverEnd]:
+    async def driver_end(self, remembered: Remembered, *, with_rows: bool) -> DriverEnd:
         """How the driver's last transaction has ended by now; *with_rows* as in :meth:`driver`."""
-        described, rows = yield from self.driver(remembered, with_rows=with_rows)
+        described, rows = await self.driver(remembered, with_rows=with_rows)
         # After the description: what holds the progress of an id at rest was lost.
-        _, is_stable = yield from self.peek()
+        _, is_stable = await self.peek()
         return DriverEnd(described, is_stable, rows)
 
-    def peek(self) -> Exchange[tuple[Progress | None, bool]]:
+    async def peek(self) -> tuple[Progress | None, bool]:
         """The progress, and whether it is stable: no transaction holds a newer one."""
         try:
-            progress = yield from self._store.read(waits=False)
+            progress = await self._store.read(waits=False)
         except ApiError as error:
             if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
         else:
             return progress, True
-        return (yield from self._store.read(require_stable=False)), False
+        return (await self._store.read(require_stable=False)), False
 
     # --- writers -----------------------------------------------------------------------------------------------------
 
-    def settle_writers(self, transaction_version: TransactionVersion) -> Exchange[frozenset[Log]]:
+    async def settle_writers(self, transaction_version: TransactionVersion) -> frozenset[Log]:
         """Write the lost ends of the ids that write rows, so that readers go on; return the logs that were searched.
         Partitions whose leader does not answer are left out. What cannot be ended is logged with the command that ends
         it."""
         leaders = self._client.leaders
-        partitions = yield from leaders.partitions_of(self._topics)
-        ends = yield from leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
-        opened = yield from leaders.open_before(ends, hasty=True)
-        yield from self._end_writers(opened, transaction_version)
+        partitions = await leaders.partitions_of(self._topics)
+        ends = await leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
+        opened = await leaders.open_before(ends, hasty=True)
+        await self._end_writers(opened, transaction_version)
         return logs_of(each for each in partitions if each.topic_partition in ends)
 
-    def _end_writers(
+    async def _end_writers(
         self, opened: Mapping[TopicPartition, Collection[OpenTransaction]], transaction_version: TransactionVersion
-    ) -> Exchange[None]:
+    ) -> None:
         """End what of *opened* is open under an id that writes rows although the id is at rest."""
         if not opened:
             return
         producer_ids = {each.producer_id for transactions in opened.values() for each in transactions}
-        names = yield from self._client.list_ids(producer_ids=producer_ids)
-        described = yield from self._client.describe(name for name in names if is_writer_id(self._sink, name))
+        names = await self._client.list_ids(producer_ids=producer_ids)
+        described = await self._client.describe(name for name in names if is_writer_id(self._sink, name))
         for each in described.values():
             rows = _of_producer(opened, each.transaction.producer_id)
             if not rows or not (each.is_over or each.is_completing):
                 continue
             try:
-                yield from self._write_end(each, rows, transaction_version, with_group=False)
+                await self._write_end(each, rows, transaction_version, with_group=False)
             except LostEndError as error:
                 _log.warning("%s", error)
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
-    def _write_end(
+    async def _write_end(
         self,
         known: TransactionDescription,
         rows: OpenRows,
         transaction_version: TransactionVersion,
         *,
         with_group: bool,
-    ) -> Exchange[None]:
+    ) -> None:
         """End what the id has open in *rows*, and its offsets *with_group*, as its last transaction ended. Nothing
         happens if the id has another producer by now.
 
@@ -237,22 +237,20 @@ class LostEnds:
         try:
             transaction = known.transaction
             if commit and not known.is_completing:
-                transaction = yield from self._completing(known)
-            yield from self._client.add_to_transaction(transaction, rows, group)
-            yield from self._client.end([transaction], transaction_version, commit=commit)
+                transaction = await self._completing(known)
+            await self._client.add_to_transaction(transaction, rows, group)
+            await self._client.end([transaction], transaction_version, commit=commit)
         except ApiError as error:
             if error.code not in OVERTAKEN:
                 raise
             _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
 
-    def _completing(self, known: TransactionDescription) -> Exchange[Transaction]:
+    async def _completing(self, known: TransactionDescription) -> Transaction:
         """The id of *known* with a new epoch, recorded as one whose commit is written again."""
         for timeout_ms in COMPLETING_MS:
             try:
-                return (
-                    yield from self._client.init_producer_id(
-                        known.transaction.transactional_id, timeout_ms, expected=known.transaction
-                    )
+                return await self._client.init_producer_id(
+                    known.transaction.transactional_id, timeout_ms, expected=known.transaction
                 )
             except ApiError as error:
                 if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT or timeout_ms == COMPLETING_MS[-1]:
@@ -310,7 +308,7 @@ class _Wait:
     def is_long(self) -> bool:
         return self._clock.monotonic_ms() - self._begun_ms > PATIENCE_MS
 
-    def pause(self, what: str) -> Exchange[None]:
+    async def pause(self, what: str) -> None:
         """Pause while *what* is waited for.
 
         :raises KafkaTimeoutError: if that took too long.
@@ -320,7 +318,7 @@ class _Wait:
         if self.is_long and not self._is_said:
             self._is_said = True
             _log.warning("still waiting for %s", what)
-        yield Pause(min(_PAUSE_MS << self._pauses, _LONGEST_PAUSE_MS))
+        await Pause(min(_PAUSE_MS << self._pauses, _LONGEST_PAUSE_MS))
         self._pauses += 1
 
 

@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import (
@@ -143,11 +142,11 @@ class ParallelSink:
         if opened := self._client.run(self._losers(())):
             self._abort_losers(plan, opened)
 
-    def _losers(self, winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
+    async def _losers(self, winners: Sequence[Transaction]) -> list[Transaction]:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
         out."""
         try:
-            return (yield from self._steps.left_open(winners))
+            return await self._steps.left_open(winners)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
             return []
@@ -176,9 +175,9 @@ class ParallelSink:
             "smaller"
         )
 
-    def _problem(self, written: Sequence[OpenTransaction]) -> Exchange[str | None]:
+    async def _problem(self, written: Sequence[OpenTransaction]) -> str | None:
         """The reason if *written* cannot be committed; None if every transaction is open, as its task left it."""
-        descriptions = yield from self._client.describe(each.transaction.transactional_id for each in written)
+        descriptions = await self._client.describe(each.transaction.transactional_id for each in written)
         for each in written:
             known = descriptions.get(each.transaction.transactional_id)
             if known is None:

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.bounded import INT16_MAX, INT64_MAX, Cursor, whole_number
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
@@ -171,7 +170,7 @@ class ProgressStore:
         self._sink = sink_id(group, topic)
         self._topic = topic
 
-    def read(self, *, require_stable: bool = True, waits: bool = True) -> Exchange[Progress | None]:
+    async def read(self, *, require_stable: bool = True, waits: bool = True) -> Progress | None:
         """The latest decision; None if there is none, or if the brokers have deleted it.
 
         :param require_stable: wait for a decision that is in progress; only the next fence ends the decision of a dead
@@ -180,7 +179,7 @@ class ProgressStore:
 
         :raises ProgressError: if the group has an offset that this sink did not write.
         """
-        offsets = yield from self._fetch(require_stable=require_stable, waits=waits)
+        offsets = await self._fetch(require_stable=require_stable, waits=waits)
         first = offsets.get(0)
         if first is None:
             return None
@@ -204,12 +203,12 @@ class ProgressStore:
                 f"them: `{delete_progress_command(self._group, self._topic)}`"
             ) from error
 
-    def _fetch(self, *, require_stable: bool, waits: bool) -> Exchange[dict[int, OffsetAndMetadata]]:
+    async def _fetch(self, *, require_stable: bool, waits: bool) -> dict[int, OffsetAndMetadata]:
         """The offsets that contain the progress, read in one request. The topic may have many more partitions than
         these, or fewer; partitions that do not exist have no offset."""
         count = _FIRST_READ
         while True:
-            offsets = yield from self._client.fetch_offsets(
+            offsets = await self._client.fetch_offsets(
                 self._group, self._topic, range(count), require_stable=require_stable, waits=waits
             )
             begin = _FirstPart.if_any(offsets.get(0))
@@ -218,14 +217,14 @@ class ProgressStore:
             # Read all of them again: those read before may belong to another version by now.
             count = begin.parts
 
-    def write(
+    async def write(
         self,
         transaction: Transaction,
         transaction_version: TransactionVersion,
         progress: Progress,
         partition_count: int,
         before: Progress | None,
-    ) -> Exchange[None]:
+    ) -> None:
         """Add *progress* to the driver's *transaction*; it takes effect when the transaction is committed. The topic
         has *partition_count* partitions.
 
@@ -240,7 +239,7 @@ class ProgressStore:
             for partition, text in enumerate(texts)
         }
         first = TopicPartition(self._topic, 0)
-        latest = yield from self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
+        latest = await self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
         if not self._is_as_read(latest, before):
             deleted = "was deleted meanwhile (with its topic or group), or " if latest is None else ""
             raise OutdatedProgressError(

@@ -15,7 +15,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
@@ -116,46 +115,46 @@ class DyingClient(CoordinatorClient):
     def transaction_version(self) -> TransactionVersion:
         return self._settings.transaction_version or super().transaction_version()
 
-    def describe(self, transactional_ids: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
+    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         if self.is_committing:
             self._life.reach("before-verify")
-        return (yield from super().describe(transactional_ids))
+        return await super().describe(transactional_ids)
 
-    def commit_offsets(
+    async def commit_offsets(
         self,
         transaction: Transaction,
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
-    ) -> Exchange[OffsetAndMetadata | None]:
+    ) -> OffsetAndMetadata | None:
         if not self.is_committing:
-            return (yield from super().commit_offsets(transaction, transaction_version, group, offsets, before))
+            return await super().commit_offsets(transaction, transaction_version, group, offsets, before)
         self._life.reach("before-decision")
         if self._settings.control == "no-record":
-            found = yield from self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
+            found = await self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
             return found.get(before.partition)
-        committed = yield from super().commit_offsets(transaction, transaction_version, group, offsets, before)
+        committed = await super().commit_offsets(transaction, transaction_version, group, offsets, before)
         self._life.reach("between-offsets-and-end")
         return committed
 
-    def end(
+    async def end(
         self, transactions: Iterable[Transaction], transaction_version: TransactionVersion, *, commit: bool
-    ) -> Exchange[dict[Transaction, ErrorCode]]:
+    ) -> dict[Transaction, ErrorCode]:
         given = list(transactions)
         if not (self.is_committing and commit):
-            return (yield from super().end(given, transaction_version, commit=commit))
+            return await super().end(given, transaction_version, commit=commit)
         if [each.transactional_id for each in given] == [driver_id(sink_id(self._settings.sink, self._settings.topic))]:
             if self._settings.control in ("no-record", "plain-offsets"):
                 return {given[0]: ErrorCode.NONE}
             if self._settings.protocol == "atomic":
                 self._life.reach_soon("mid-end", 0.003)
-            outcomes = yield from super().end(given, transaction_version, commit=commit)
+            outcomes = await super().end(given, transaction_version, commit=commit)
             self._life.reach("after-decision")
             return outcomes
-        half = yield from super().end(given[: len(given) // 2], transaction_version, commit=commit)
+        half = await super().end(given[: len(given) // 2], transaction_version, commit=commit)
         self._life.reach("mid-end")
-        rest = yield from super().end(given[len(given) // 2 :], transaction_version, commit=commit)
+        rest = await super().end(given[len(given) // 2 :], transaction_version, commit=commit)
         self._life.reach("after-end")
         return {**half, **rest}
 
@@ -199,20 +198,20 @@ class PlainOffsetCommit(CoordinatorRequest[None]):
 class PlainOffsetsClient(DyingClient):
     """Commits offsets without a transaction, as a consumer does: nothing fences that."""
 
-    def commit_offsets(
+    async def commit_offsets(
         self,
         transaction: Transaction,
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
-    ) -> Exchange[OffsetAndMetadata | None]:
+    ) -> OffsetAndMetadata | None:
         # What is proven, and never committed, stays in a transaction.
         if not self.is_committing or any("|nobody|" in each.metadata for each in offsets.values()):
-            return (yield from super().commit_offsets(transaction, transaction_version, group, offsets, before))
-        found = yield from self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
+            return await super().commit_offsets(transaction, transaction_version, group, offsets, before)
+        found = await self.fetch_offsets(group, before.topic, [before.partition], require_stable=False)
         self._life.reach("before-decision")
-        yield from self.ask(PlainOffsetCommit(group, offsets))
+        await self.ask(PlainOffsetCommit(group, offsets))
         return found.get(before.partition)
 
 

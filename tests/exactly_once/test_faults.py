@@ -12,7 +12,6 @@ import pytest
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
@@ -195,8 +194,8 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
     fence = held_up.fence
     successor: list[tuple[Plan, OpenTransaction]] = []
 
-    def fence_and_wait() -> Exchange[tuple[Transaction, int]]:
-        fenced = yield from fence()
+    async def fence_and_wait() -> tuple[Transaction, int]:
+        fenced = await fence()
         plan = world.parallel.plan()
         successor.append((plan, world.write_task(plan, 1, b"b")))
         return fenced
@@ -228,10 +227,10 @@ def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, mon
     held_up, look = ParallelSink(steps), steps.left_open
     successor: list[tuple[Plan, OpenTransaction]] = []
 
-    def wait_and_look(winners: Sequence[Transaction]) -> Exchange[list[Transaction]]:
+    async def wait_and_look(winners: Sequence[Transaction]) -> list[Transaction]:
         plan = world.parallel.plan()
         successor.append((plan, world.write_task(plan, 1, b"b")))
-        return (yield from look(winners))
+        return await look(winners)
 
     plan = held_up.plan()
     monkeypatch.setattr(steps, "left_open", wait_and_look)

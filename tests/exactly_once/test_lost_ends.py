@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.model import Node, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import driver_steps
@@ -135,8 +134,8 @@ def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatc
     cluster.create_topic(f"{world.topic}-progress", partitions=1)
     asked, partitions_of = [0], world.client.leaders.partitions_of
 
-    def ask(topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
-        found = yield from partitions_of(topics)
+    async def ask(topics: Collection[str] | None) -> list[PartitionInfo]:
+        found = await partitions_of(topics)
         asked.append(asked[-1])
         return [each._replace(leader_epoch=asked[-1]) if each.topic == world.topic else each for each in found]
 

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_sink import ProducerRecord
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round
+from kafka_sink.client.blocking.exchange import Pause, Round
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
@@ -86,15 +86,15 @@ def test_stable_progress_is_read_after_the_fence(world: World, monkeypatch: pyte
     asked: list[str] = []
     fence, fetch = world.client.init_producer_id, world.client.fetch_offsets
 
-    def note_fence(*arguments: Any, **options: Any) -> Exchange[Transaction]:
+    async def note_fence(*arguments: Any, **options: Any) -> Transaction:
         asked.append("fence")
-        fenced = yield from fence(*arguments, **options)
+        fenced = await fence(*arguments, **options)
         asked.append("fenced")
         return fenced
 
-    def note_fetch(*arguments: Any, waits: bool, **options: Any) -> Exchange[dict[int, OffsetAndMetadata]]:
+    async def note_fetch(*arguments: Any, waits: bool, **options: Any) -> dict[int, OffsetAndMetadata]:
         asked.append("stable" if waits else "a look")
-        return (yield from fetch(*arguments, waits=waits, **options))
+        return await fetch(*arguments, waits=waits, **options)
 
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     monkeypatch.setattr(world.client, "fetch_offsets", note_fetch)
@@ -223,17 +223,17 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
     peek, describe = ends.peek, ends.driver
     has_read = threading.Event()
 
-    def note_peek() -> Exchange[tuple[Progress | None, bool]]:
-        found = yield from peek()
+    async def note_peek() -> tuple[Progress | None, bool]:
+        found = await peek()
         has_read.set()
         return found
 
-    def commit_and_describe(*arguments: Any, **options: Any) -> Exchange[Any]:
+    async def commit_and_describe(*arguments: Any, **options: Any) -> Any:
         while not has_read.is_set():
-            yield Pause(1)
+            await Pause(1)
         monkeypatch.undo()
         ParallelSink(committer).commit(plan, 1, QUERY, written)
-        return (yield from describe(*arguments, **options))
+        return await describe(*arguments, **options)
 
     monkeypatch.setattr(ends, "peek", note_peek)
     monkeypatch.setattr(ends, "driver", commit_and_describe)
@@ -262,13 +262,13 @@ def test_an_own_end_that_is_on_its_way_needs_no_fence(
     ends = world.steps.ends
     peek, fence, looks, fences = ends.peek, world.client.init_producer_id, [], []
 
-    def peek_early() -> Exchange[tuple[Progress | None, bool]]:
+    async def peek_early() -> tuple[Progress | None, bool]:
         looks.append("look")
-        return (None, False) if len(looks) < 3 else (yield from peek())
+        return (None, False) if len(looks) < 3 else (await peek())
 
-    def note_fence(*arguments: Any, **options: Any) -> Exchange[Transaction]:
+    async def note_fence(*arguments: Any, **options: Any) -> Transaction:
         fences.append("fence")
-        return (yield from fence(*arguments, **options))
+        return await fence(*arguments, **options)
 
     monkeypatch.setattr(ends, "peek", peek_early)
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
@@ -643,7 +643,7 @@ def test_new_topic_is_waited_for_and_absent_topic_is_given_up() -> None:
     def look_for(topic: str, found_at: int | None) -> tuple[int | None, int]:
         """What is found, and after how many looks; *found_at* is the look at which brokers know the topic."""
         looks, counting = 0, client.partition_count(topic)
-        step = next(counting)
+        step = counting.send(None)
         while True:
             answers: list[MetadataResponse] = []
             if isinstance(step, Round):

@@ -12,7 +12,6 @@ from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
@@ -243,14 +242,14 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
     written = world.write_task(plan, 0, b"row")
     commit_offsets = world.client.commit_offsets
 
-    def commit_and_be_overtaken(
+    async def commit_and_be_overtaken(
         transaction: Transaction,
         transaction_version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
-    ) -> Exchange[OffsetAndMetadata | None]:
-        found = yield from commit_offsets(transaction, transaction_version, group, offsets, before)
+    ) -> OffsetAndMetadata | None:
+        found = await commit_offsets(transaction, transaction_version, group, offsets, before)
         # The answer to this is lost.
         world.client.run(world.client.end([transaction], transaction_version, commit=True))
         monkeypatch.undo()

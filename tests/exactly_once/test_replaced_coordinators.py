@@ -10,7 +10,6 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata
 from kafka_sink.exactly_once.model import BatchNumbering, OutdatedProgressError, UndecidedError
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -38,14 +37,14 @@ def replace_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> Callab
             fetch_offsets, commit_offsets = world.client.fetch_offsets, world.client.commit_offsets
             is_current = False
 
-            def fetch(group: str, topic: str, partitions: Sequence[int], **options: Any) -> Exchange[Any]:
+            async def fetch(group: str, topic: str, partitions: Sequence[int], **options: Any) -> Any:
                 if is_current:
-                    return (yield from fetch_offsets(group, topic, partitions, **options))
+                    return await fetch_offsets(group, topic, partitions, **options)
                 return {partition: known[partition] for partition in partitions if partition in known}
 
-            def commit(*arguments: Any) -> Exchange[OffsetAndMetadata | None]:
+            async def commit(*arguments: Any) -> OffsetAndMetadata | None:
                 nonlocal is_current
-                found = yield from commit_offsets(*arguments)
+                found = await commit_offsets(*arguments)
                 is_current = True
                 return found
 

@@ -156,7 +156,7 @@ class Client:
     def run(self, exchange: Exchange[T]) -> T:
         try:
             while True:
-                next(exchange)
+                exchange.send(None)
                 self._pause()
         except StopIteration as end:
             outcome: T = end.value
@@ -189,47 +189,41 @@ class Client:
     def transaction_version(self) -> TransactionVersion:
         return self._version
 
-    def partitions(self, topic: str) -> Exchange[tuple[PartitionInfo, ...]]:
-        yield from ()
+    async def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
         if self._may_move:
             self.remembered.belong_to(self._ask("cluster"))
         return _LOGS
 
-    def broker_setting(self, name: str) -> Exchange[str | None]:
-        yield from ()
+    async def broker_setting(self, name: str) -> str | None:
         return None
 
-    def init_producer_id(
+    async def init_producer_id(
         self, name: str, timeout_ms: int, *, expected: Transaction | None = None, two_phase: bool = False
-    ) -> Exchange[Transaction]:
-        yield from ()
+    ) -> Transaction:
         given = self._ask("init", name, timeout_ms, None if expected is None else expected.producer, two_phase)
         assert isinstance(given, Transaction)
         return given
 
-    def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool = False) -> Exchange[Transaction]:
-        return (yield from self.init_producer_id(name, timeout_ms, two_phase=two_phase))
+    async def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool = False) -> Transaction:
+        return await self.init_producer_id(name, timeout_ms, two_phase=two_phase)
 
-    def fence_open(self, opened: Transaction) -> Exchange[None]:
-        yield from ()
+    async def fence_open(self, opened: Transaction) -> None:
         answer = self._answer(("init", opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer, False))
         overtaken = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED)
         if isinstance(answer, ErrorCode) and answer not in overtaken:
             raise error_for(answer, str(opened))
 
-    def add_to_transaction(
+    async def add_to_transaction(
         self, transaction: Transaction, partitions: Collection[TopicPartition], group: str | None = None
-    ) -> Exchange[None]:
-        yield from ()
+    ) -> None:
         if partitions:
             self._ask("add", transaction, frozenset(partitions), False)
         if group is not None:
             self._ask("add", transaction, frozenset(), True)
 
-    def end(
+    async def end(
         self, transactions: Iterable[Transaction], version: TransactionVersion, *, commit: bool
-    ) -> Exchange[dict[Transaction, ErrorCode]]:
-        yield from ()
+    ) -> dict[Transaction, ErrorCode]:
         codes = {}
         for each in transactions:
             try:
@@ -239,57 +233,49 @@ class Client:
                 codes[each] = error.code  # type: ignore[attr-defined]
         return codes
 
-    def commit_offsets(
+    async def commit_offsets(
         self,
         transaction: Transaction,
         version: TransactionVersion,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         before: TopicPartition,
-    ) -> Exchange[OffsetAndMetadata | None]:
-        yield from ()
+    ) -> OffsetAndMetadata | None:
         if version is TransactionVersion.V1:
             self._ask("add", transaction, frozenset(), True)
         given = tuple(Offset(place.partition, each.offset, each.metadata) for place, each in offsets.items())
         return offsets_of(self._ask("commit_offsets", transaction, given)).get(before.partition)
 
-    def fetch_offsets(
+    async def fetch_offsets(
         self, group: str, topic: str, partitions: Sequence[int], *, require_stable: bool = True, waits: bool = True
-    ) -> Exchange[dict[int, OffsetAndMetadata]]:
-        yield from ()
+    ) -> dict[int, OffsetAndMetadata]:
         return offsets_of(self._ask("offsets", require_stable, waits=waits))
 
-    def describe(self, names: Iterable[str]) -> Exchange[dict[str, TransactionDescription]]:
-        yield from ()
+    async def describe(self, names: Iterable[str]) -> dict[str, TransactionDescription]:
         asked = tuple(sorted(names))
         found = self._ask("describe", asked) if asked else ()
         return {each.transaction.transactional_id: each for each in found}
 
-    def list_ongoing(self, pattern: str) -> Exchange[list[str]]:
-        yield from ()
+    async def list_ongoing(self, pattern: str) -> list[str]:
         return list(self._ask("list", ("Ongoing",), frozenset()))
 
-    def list_ids(self, *, producer_ids: Collection[int]) -> Exchange[list[str]]:
-        yield from ()
+    async def list_ids(self, *, producer_ids: Collection[int]) -> list[str]:
         return list(self._ask("list", (), frozenset(producer_ids)))
 
     # --- what is asked of leaders ------------------------------------------------------------------------------------
 
-    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
-        yield from ()
+    async def partitions_of(self, topics: Collection[str] | None) -> list[PartitionInfo]:
         return list(_LOGS)
 
-    def end_offsets(
+    async def end_offsets(
         self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, int]]:
-        yield from ()
+    ) -> dict[TopicPartition, int]:
         ends = self._ask("end_offsets", stable)
         return {place: ends[place.partition] for place in partitions}
 
-    def open_before(
+    async def open_before(
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
-        yield from ()
+    ) -> dict[TopicPartition, list[OpenTransaction]]:
         opened = self._ask("open") if ends else ()
         found = {place: [each for each in opened[place.partition] if each.start_offset < ends[place]] for place in ends}
         return {place: each for place, each in found.items() if each}

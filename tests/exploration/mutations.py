@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once import accepting, planning, writing
@@ -121,37 +120,33 @@ def _fence_the_early(true: Any, model: Model, transaction: Any, commit: bool) ->
 # --- the sink --------------------------------------------------------------------------------------------------------
 
 
-def _done_at_once(true: Any, client: Any, transactions: Any, version: Any, *, commit: bool) -> Exchange[Any]:
-    yield from ()
+async def _done_at_once(true: Any, client: Any, transactions: Any, version: Any, *, commit: bool) -> Any:
     return dict.fromkeys(transactions, ErrorCode.NONE)
 
 
-def _settled_at_once(true: Any, ends: Any, found: DriverEnd, *args: Any, **options: Any) -> Exchange[Any]:
-    yield from ()
+async def _settled_at_once(true: Any, ends: Any, found: DriverEnd, *args: Any, **options: Any) -> Any:
     return found.described
 
 
-def _never_again(true: Any, *args: Any, **options: Any) -> Exchange[None]:
-    yield from ()
+async def _never_again(true: Any, *args: Any, **options: Any) -> None:
+    pass
 
 
 def _nothing_to_finish(true: Any, *args: Any) -> Ending:
     return Ending.COMMITTED
 
 
-def _own_epoch_again(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
-    yield from ()
+async def _own_epoch_again(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
     last = steps.remembered.driver
     return None if last is None else TransactionDescription(last, "CompleteCommit", frozenset(), TIMEOUT_MS)
 
 
-def _whatever_happened(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
-    yield from ()
+async def _whatever_happened(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
     return None if look.driver is None or look.known is None else look.driver.described
 
 
-def _without_own(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Exchange[Any]:
-    described = yield from steps.client.describe([driver_id(steps.id)])
+async def _without_own(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
+    described = await steps.client.describe([driver_id(steps.id)])
     return described.get(driver_id(steps.id)) if look.known is not None else None
 
 
@@ -172,8 +167,7 @@ def _proven_anyway(true: Any, *args: Any) -> None:
         true(*args)
 
 
-def _nobody(true: Any, *args: Any, **options: Any) -> Exchange[list[Any]]:
-    yield from ()
+async def _nobody(true: Any, *args: Any, **options: Any) -> list[Any]:
     return []
 
 
@@ -219,8 +213,8 @@ def _any_batch(true: Any, *args: Any) -> None:
     """Nothing speaks against it."""
 
 
-def _as_seen_before(true: Any, steps: DriverSteps) -> Exchange[Standing]:
-    found: Standing = yield from true(steps)
+async def _as_seen_before(true: Any, steps: DriverSteps) -> Standing:
+    found: Standing = await true(steps)
     seen = mock.Mock(progress=found.progress)
     seen.against.return_value = None
     return seen

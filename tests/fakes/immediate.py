@@ -16,8 +16,7 @@ T = TypeVar("T")
 def immediate(answer: Callable[P, T]) -> Callable[P, Exchange[T]]:
     """What *answer* returns, as an exchange; it is called when the exchange is run."""
 
-    def exchange(*args: P.args, **kwargs: P.kwargs) -> Exchange[T]:
-        yield from ()
+    async def exchange(*args: P.args, **kwargs: P.kwargs) -> T:
         return answer(*args, **kwargs)
 
     return exchange
@@ -26,7 +25,7 @@ def immediate(answer: Callable[P, T]) -> Callable[P, Exchange[T]]:
 def returned(exchange: Exchange[T]) -> T:
     """What *exchange*, which asks nobody, returns."""
     try:
-        next(exchange)
+        exchange.send(None)
     except StopIteration as end:
         outcome: T = end.value
         return outcome

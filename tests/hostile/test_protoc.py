@@ -53,14 +53,14 @@ def _referring(name: str, text: str) -> SchemaText:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_names_of_references_that_are_no_file_of_protobuf_are_refused(name: str, tmp_path: Path) -> None:
+def test_reference_names_that_are_no_proto_file_are_refused(name: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with pytest.raises(FormatError, match=r"refers to .*, which is not the name of a file to import"):
         linked(_referring(name, _BOTH.format(mark=str(mark))))
     assert not mark.exists()
 
 
-def test_protoc_reads_neither_the_working_directory_nor_the_path_of_the_user(
+def test_protoc_imports_nothing_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = tmp_path / "mark"

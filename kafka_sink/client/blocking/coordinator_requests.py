@@ -1,8 +1,8 @@
 """Requests to coordinators by callers that wait: each looks up its coordinator, and is repeated until the outcome is
 final.
 
-The methods are exchanges, see :mod:`exchange`; :meth:`CoordinatorRequests.run` runs one on the calling thread. The
-coordinators are cached; the caller follows the outcomes.
+The ``async`` methods are exchanges, see :mod:`exchange`; :meth:`CoordinatorRequests.run` runs one on the calling
+thread. The coordinators are cached; the caller follows the outcomes.
 
 Every request sent here may be repeated, whatever became of it before. So a caller takes errors differently from a
 producer, which holds the state of one transaction (``producer/transactions/reactions.py``):
@@ -94,7 +94,7 @@ class CoordinatorRequests:
     ) -> tuple[A, B, C, D, E]: ...
 
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
-        """Run independent *exchanges* and return their results. Requests that they yield in the same round are in
+        """Run independent *exchanges* and return their results. Requests that they await in the same round are in
         flight together. An error raised by one exchange ends the others."""
         return tuple(run_together(self._client, self._clock, exchanges))
 
@@ -102,9 +102,9 @@ class CoordinatorRequests:
         """The coordinator of *key*; to be called after :meth:`locate`."""
         return self._coordinators[key]
 
-    def ask(
+    async def ask(
         self, request: CoordinatorRequest[A], *, repeat_lost: bool = True, final: Collection[ErrorCode] = ()
-    ) -> Exchange[A]:
+    ) -> A:
         """The value in the answer of *request*'s coordinator. The request is repeated until its outcome is final.
 
         :param final: codes that are final here, although the request could be repeated.
@@ -117,9 +117,9 @@ class CoordinatorRequests:
         attempts = Attempts(request, caller_reaction)
         tries = self._tries()
         while True:
-            yield from self.locate([key], tries)
+            await self.locate([key], tries)
             sent = (self._coordinators[key], _spec(attempts.request))
-            (answer,) = yield Round([sent], tries.left_ms)
+            (answer,) = await Round([sent], tries.left_ms)
             outcome = self._outcome(attempts, key, answer)
             if isinstance(outcome, Done):
                 return outcome.value
@@ -128,9 +128,9 @@ class CoordinatorRequests:
             if not outcome.reaction.is_retry or outcome.code in final:
                 raise outcome.error
             why = answer if isinstance(answer, ApiError) else outcome.error
-            yield tries.pause(f"{request.api_key.name} for {key[1]!r}", why)
+            await tries.pause(f"{request.api_key.name} for {key[1]!r}", why)
 
-    def ask_behind(self, change: CoordinatorRequest[Any], look: CoordinatorRequest[A]) -> Exchange[A]:
+    async def ask_behind(self, change: CoordinatorRequest[Any], look: CoordinatorRequest[A]) -> A:
         """The value in the answer of *look*, which the coordinator of *change* gives right after it has accepted
         *change*; both requests have the same coordinator, and are repeated together.
 
@@ -147,10 +147,10 @@ class CoordinatorRequests:
         attempts: Attempts[Any] = Attempts(change, caller_reaction)
         looking = Attempts(look, caller_reaction)
         while True:
-            yield from self.locate([key], tries)
+            await self.locate([key], tries)
             node = self._coordinators[key]
             sent = [(node, _spec(attempts.request)), (node, replace(_spec(look), is_behind=True))]
-            accepted, seen = yield Round(sent, tries.left_ms)
+            accepted, seen = await Round(sent, tries.left_ms)
             outcome = self._outcome(attempts, key, accepted)
             if isinstance(outcome, Done):
                 # What is seen counts only behind a change: with another look, the change is sent again.
@@ -162,9 +162,9 @@ class CoordinatorRequests:
             if not outcome.reaction.is_retry:
                 raise outcome.error
             lost = next((each for each in (accepted, seen) if isinstance(each, ApiError)), None)
-            yield tries.pause(f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
+            await tries.pause(f"{change.api_key.name} for {key[1]!r}", lost or outcome.error)
 
-    def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> Exchange[dict[K, ErrorCode]]:
+    async def ask_many(self, requests: Mapping[K, CoordinatorRequest[Any]]) -> dict[K, ErrorCode]:
         """The final code for each of *requests*, which end transactions: all are sent at once and repeated until all
         outcomes are final."""
         codes: dict[K, ErrorCode] = {}
@@ -172,8 +172,8 @@ class CoordinatorRequests:
         keys = {item: _key(request) for item, request in requests.items()}
         tries = self._tries()
         while waiting := [item for item in requests if item not in codes]:
-            yield from self.locate([keys[item] for item in waiting], tries)
-            answers = yield Round(
+            await self.locate([keys[item] for item in waiting], tries)
+            answers = await Round(
                 [(self._coordinators[keys[item]], _spec(attempts[item].request)) for item in waiting], tries.left_ms
             )
             left: dict[K, ApiError] = {}
@@ -188,7 +188,7 @@ class CoordinatorRequests:
             if left:
                 first, why = next(iter(left.items()))
                 what = f"ending {len(left)} of {len(requests)} transactions, such as {first},"
-                yield tries.pause(what, why)
+                await tries.pause(what, why)
         return codes
 
     def _outcome(self, attempts: Attempts[A], key: CoordinatorKey, answer: Struct | ApiError) -> Done[A] | Refused:
@@ -206,14 +206,14 @@ class CoordinatorRequests:
             self._forget([key])
         return outcome
 
-    def locate(self, keys: Iterable[CoordinatorKey], of: Tries) -> Exchange[None]:
+    async def locate(self, keys: Iterable[CoordinatorKey], of: Tries) -> None:
         """Look up the coordinator of each of *keys*, as a part of other tries."""
         keys = list(dict.fromkeys(keys))
         tries = of.part()
         while missing := [key for key in keys if key not in self._coordinators]:
             key_type = missing[0][0]
             request = FindCoordinator(key_type, tuple(name for kind, name in missing if kind == key_type))
-            (answer,) = yield Round([(None, _spec(request))], tries.left_ms)
+            (answer,) = await Round([(None, _spec(request))], tries.left_ms)
             if isinstance(answer, KafkaTimeoutError):
                 why: ApiError = answer
             elif isinstance(answer, ApiError):
@@ -227,7 +227,7 @@ class CoordinatorRequests:
                 why = outcome.error
                 if not outcome.reaction.is_retry:
                     raise why
-            yield tries.pause(f"finding a coordinator of {request.names[0]!r}", why)
+            await tries.pause(f"finding a coordinator of {request.names[0]!r}", why)
 
     def _forget(self, keys: Iterable[CoordinatorKey]) -> None:
         for key in keys:

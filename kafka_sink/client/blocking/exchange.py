@@ -1,13 +1,13 @@
-"""Exchanges with brokers as generators, so that several can run concurrently on one thread.
+"""Exchanges with brokers as coroutines, so that several can run concurrently on one thread.
 
-An :data:`Exchange` yields its next requests and receives their answers. It neither sends nor waits itself, and its own
-requests keep their order. :func:`run_together` runs any number of exchanges on the calling thread; the requests of one
-round are in flight together.
+An :data:`Exchange` awaits the answers to a :class:`Round` of requests, or a :class:`Pause`. It neither sends nor waits
+itself, and its own requests keep their order. :func:`run_together` runs any number of exchanges on the calling thread;
+the requests of one round are in flight together. There is no event loop: nothing else can be awaited in an exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -30,6 +30,10 @@ class Round:
     requests: Sequence[tuple[Node | None, RequestSpec]]
     timeout_ms: int
 
+    def __await__(self) -> Generator[Round, Answers, Answers]:
+        """The answers, in the order of the requests."""
+        return (yield self)
+
 
 @dataclass(frozen=True)
 class Pause:
@@ -37,12 +41,16 @@ class Pause:
 
     duration_ms: int
 
+    def __await__(self) -> Generator[Pause, Answers, None]:
+        yield self
+
 
 #: The answers to a :class:`Round`, in its order.
 Answers: TypeAlias = Sequence[Struct | ApiError]
 
 T = TypeVar("T")
-Exchange: TypeAlias = Generator[Round | Pause, Answers, T]
+#: What an ``async def`` function of requests returns.
+Exchange: TypeAlias = Coroutine[Any, Any, T]
 
 
 #: The errors of requests that no broker has seen.
@@ -102,7 +110,7 @@ def run_together(client: BlockingClient, clock: Clock, exchanges: Sequence[Excha
     def go_on(index: int, answers: Answers | None) -> None:
         """Resume an exchange up to its next step; *answers* is None at its start."""
         try:
-            step = next(exchanges[index]) if answers is None else exchanges[index].send(answers)
+            step = exchanges[index].send(answers)
         except StopIteration as end:
             results[index] = end.value
             return

@@ -1,8 +1,8 @@
 """Requests to the leaders of partitions about the transactions in their logs, by callers that wait.
 
-The methods are exchanges, see :mod:`exchange`. Each asks all leaders at once and repeats what may succeed later, until
-its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction that begins at the
-offset given by its caller.
+The ``async`` methods are exchanges, see :mod:`exchange`. Each asks all leaders at once and repeats what may succeed
+later, until its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction that
+begins at the offset given by its caller.
 
 Source: ListOffsets (KIP-98: the last stable offset), DescribeProducers and WriteTxnMarkers (KIP-664); apache/kafka
 ``kafka-transactions.sh abort``.
@@ -88,14 +88,14 @@ class LeaderRequests:
         #: From the latest metadata; its leaders may have changed, and then say so.
         self._cluster = Cluster()
 
-    def partitions_of(self, topics: Collection[str] | None) -> Exchange[list[PartitionInfo]]:
+    async def partitions_of(self, topics: Collection[str] | None) -> list[PartitionInfo]:
         """The partitions of *topics*; None for those of every topic that this principal may see, but Kafka's own."""
-        cluster = self._cluster = yield from self._fetch_cluster(None if topics is None else list(topics))
+        cluster = self._cluster = await self._fetch_cluster(None if topics is None else list(topics))
         return [info for info in cluster.partitions if info.topic not in cluster.internal_topics]
 
-    def end_offsets(
+    async def end_offsets(
         self, partitions: Collection[TopicPartition], *, stable: bool, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, int]]:
+    ) -> dict[TopicPartition, int]:
         """The high watermark of each partition, or with *stable* its last stable offset: where its first open
         transaction begins, at most the high watermark. Partitions that do not exist are omitted.
 
@@ -123,11 +123,11 @@ class LeaderRequests:
                 for each in topic.partitions:
                     yield _PartAnswer(TopicPartition(topic.name, each.partition_index), each.error_code, each.offset)
 
-        return (yield from self._ask(partitions, build, read, hasty=hasty))
+        return await self._ask(partitions, build, read, hasty=hasty)
 
-    def open_transactions(
+    async def open_transactions(
         self, partitions: Collection[TopicPartition], *, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
+    ) -> dict[TopicPartition, list[OpenTransaction]]:
         """All open transactions in the logs of *partitions*, those of each log by first offset. Logs without any, and
         partitions that do not exist, are omitted.
 
@@ -148,29 +148,29 @@ class LeaderRequests:
                     place = TopicPartition(topic.name, each.partition_index)
                     yield _PartAnswer(place, each.error_code, _open_of(each.active_producers), each.error_message)
 
-        transactions = yield from self._ask(partitions, build, read, hasty=hasty)
+        transactions = await self._ask(partitions, build, read, hasty=hasty)
         return {partition: opened for partition, opened in transactions.items() if opened}
 
-    def open_before(
+    async def open_before(
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, list[OpenTransaction]]]:
+    ) -> dict[TopicPartition, list[OpenTransaction]]:
         """The open transactions that begin before the given offset of their partition; partitions without any are
         omitted. Leaders whose last stable offset has reached it are not asked for their producers.
 
         :raises ApiError: as :meth:`open_transactions`.
         """
-        stable = yield from self.end_offsets(ends, stable=True, hasty=hasty)
+        stable = await self.end_offsets(ends, stable=True, hasty=hasty)
         unsettled = [partition for partition, offset in stable.items() if offset < ends[partition]]
         if not unsettled:
             return {}
-        transactions = yield from self.open_transactions(unsettled, hasty=hasty)
+        transactions = await self.open_transactions(unsettled, hasty=hasty)
         early = {
             partition: [each for each in opened if each.start_offset < ends[partition]]
             for partition, opened in transactions.items()
         }
         return {partition: opened for partition, opened in early.items() if opened}
 
-    def write_marker(self, partition: TopicPartition, transaction: OpenTransaction, *, commit: bool) -> Exchange[None]:
+    async def write_marker(self, partition: TopicPartition, transaction: OpenTransaction, *, commit: bool) -> None:
         """End *transaction* in the log of *partition*, as its coordinator would.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH if its producer continues with a newer epoch;
@@ -190,13 +190,11 @@ class LeaderRequests:
             code = only_one(only_one(only_one(body.markers).topics).partitions).error_code
             yield _PartAnswer(partition, code, None, f"the marker of producer id {transaction.producer_id}")
 
-        yield from self._ask(
-            [partition], lambda led: RequestSpec(ApiKey.WRITE_TXN_MARKERS, lambda version: request), read
-        )
+        await self._ask([partition], lambda led: RequestSpec(ApiKey.WRITE_TXN_MARKERS, lambda version: request), read)
 
-    def _ask(
+    async def _ask(
         self, partitions: Collection[TopicPartition], build: _Build, read: _Read, *, hasty: bool = False
-    ) -> Exchange[dict[TopicPartition, Any]]:
+    ) -> dict[TopicPartition, Any]:
         """The value that *read* takes from its leader's answer, for each of *partitions* that exists."""
         left = sorted(partitions)
         values: dict[TopicPartition, Any] = {}
@@ -204,7 +202,7 @@ class LeaderRequests:
         is_repeated = False
         while left:
             if is_repeated or any(self._cluster.leader_for(each) is None for each in left):
-                self._cluster = yield from self._fetch_cluster(sorted({each.topic for each in left}))
+                self._cluster = await self._fetch_cluster(sorted({each.topic for each in left}))
             cluster = self._cluster
             left = [each for each in left if cluster.partition(each) is not None]
             by_leader: dict[Node, list[TopicPartition]] = {}
@@ -213,7 +211,7 @@ class LeaderRequests:
                 if leader is not None:
                     by_leader.setdefault(leader, []).append(each)
             requests = [(leader, build(led)) for leader, led in by_leader.items()]
-            answers = (yield Round(requests, tries.left_ms)) if requests else ()
+            answers = (await Round(requests, tries.left_ms)) if requests else ()
             lost: dict[TopicPartition, ApiError] = {}
             for led, answer in zip(by_leader.values(), answers, strict=True):
                 if isinstance(answer, DisconnectError | KafkaTimeoutError):
@@ -230,7 +228,7 @@ class LeaderRequests:
             left = [each for each in left if each not in values and not hasty]
             if left:
                 why = lost.get(left[0]) or error_for(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now")
-                yield tries.pause(f"a question to the leader of {left[0]}", why)
+                await tries.pause(f"a question to the leader of {left[0]}", why)
                 is_repeated = True
         return values
 

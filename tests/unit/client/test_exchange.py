@@ -43,16 +43,16 @@ class Client:
         return run_together(self, self.clock, exchanges)  # type: ignore[arg-type]
 
 
-def asking(*rounds: Sequence[Node | None], timeout_ms: int = 100) -> Exchange[list[str]]:
+async def asking(*rounds: Sequence[Node | None], timeout_ms: int = 100) -> list[str]:
     answers: list[str] = []
     for nodes in rounds:
-        answers += map(str, (yield Round([(node, METADATA) for node in nodes], timeout_ms)))
+        answers += map(str, (await Round([(node, METADATA) for node in nodes], timeout_ms)))
     return answers
 
 
-def pausing(*durations_ms: int) -> Exchange[str]:
+async def pausing(*durations_ms: int) -> str:
     for duration_ms in durations_ms:
-        yield Pause(duration_ms)
+        await Pause(duration_ms)
     return "rested"
 
 
@@ -85,15 +85,15 @@ def test_questions_to_any_broker_share_the_time_of_their_round() -> None:
 def test_error_of_one_exchange_ends_all_exchanges() -> None:
     client, ended = Client(), []
 
-    def refused() -> Exchange[None]:
-        (answer,) = yield Round([(TWO, METADATA)], 100)
+    async def refused() -> None:
+        (answer,) = await Round([(TWO, METADATA)], 100)
         assert isinstance(answer, DisconnectError)
         raise answer
 
-    def other() -> Exchange[None]:
+    async def other() -> None:
         try:
-            yield Round([(ONE, METADATA)], 100)
-            yield Pause(1_000)
+            await Round([(ONE, METADATA)], 100)
+            await Pause(1_000)
         finally:
             ended.append("other")
 

@@ -200,7 +200,7 @@ def test_a_caller_looks_up_a_coordinator_that_may_have_moved(answer: Any, looks_
     unused: Any = None
     exchange = CoordinatorRequests(unused, 10_000, FakeClock()).ask(EndTxn("writer", PRODUCER, V1, True))
     found = FindCoordinatorResponse(coordinators=[Coordinator("writer", 1, "host", 9092, E.NONE)])
-    apis = [_api(next(exchange)), _api(exchange.send([found]))]
+    apis = [_api(exchange.send(None)), _api(exchange.send([found]))]
     assert isinstance(exchange.send([answer]), Pause)
     apis.append(_api(exchange.send([])))
     again = ApiKey.FIND_COORDINATOR if looks_up else ApiKey.END_TXN

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.blocking.exchange import Exchange
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import writer_id
@@ -130,14 +129,12 @@ def test_progress_growing_between_reads_is_read_as_one_version() -> None:
     returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, 5_000), 100_000, None))
 
     class Meanwhile(Offsets):
-        def fetch_offsets(self, *arguments: Any, **options: Any) -> Exchange[dict[int, OffsetAndMetadata]]:
-            found = yield from super().fetch_offsets(*arguments, **options)
+        async def fetch_offsets(self, *arguments: Any, **options: Any) -> dict[int, OffsetAndMetadata]:
+            found = await super().fetch_offsets(*arguments, **options)
             if len(self.asked) == 1:
                 # A newer driver decides between the first read and the second.
                 newer = ProgressStore(self, "s", "t")  # type: ignore[arg-type]
-                yield from newer.write(
-                    DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000, of_version(4, 5_000)
-                )
+                await newer.write(DRIVER, TransactionVersion.V2, of_version(5, 10_000), 100_000, of_version(4, 5_000))
             return found
 
     meanwhile = Meanwhile()
