@@ -60,9 +60,7 @@ def test_reference_names_that_are_no_proto_file_are_refused(name: str, tmp_path:
     assert not mark.exists()
 
 
-def test_protoc_imports_nothing_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_protoc_imports_nothing_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
     program = f"open({str(mark)!r}, 'w').write('x')"
     for name in ("grpc_tools/__init__.py", "grpc_tools/protoc.py", "re.py", "runpy.py", "sitecustomize.py"):
