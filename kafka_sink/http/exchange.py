@@ -13,14 +13,14 @@ import http.client
 import io
 import ipaddress
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from typing import Any, Final
-from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.config import REDACTED
+from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.text import printable
 from kafka_sink.trust.tls_context import TlsContexts
 
@@ -28,10 +28,6 @@ from kafka_sink.trust.tls_context import TlsContexts
 MAX_ANSWER_BYTES: Final = 4 << 20
 #: Its head, and what is between its chunks.
 _MOST_HEAD_BYTES: Final = 1 << 18
-
-#: The encoding of less is found in any text.
-_SHORTEST_ENCODED: Final = 4
-_SHORTEST_KNOWN: Final = 8
 
 
 class ExchangeError(Exception):
@@ -89,36 +85,19 @@ class HttpAnswer:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def shown(self, text: str) -> str:
-        """*text* of the server in one line, with what it repeats of the secrets hidden, as they are or encoded."""
-        for secret in sorted(_as_sent(self.credentials, self.secrets), key=len, reverse=True):
-            text = text.replace(secret, REDACTED)
-        return printable(text)
+        """*text* of the server in one line, with what it repeats of the secrets hidden."""
+        return printable(self._sent.hidden_in(text))
 
     def repeats_secret(self, text: str) -> bool:
         """Whether *text* of the server has one of the secrets, if that is long enough not to be there by chance."""
-        sent = _as_sent(self.credentials, self.secrets)
-        return any(secret in text for secret in sent if len(secret) >= _SHORTEST_KNOWN)
+        return self._sent.are_in(text)
 
-
-def _as_sent(credentials: str, secrets: Sequence[str]) -> set[str]:
-    """*credentials* and *secrets* in every encoding in which they are sent."""
-    plain = {credentials, *secrets}
-    with contextlib.suppress(ValueError):
-        pair = base64.b64decode(credentials, validate=True).decode()
-        plain |= {pair.partition(":")[2], unquote_plus(pair.partition(":")[2])}
-    encoded = {coded for each in plain for coded in _encodings(each)}
-    return encoded | {form(each) for each in encoded for form in (quote, quote_plus, partial(quote, safe=""))}
-
-
-def _encodings(text: str) -> Iterator[str]:
-    if not text:
-        return
-    yield text
-    if len(text) < _SHORTEST_ENCODED:
-        return
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        # The last characters depend on what follows.
-        yield encode(text.encode()).decode().rstrip("=")[: len(text.encode()) * 4 // 3]
+    @cached_property
+    def _sent(self) -> RepeatedSecrets:
+        secrets = {self.credentials, *self.secrets}
+        with contextlib.suppress(ValueError):
+            secrets.add(base64.b64decode(self.credentials, validate=True).decode().partition(":")[2])
+        return RepeatedSecrets(secrets)
 
 
 def basic(credentials: str) -> str:

@@ -130,7 +130,7 @@ def test_a_record_has_as_many_headers_as_the_page_says() -> None:
 
 
 def test_a_text_of_a_registry_is_as_long_as_the_page_says() -> None:
-    assert "a text of it is cut to 1,500 characters" in PAGE
+    assert "A text of a registry is cut to 1,500 characters" in PAGE
     body = json.dumps({"message": "m" * 5_000}).encode()
 
     def answer(connection: socket.socket, head: bytes) -> None:

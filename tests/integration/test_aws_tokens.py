@@ -28,6 +28,7 @@ from kafka_sink.preflight.findings import Finding, Status
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.producer.config import ProducerConfig, check_elsewhere
 from tests.fakes.clock import FakeClock
+from tests.hostile.servers import EvilHttp
 from tests.support.certificates import Authority
 from tests.support.secure_cluster import address, secure_cluster
 
@@ -176,6 +177,13 @@ def test_missing_credentials_are_named(aws: pytest.MonkeyPatch, caplog: pytest.L
     found = token_error(sasl_jaas_config=line)
     assert 'Could not connect to the endpoint URL: "http://127.0.0.1:1/"' in found
     assert KEY not in found + caplog.text
+    text = f"The canonical string should have been 'x-amz-security-token:{SESSION}'"
+    body = f"<R><Error><Code>SignatureDoesNotMatch</Code><Message>{text}</Message></Error></R>".encode()
+    head = b"HTTP/1.1 403 No\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with EvilHttp(lambda connection, _: connection.sendall(head + body)) as server:
+        aws.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.port}")
+        found = token_error(sasl_jaas_config=line)
+    assert "Amazon's service answers SignatureDoesNotMatch" in found and SESSION not in found + caplog.text
     aws.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(ConfigError, match=r"pip install 'kafkalite\[msk\]'"):
         aws_tokens(object(), clock())()  # type: ignore[arg-type]

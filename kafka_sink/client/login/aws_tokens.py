@@ -82,15 +82,22 @@ def aws_tokens(identity: AwsIdentity, clock: Clock) -> Callable[[], Token]:
         try:
             value, expires_ms = _signed(signer, identity)
         except Exception as error:
-            # Texts of botocore's own errors name what is missing; those of others may contain anything.
-            is_botocores = type(error).__module__.startswith("botocore.")
-            cause = str(error).rstrip(".") if is_botocores else _NOT_FOUND.get(type(error), type(error).__name__)
             raise AuthenticationError(
-                f"no token for MSK in {identity.region} on {platform.node()}: {cause}; {_NO_CREDENTIALS}"
+                f"no token for MSK in {identity.region} on {platform.node()}: {_cause(error)}; {_NO_CREDENTIALS}"
             ) from None
         return token_of((value, expires_ms / 1000), clock.wall_ms())
 
     return fetch
+
+
+def _cause(error: Exception) -> str:
+    """Texts of botocore's own errors name what is missing; those of others, and of Amazon's services, may repeat what
+    they were sent."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return f"Amazon's service answers {response.get('Error', {}).get('Code')}"
+    is_botocores = type(error).__module__.startswith("botocore.")
+    return str(error).rstrip(".") if is_botocores else _NOT_FOUND.get(type(error), type(error).__name__)
 
 
 #: What the library raises if its chain of credentials finds none.

@@ -3,7 +3,8 @@ expires.
 
 Belongs to one connection and is used on its selector's thread. Its requests use reserved correlation ids, because
 during reauthentication (KIP-368) answers to earlier requests may arrive between its own answers; those are passed on.
-It never exposes a token, and the broker's message is repeated only as the broker's reason.
+It never exposes a token, and the broker's message is repeated only as the broker's reason, without the secrets that the
+broker was sent.
 
 Source: KIP-43, KIP-152, KIP-368; apache/kafka ``SaslClientAuthenticator``.
 """
@@ -17,6 +18,8 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
+from kafka_sink.common.repeated_secrets import RepeatedSecrets
+from kafka_sink.common.sasl_mechanisms import MECHANISMS
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
 from kafka_sink.network.frames.receive import UNLIMITED, FrameReader, NetworkReceive
 from kafka_sink.network.frames.send import NetworkSend, SendSlot
@@ -46,6 +49,8 @@ _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 #: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
 #: cluster.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
+#: A broker that grants less does not keep its clients busy with logins.
+_LEAST_SESSION_MS: Final = 100
 
 
 class _State(Enum):
@@ -191,11 +196,9 @@ class SaslClientAuthenticator:
     def _handle_mechanisms(self, body: SaslHandshakeResponse) -> None:
         code = ErrorCode.of(body.error_code)
         if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise AuthenticationError(
-                f"the broker's listener does not support {self._mechanism}; set sasl.mechanism to one of "
-                f"{', '.join(body.mechanisms) or 'none'}",
-                code,
-            )
+            offered = ", ".join(name for name in MECHANISMS if name in body.mechanisms)
+            advice = f"set sasl.mechanism to one of {offered}" if offered else "use another port"
+            raise AuthenticationError(f"the broker's listener does not support {self._mechanism}; {advice}", code)
         if code is ErrorCode.ILLEGAL_SASL_STATE:
             raise AuthenticationError(
                 "the broker's listener does not use SASL; set security.protocol to PLAINTEXT or SSL, or use another "
@@ -212,12 +215,12 @@ class SaslClientAuthenticator:
         self._ask(ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=token), _State.EXCHANGE)
 
     def _handle_token(self, body: SaslAuthenticateResponse) -> None:
-        if body.error_code:
-            code = ErrorCode.of(body.error_code)
-            reason = body.error_message or code.name
-            raise AuthenticationError(f"the broker refused the authentication ({self._mechanism}): {reason}", code)
         exchange = self._exchange
         assert exchange is not None
+        if body.error_code:
+            code = ErrorCode.of(body.error_code)
+            reason = RepeatedSecrets(exchange.secrets).hidden_in(body.error_message or code.name)
+            raise AuthenticationError(f"the broker refused the authentication ({self._mechanism}): {reason}", code)
         token = exchange.respond(bytes(body.auth_bytes))
         if token is not None:
             self._send_token(token)
@@ -233,8 +236,8 @@ class SaslClientAuthenticator:
         self._exchange = None
         self._reader.limit(self._max_receive_bytes, UNLIMITED_MEMORY_POOL)
         if session_lifetime_ms > 0:
-            share = random.uniform(*REAUTHENTICATE_AFTER)
-            self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(session_lifetime_ms * share)
+            lives_ms = max(session_lifetime_ms, _LEAST_SESSION_MS) * random.uniform(*REAUTHENTICATE_AFTER)
+            self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(lives_ms)
 
 
 def _correlation_id(received: NetworkReceive) -> int:

@@ -57,6 +57,9 @@ class GssApiClient:
     *service_option* is the option that names the service, for errors.
     """
 
+    #: A ticket and what proves that it is used by its owner are encrypted, and of use once.
+    secrets: tuple[str, ...] = ()
+
     def __init__(self, login: KerberosLogin, host: str, service_option: str) -> None:
         self._login = login
         self._host = host

@@ -21,6 +21,10 @@ class SaslClient(Protocol):
     def complete(self) -> bool:
         """Whether the exchange is complete; with mutual authentication, the server has then been authenticated too."""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no text of the broker may show."""
+
     def initial_response(self) -> bytes:
         """The first token. :raises AuthenticationError: if there are no credentials."""
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.network.sasl.bearer_token import Token, claims_of
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
@@ -31,10 +32,12 @@ class OAuthBearerClient:
     def __init__(self, token: Callable[[], Token]) -> None:
         self._token = token
         self._problem = ""
+        self.secrets: tuple[str, ...] = ()
         self.complete = False
 
     def initial_response(self) -> bytes:
         token = self._token()
+        self.secrets = (token.value,)
         extensions = "".join(f"{name}={value}{_SEPARATOR}" for name, value in token.extensions.items())
         self.complete = True
         return f"n,,{_SEPARATOR}auth=Bearer {token.value}{_SEPARATOR}{extensions}{_SEPARATOR}".encode()
@@ -46,7 +49,7 @@ class OAuthBearerClient:
             raise AuthenticationError(f"the broker refused the token: {self._problem}")
         # RFC 7628, 3.2.3: the client acknowledges the error, and then the broker fails the exchange.
         self.complete = False
-        self._problem = challenge[:1000].decode(errors="replace")
+        self._problem = RepeatedSecrets(self.secrets).hidden_in(challenge.decode(errors="replace"))[:1000]
         return _SEPARATOR.encode()
 
 

@@ -25,6 +25,7 @@ class PlainClient:
     def __init__(self, user_name: str, password: str) -> None:
         self._user_name = user_name
         self._password = password
+        self.secrets = (password,)
 
     def initial_response(self) -> bytes:
         self.complete = True

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kafka_sink.common.errors import AuthenticationError
+from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.scram_credential import (
     MIN_ITERATIONS,
     ScramCredential,
@@ -67,6 +68,7 @@ class ScramClient:
     def __init__(self, mechanism: str, user_name: str, password: str, nonce: Callable[[], str] = new_nonce) -> None:
         self._digest = digest_of(mechanism)
         self._password = password
+        self.secrets = (password,)
         self._nonce = nonce()
         self._first_bare = f"n={escape_name(user_name)},r={self._nonce}"
         self._server_signature: bytes | None = None
@@ -111,7 +113,8 @@ class ScramClient:
         if match is None:
             raise AuthenticationError("the broker's final SCRAM message is malformed")
         if match["error"]:
-            raise AuthenticationError(f"the broker refused the authentication: {match['error']}")
+            reason = RepeatedSecrets(self.secrets).hidden_in(match["error"])
+            raise AuthenticationError(f"the broker refused the authentication: {reason}")
         assert self._server_signature is not None
         if not hmac.compare_digest(_decode(match["signature"]), self._server_signature):
             raise AuthenticationError(
