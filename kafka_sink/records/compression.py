@@ -34,6 +34,9 @@ PIECE_BYTES: Final = 1 << 20
 _GIVEN_BYTES: Final = 64 * 1024
 #: Of what follows a gzip member, which is copied for each of thousands of small members.
 _GIVEN_BEHIND_BYTES: Final = 4 * 1024
+#: The identification and the only method of a gzip member (RFC 1952, 2.3.1); its header and trailer have 18 bytes.
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+_TOO_SHORT_MEMBER: Final = 18
 #: An element of snappy of three bytes stands for at most 64 (its format description, 2.2).
 _SNAPPY_MOST_TIMES: Final = 22
 #: The block size of snappy-java; a reader accepts any size.
@@ -42,7 +45,11 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # A zstd frame may require a window of gigabytes. The format recommends that decoders support 8 MB, and libzstd itself
 # refuses more than 128 MB.
 _MAX_ZSTD_WINDOW_BYTES: Final = 1 << 27
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+#: A frame whose content is passed over (RFC 8878, 3.1.2): the last four bits of its magic number are free.
+_ZSTD_SKIPPED: Final = 0x184D2A50
+_ZSTD_SKIPPED_HEAD_BYTES: Final = 8
 #: The maximum content of one block of a zstd frame (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_RUN: Final = 1
@@ -134,7 +141,8 @@ def _gzip(data: Buffer, level: int | None) -> Buffer:
 
 
 def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
-    """A stream may consist of several members (RFC 1952, 2.2)."""
+    """A stream may consist of several members (RFC 1952, 2.2). Java's GZIPInputStream, and so Kafka, ignores other bytes
+    behind a member, and less than a member."""
     stream, position, given_bytes = zlib.decompressobj(wbits=31), 0, _GIVEN_BYTES
     while position < len(view) or not position:
         compressed = view[position : position + given_bytes]
@@ -146,6 +154,8 @@ def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
             yield plain
         position += len(compressed) - len(stream.unused_data)
         if stream.eof:
+            if len(view) - position <= _TOO_SHORT_MEMBER or bytes(view[position : position + 3]) != _GZIP_MAGIC:
+                return
             stream, given_bytes = zlib.decompressobj(wbits=31), _GIVEN_BEHIND_BYTES
         elif position >= len(view):
             raise CorruptRecordError("gzip data ends within a member")
@@ -160,6 +170,9 @@ def _lz4(data: Buffer, level: int | None) -> Buffer:
 
 
 def _unlz4(view: memoryview, max_bytes: int) -> Iterator[bytes]:
+    # Kafka's Java reader takes the first frame, and none of another kind before it.
+    if bytes(view[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC:
+        raise CorruptRecordError("lz4 data has no frame header")
     stream, position = lz4.frame.LZ4FrameDecompressor(), 0
     while not stream.eof:
         compressed = view[position : position + _GIVEN_BYTES] if stream.needs_input else b""
@@ -179,6 +192,12 @@ def _zstd(data: Buffer, level: int | None) -> Buffer:
 def _unzstd(view: memoryview, max_bytes: int) -> Iterator[bytes]:
     position = 0
     while position < len(view) or not position:
+        if int.from_bytes(view[position : position + 4], "little") & ~0xF == _ZSTD_SKIPPED:
+            size = int.from_bytes(view[position + 4 : position + _ZSTD_SKIPPED_HEAD_BYTES], "little")
+            position += _ZSTD_SKIPPED_HEAD_BYTES + size
+            if position > len(view):
+                raise CorruptRecordError("zstd data ends within a frame")
+            continue
         end, most_bytes = _scan_zstd_frame(view, position)
         frame = view[position:end]
         claimed = zstandard.frame_content_size(frame)

@@ -41,6 +41,8 @@ def record_runs(pieces: Iterable[bytes], count: int, first: int = 0, most_bytes:
 
     :raises CorruptRecordError: like :func:`record_spans`, behind the records before.
     """
+    if count < 0:
+        raise CorruptRecordError(f"batch announces {count} records")
     index, joined = 0, _Joined()
     for piece in pieces:
         data = joined.add(piece)

@@ -120,9 +120,29 @@ def test_gzip_members_in_a_row() -> None:
     assert decompress(CompressionType.GZIP, packed, len(plain)) == plain
     with pytest.raises(CorruptRecordError, match=f"limit of {len(plain) - 1}"):
         decompress(CompressionType.GZIP, packed, len(plain) - 1)
-    for damaged in (packed[:-1], packed[: len(gzip.compress(parts[0])) + 5], packed + b"\0"):
+    for damaged in (packed[:-1], packed[: len(gzip.compress(parts[0])) + 19]):
         with pytest.raises(CorruptRecordError):
             decompress(CompressionType.GZIP, damaged, 1 << 20)
+
+
+@pytest.mark.behaviour("Compression", "Bytes behind gzip and frames that zstd skips are passed over, as Java does")
+def test_what_java_passes_over_is_passed_over() -> None:
+    one, two = gzip.compress(b"one "), gzip.compress(b"two")
+    for behind in (b"\0", bytes(9000), b"\x1f\x8b\x07" + bytes(40), two[:18], b"noise" * 10):
+        assert decompress(CompressionType.GZIP, one + two + behind, 7) == b"one two"
+    first, last = zstandard.compress(b"one "), zstandard.compress(b"two")
+    for magic in (0x184D2A50, 0x184D2A5F):
+        head = magic.to_bytes(4, "little")
+        for size in (0, 9000):
+            skipped = head + size.to_bytes(4, "little") + bytes(size)
+            packed = skipped + first + skipped + skipped + last + skipped
+            assert decompress(CompressionType.ZSTD, packed, 7) == b"one two"
+        for damaged in (head, first + head + b"\x01\0\0\0", head + b"\xff" * 4 + first, first + b"\0"):
+            with pytest.raises(CorruptRecordError):
+                decompress(CompressionType.ZSTD, damaged, 7)
+    # Kafka's reader of LZ4 passes over none.
+    with pytest.raises(CorruptRecordError):
+        decompress(CompressionType.LZ4, head + bytes(4) + bytes(compress(CompressionType.LZ4, b"one")), 7)
 
 
 def test_snappy_streams_in_a_row() -> None:

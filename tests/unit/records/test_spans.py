@@ -33,6 +33,15 @@ def test_records_in_any_pieces(seed: int) -> None:
         list(record_spans(cut(rng, data[: -rng.randrange(1, 6)]), len(records)))
 
 
+@pytest.mark.behaviour("Log reader", "A negative number of records is refused before anything is decompressed")
+def test_a_negative_number_of_records_is_refused() -> None:
+    taken: list[bytes] = []
+    pieces = (taken.append(b"") or bytes(9) for _ in range(3))  # type: ignore[func-returns-value]
+    with pytest.raises(CorruptRecordError, match="announces -1 records"):
+        next(record_spans(pieces, -1))
+    assert not taken
+
+
 @pytest.mark.behaviour("Log reader", "A record costs what is shown of it, however many its batch announces")
 def test_records_that_are_passed_over_are_not_looked_at() -> None:
     """Ten million records of seven bytes are passed over by their lengths alone, a MiB at a time."""
