@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.security_config import BrokerSecurityConfig
+from kafka_sink.common.bounded import INT32_MAX, known_number
 from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, STRING, all_of, at_least, between, one_of
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import host_and_port
@@ -34,9 +35,10 @@ class EndPoint:
         """Parse ``NAME://host:port``. :raises ConfigError: if the text has another form."""
         name, separator, rest = text.partition("://")
         host, colon, port = rest.rpartition(":")
-        if not (separator and colon and name and port.isdigit() and int(port) <= 65535):
+        number = known_number(port, 0, 65535)
+        if not (separator and colon and name) or number is None:
             raise ConfigError(f"listener {text!r} is not NAME://host:port")
-        return cls(name, host.strip("[]") or "0.0.0.0", int(port))
+        return cls(name, host.strip("[]") or "0.0.0.0", number)
 
     @property
     def address(self) -> str:
@@ -51,10 +53,11 @@ def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
     """Parse a list of ``name:count``. :raises ConfigError: if an entry has another form."""
     counts: dict[str, int] = {}
     for entry in entries:
-        name, separator, count = entry.rpartition(":")
-        if not (separator and name and count.isdigit()):
+        name, _, text = entry.rpartition(":")
+        count = known_number(text, 0, INT32_MAX)
+        if not name or count is None:
             raise ConfigError(f"option {option}: {entry!r} is not name:count")
-        counts[name] = int(count)
+        counts[name] = count
     return counts
 
 

@@ -11,10 +11,11 @@ the one that they were given.
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -57,6 +58,10 @@ class Cursor:
         taken = bytes(self._data[self._at : self._at + size])
         self._at += size
         return taken
+
+    def uint16(self) -> int:
+        """The next number of two bytes, which has no sign."""
+        return int.from_bytes(self.take(2))
 
     def int16(self, low: int = 0, high: int = INT16_MAX) -> int:
         """The next number of two bytes, from *low* to *high*."""
@@ -126,3 +131,32 @@ def whole_number(text: str, low: int = 0, high: int = INT64_MAX) -> int:
     if not low <= value <= high:
         raise ValueError(f"{value} is not between {low} and {high}")
     return value
+
+
+def known_number(text: str | None, low: int = 0, high: int = INT64_MAX) -> int | None:
+    """As :func:`whole_number`, but None if *text* is no such number, or there is none."""
+    try:
+        return None if text is None else whole_number(text, low, high)
+    except ValueError:
+        return None
+
+
+def parsed_json(text: str | bytes | bytearray) -> Any:
+    """The value of the JSON *text*.
+
+    :raises ValueError: if it is none, or nested more deeply than a parser goes.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def json_number(value: Any, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
+    """*value* of a JSON text as a whole number.
+
+    :raises ValueError: if it is no number, or not from *low* to *high*.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{value!r:.40} is not a number between {low} and {high}")
+    return int(value)

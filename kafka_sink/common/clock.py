@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
+from kafka_sink.common.bounded import known_number
+
 #: Means "no deadline" for a duration or an instant in ms.
 FOREVER_MS: Final = 2**62
 
@@ -85,8 +87,8 @@ def moment_ms(text: str) -> int:
 
     :raises ValueError: if it is neither.
     """
-    if text.isdecimal():
-        return int(text)
+    if text.isdecimal() and (number := known_number(text)) is not None:
+        return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from kafka_sink.common.bounded import whole_number
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import MECHANISMS, SCRAM_MECHANISMS
 
 MIN_ITERATIONS: Final = 4096
+#: About a second of computation; who asks for more may want to exhaust the one who computes (Kafka stores 16,384).
+MAX_ITERATIONS: Final = 1_000_000
 _SALT_BYTES: Final = 24
 
 
@@ -88,12 +91,13 @@ def parse_credential(text: str) -> tuple[str, str, ScramCredential]:
         salt, stored_key, server_key = (
             base64.b64decode(fields[name], validate=True) for name in ("salt", "stored_key", "server_key")
         )
-        credential = ScramCredential(salt, stored_key, server_key, int(fields["iterations"]))
+        iterations = whole_number(fields["iterations"], MIN_ITERATIONS, MAX_ITERATIONS)
+        credential = ScramCredential(salt, stored_key, server_key, iterations)
         return mechanism, unescape_name(fields["name"]), credential
     except (KeyError, ValueError):
         raise ConfigError(
-            f"a credential of {mechanism} needs name, iterations, salt, stored_key and server_key, the last three "
-            "in base64"
+            f"a credential of {mechanism} needs name, iterations ({MIN_ITERATIONS} to {MAX_ITERATIONS}), salt, "
+            "stored_key and server_key, the last three in base64"
         ) from None
 
 

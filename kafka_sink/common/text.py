@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
-#: C0 but for tab and line feed, DEL, C1, the separators of lines and paragraphs, and what overrides the direction.
-_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: C0 but for tab and line feed, DEL, C1, the separators of lines and paragraphs, what overrides the direction, and
+#: halves of characters, which no file and no terminal takes.
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, kept: str = "") -> str:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, UnsupportedVersionError
 from kafka_sink.common.model import TransactionVersion
@@ -191,8 +192,8 @@ def _ending(
 
 
 def _warn_of_short_retention(steps: DriverSteps) -> None:
-    minutes = steps.client.run(steps.client.broker_setting("offsets.retention.minutes"))
-    if minutes is not None and int(minutes) < _DEFAULT_RETENTION_MINUTES:
+    minutes = known_number(steps.client.run(steps.client.broker_setting("offsets.retention.minutes")))
+    if minutes is not None and minutes < _DEFAULT_RETENTION_MINUTES:
         _log.warning(
             "the brokers forget the progress of the sink %r %s minutes after its last batch "
             "(offsets.retention.minutes; Kafka's default is %d): after a longer pause, its next batch is refused",

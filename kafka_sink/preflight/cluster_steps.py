@@ -24,6 +24,7 @@ from kafka_sink.client.blocking.blocking import RequestSpec
 from kafka_sink.client.connection.api_versions import NodeApiVersions
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, TWO_PHASE_SETTING, TWO_PHASE_VERSION
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.names import PROCESS_BYTES, driver_id, sink_id, writer_id
@@ -156,12 +157,12 @@ class ExactlyOnceSteps:
             return []
         name = "transaction.max.timeout.ms"
         request = setting_request(self._connection.nodes[0], name)
-        most = read_settings(self._connection, request).get(name)
+        most = known_number(read_settings(self._connection, request).get(name))
         option = self._connection.config.option("transaction.timeout.ms")
-        if most is not None and given_ms > int(most):
+        if most is not None and given_ms > most:
             text = f"{option}={given_ms} is more than the brokers' {name}={most}"
             return [Finding("time-out", option, Status.FAILED, text, "lower the former, or raise the latter")]
-        allowed = most or "a time that is not visible"
+        allowed = "a time that is not visible" if most is None else most
         return [Finding("time-out", option, Status.OK, f"{given_ms} ms; the brokers allow {allowed}")]
 
     def _check_two_phase(self) -> Sequence[Finding]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT
 from kafka_sink.client.requests import admin_requests
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafka_sink.exactly_once.verification import setting_request
 from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps
@@ -177,7 +178,10 @@ class TopicSteps:
 
     def _check_size(self, value: str) -> Finding:
         config = self._connection.config
-        ours, theirs, option = config.max_request_size_bytes, int(value), config.option("max.request.size")
+        ours, theirs, option = config.max_request_size_bytes, known_number(value), config.option("max.request.size")
+        if theirs is None:
+            text = f"{MAX_MESSAGE_BYTES}={value!r:.40} is not a number"
+            return self._finding("record size", Status.WARNING, text, "ask the cluster's administrator to correct it")
         text = f"columns key, value and headers: {MAX_MESSAGE_BYTES}={theirs}, {option}={ours}"
         if ours <= theirs:
             return self._finding("record size", Status.OK, text)
@@ -217,10 +221,10 @@ class TopicSteps:
     # --- replicas ----------------------------------------------------------------------------------------------------
 
     def _check_replicas(self) -> Sequence[Finding]:
-        least = self._settings.get("min.insync.replicas")
+        least = known_number(self._settings.get("min.insync.replicas"))
         if least is None or self._connection.config.acks_code != -1:
             return []
-        short = [each for each in self._described.partitions if len(each.isr_nodes) < int(least)]
+        short = [each for each in self._described.partitions if len(each.isr_nodes) < least]
         if short:
             text = (
                 f"{len(short)} partitions have fewer in-sync replicas than min.insync.replicas={least}, such as "

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kafka_sink.common.bounded import INT64_MAX, known_number
+
 #: The settings that limits are made of.
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 CLEANUP_POLICY: Final = "cleanup.policy"
@@ -19,9 +21,6 @@ TIMESTAMP_TYPE: Final = "message.timestamp.type"
 BEFORE_MAX_MS: Final = "message.timestamp.before.max.ms"
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE_MAX_MS: Final = "message.timestamp.difference.max.ms"
-
-#: The value of a setting that limits nothing.
-_NO_LIMIT: Final = 2**63 - 1
 
 
 class TimeLimit(NamedTuple):
@@ -46,12 +45,11 @@ class TopicLimits:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> TopicLimits:
-        """The limits that the *settings* of a topic set."""
-        size = settings.get(MAX_MESSAGE_BYTES)
+        """The limits that the *settings* of a topic set; a value that is no number sets none."""
         # Brokers that stamp the records themselves do not look at the timestamps of the rows.
         is_stamped = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
         return cls(
-            None if size is None else int(size),
+            known_number(settings.get(MAX_MESSAGE_BYTES)),
             None if is_stamped else _time_limit(settings, BEFORE_MAX_MS),
             None if is_stamped else _time_limit(settings, AFTER_MAX_MS),
             "compact" in settings.get(CLEANUP_POLICY, ""),
@@ -61,7 +59,8 @@ class TopicLimits:
 def _time_limit(settings: Mapping[str, str], name: str) -> TimeLimit | None:
     # While brokers had both, the older setting counted wherever the newer one was not set.
     for setting in (name, _DIFFERENCE_MAX_MS):
-        most_ms = int(settings.get(setting, _NO_LIMIT))
-        if most_ms != _NO_LIMIT:
+        most_ms = known_number(settings.get(setting))
+        # The largest value limits nothing.
+        if most_ms is not None and most_ms != INT64_MAX:
             return TimeLimit(setting, most_ms)
     return None

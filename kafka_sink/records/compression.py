@@ -141,8 +141,8 @@ def _gzip(data: Buffer, level: int | None) -> Buffer:
 
 
 def _gunzip(view: memoryview, max_bytes: int) -> Iterator[bytes]:
-    """A stream may consist of several members (RFC 1952, 2.2). Java's GZIPInputStream, and so Kafka, ignores other bytes
-    behind a member, and less than a member."""
+    """A stream may consist of several members (RFC 1952, 2.2). Java's GZIPInputStream, and so Kafka, ignores other
+    bytes behind a member, and less than a member."""
     stream, position, given_bytes = zlib.decompressobj(wbits=31), 0, _GIVEN_BYTES
     while position < len(view) or not position:
         compressed = view[position : position + given_bytes]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from kafka_sink.common.bounded import INT32_MAX
 from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
 from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
 from kafka_sink.registry.errors import UnusableSchemaError
@@ -104,7 +105,7 @@ def places_of(listed: Any, what: str) -> list[tuple[str, Place]]:
 
 
 def _is_number(version: int) -> bool:
-    return not isinstance(version, bool) and (version > 0 or version == LATEST)
+    return not isinstance(version, bool) and (0 < version <= INT32_MAX or version == LATEST)
 
 
 class Registry(Protocol):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.columns.varint import encode_varint, read_varint
-from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
+from kafka_sink.columns.varint import encode_varint
+from kafka_sink.common.bounded import INT32_MAX, Cursor
+from kafka_sink.common.errors import ConfigError, SerializationError
 from kafka_sink.registry.config import SubjectNameStrategy
 
 _MAGIC = b"\x00"
@@ -62,19 +63,11 @@ def split_position(data: bytes) -> tuple[tuple[int, ...], bytes]:
 
     :raises SerializationError: if it does not begin with one.
     """
-    try:
-        count, at = read_varint(data, 0)
-        if not count:
-            return (0,), data[at:]
-        position = []
-        for _ in range(count):
-            index, at = read_varint(data, at)
-            position.append(index)
-    except CorruptRecordError:
-        position = []
-    if not position or min(position) < 0:
-        raise SerializationError("the payload has no position of a message behind the id of its schema")
-    return tuple(position), data[at:]
+    problem = "the payload has no position of a message behind the id of its schema"
+    cursor = Cursor(data, lambda _: SerializationError(problem))
+    count = cursor.zigzag(0, cursor.left)
+    position = tuple(cursor.zigzag(0, INT32_MAX) for _ in range(count)) or (0,)
+    return position, cursor.take(cursor.left)
 
 
 def wire_header(schema_id: int) -> bytes:

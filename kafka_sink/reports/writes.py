@@ -6,13 +6,13 @@ Pure values and the reading of one file, on the calling thread. It never writes.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.text import html_table, without_controls
 
@@ -213,9 +213,7 @@ def _duration(number: Any) -> int:
 
 def _whole(number: Any, least: int = -_MOST, most: int = _MOST) -> int:
     """:raises ValueError: if *number* is none, or none that a report can have."""
-    if not isinstance(number, int | float) or not least <= number <= most:
-        raise ValueError(f"{number!r:.60} is not a valid number of a report")
-    return int(number)
+    return json_number(number, least, most)
 
 
 def _moment(timestamp_ms: Any) -> int | None:
@@ -286,11 +284,11 @@ def _parsed(file: Path, number: int, line: str) -> SinkProgress | SourceLag:
     try:
         if len(line) > _MOST_LINE:
             raise ValueError("it is too long")
-        report = json.loads(line)
+        report = parsed_json(line)
         if SOURCE in report:
             return SourceLag(_whole(report[SOURCE]["batch"]), _whole(report[SOURCE]["lag"]))
         return SinkProgress.of_report(report)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(
             f"{file} line {number} is not a report of a write: {line.strip()[:60]!r}; give the file that the option "
             "reportPath names."

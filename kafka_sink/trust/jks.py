@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import struct
 from dataclasses import dataclass, field
 from typing import Final
+
+from kafka_sink.common.bounded import Cursor
 
 MAGIC: Final = b"\xfe\xed\xfe\xed"
 _DIGEST_BYTES: Final = 20
 _SALT_BYTES: Final = 20
 _KEY_ENTRY: Final = 1
 _CERTIFICATE_ENTRY: Final = 2
+#: Its kind, the lengths of its alias and of what it holds, and a date.
+_LEAST_ENTRY_BYTES: Final = 18
 #: The object identifier 1.3.6.1.4.1.42.2.17.1.1 of the key protection.
 _PROTECTION: Final = bytes.fromhex("060a2b060104012a02110101")
 _SEQUENCE: Final = 0x30
@@ -48,10 +51,10 @@ def read_jks(data: bytes, password: str) -> tuple[list[ProtectedKey], list[bytes
     :param password: of the store; empty to read certificates without a check of integrity, as Java does.
     :raises KeyStoreError: if the store is damaged, was changed or is of another kind, or the password is wrong.
     """
-    reader = _Reader(data[:-_DIGEST_BYTES])
+    reader = Cursor(data[:-_DIGEST_BYTES], _damaged)
     if reader.take(4) != MAGIC:
         raise KeyStoreError("it is not a JKS file")
-    version = reader.number(4)
+    version = reader.int32()
     if version not in (1, 2):
         raise KeyStoreError(f"version {version} of JKS is unknown")
     if password:
@@ -60,13 +63,14 @@ def read_jks(data: bytes, password: str) -> tuple[list[ProtectedKey], list[bytes
             raise KeyStoreError("the password of the store is wrong, or the file is damaged", is_about_password=True)
     keys: list[ProtectedKey] = []
     trusted: list[bytes] = []
-    for _ in range(reader.number(4)):
-        kind = reader.number(4)
-        reader.take(reader.number(2))  # the alias
+    for _ in range(reader.count(_LEAST_ENTRY_BYTES)):
+        kind = reader.int32()
+        reader.take(reader.uint16())  # the alias
         reader.take(8)  # the date
         if kind == _KEY_ENTRY:
-            protected = reader.take(reader.number(4))
-            keys.append(ProtectedKey(protected, tuple(_certificate(reader, version) for _ in range(reader.number(4)))))
+            protected = reader.take(reader.int32())
+            chain = tuple(_certificate(reader, version) for _ in range(reader.count(4)))
+            keys.append(ProtectedKey(protected, chain))
         elif kind == _CERTIFICATE_ENTRY:
             trusted.append(_certificate(reader, version))
         else:
@@ -74,10 +78,24 @@ def read_jks(data: bytes, password: str) -> tuple[list[ProtectedKey], list[bytes
     return keys, trusted
 
 
-def _certificate(reader: _Reader, version: int) -> bytes:
+def _certificate(reader: Cursor, version: int) -> bytes:
     if version > 1:
-        reader.take(reader.number(2))  # "X.509"
-    return reader.take(reader.number(4))
+        reader.take(reader.uint16())  # "X.509"
+    return reader.take(reader.int32())
+
+
+def _damaged(problem: str) -> KeyStoreError:
+    return KeyStoreError(f"it is damaged: {problem}")
+
+
+def _element(reader: Cursor, tag: int) -> bytes:
+    """The content of the DER element that is next, which must have this *tag*."""
+    actual, length = reader.take(2)
+    if actual != tag:
+        raise KeyStoreError("its private key is malformed")
+    if length & 0x80:
+        length = int.from_bytes(reader.take(length & 0x7F))
+    return reader.take(length)
 
 
 def unprotect(protected: bytes, password: str) -> bytes:
@@ -85,10 +103,10 @@ def unprotect(protected: bytes, password: str) -> bytes:
 
     :raises KeyStoreError: if it is malformed or protected in another way, or the password is wrong.
     """
-    info = _Reader(_Reader(protected).element(_SEQUENCE))
-    if not info.element(_SEQUENCE).startswith(_PROTECTION):
+    info = Cursor(_element(Cursor(protected, _damaged), _SEQUENCE), _damaged)
+    if not _element(info, _SEQUENCE).startswith(_PROTECTION):
         raise KeyStoreError("its private key is protected in an unknown way")
-    stored = info.element(_OCTETS)
+    stored = _element(info, _OCTETS)
     salt, check = stored[:_SALT_BYTES], stored[-_DIGEST_BYTES:]
     encrypted = stored[_SALT_BYTES:-_DIGEST_BYTES]
     secret = _utf_16(password)
@@ -103,31 +121,3 @@ def unprotect(protected: bytes, password: str) -> bytes:
 
 def _utf_16(password: str) -> bytes:
     return password.encode("utf-16-be", errors="surrogatepass")
-
-
-class _Reader:
-    """Takes bytes from the front. :raises KeyStoreError: if there are too few."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, count: int) -> bytes:
-        end = self._at + count
-        if end > len(self._data):
-            raise KeyStoreError("it is damaged: it ends too early")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
-
-    def number(self, size: int) -> int:
-        return int(struct.unpack({2: ">H", 4: ">I"}[size], self.take(size))[0])
-
-    def element(self, tag: int) -> bytes:
-        """The content of the DER element that is next, which must have this *tag*."""
-        (actual, length) = self.take(2)
-        if actual != tag:
-            raise KeyStoreError("its private key is malformed")
-        if length & 0x80:
-            length = int.from_bytes(self.take(length & 0x7F), "big")
-        return self.take(length)

@@ -28,6 +28,8 @@ _UNTIL_MARK: Final = 0x80
 _MARK: Final = 0x00
 #: openssl and keytool take some thousand, careful people a million.
 _MOST_ITERATIONS: Final = 10_000_000
+#: Elements within one another; stores have about ten.
+_MOST_DEPTH: Final = 50
 
 
 def trusted_certificates(data: bytes, password: str) -> str:
@@ -120,22 +122,27 @@ def _private_keys(data: bytes) -> int:
     return sum(tag == _IDENTIFIER and inner in _KEY_BAGS for tag, inner, _ in _elements(data))
 
 
-def _elements(data: bytes) -> Iterator[tuple[int, bytes, int | None]]:
-    """(tag, content, tag of the one before) of each element of DER or BER; what an OCTET STRING holds is seen, too.
+def _elements(data: bytes, depth: int = 0) -> Iterator[tuple[int, bytes, int | None]]:
+    """(tag, content, tag of the one before) of each element of DER or BER; what an OCTET STRING holds is seen, too, but
+    for the pieces of a string, which stand at a *depth* above 0.
 
     BER, which some programs write, divides a string into pieces and ends an element by a mark instead of a length. A
     string has one tag here, and what stands behind a marked element stands behind its tag.
 
     Source: X.690, 8.1.3 and 8.7.
+
+    :raises KeyStoreError: if elements are nested more deeply than any store has them.
     """
-    waiting = [data]
+    waiting = [(data, depth)]
     while waiting:
-        part = waiting.pop()
+        part, level = waiting.pop()
         at, before = 0, None
         # Those that a mark will end, with the pieces of a string so far.
         unended: list[tuple[int, list[bytes]]] = []
         while at + 2 <= len(part):
             tag, size, at = part[at], part[at + 1], at + 2
+            if level + len(unended) > _MOST_DEPTH:
+                raise KeyStoreError(f"it is damaged: its elements are more than {_MOST_DEPTH} levels deep")
             if size == _UNTIL_MARK:
                 unended.append((tag, []))
                 before = None
@@ -150,13 +157,14 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes, int | None]]:
                 tag, pieces = unended.pop()
                 inner = b"".join(pieces)
             elif tag == _OCTETS | _CONSTRUCTED:
-                inner = b"".join(piece for kind, piece, _ in _elements(inner) if kind == _OCTETS)
+                inner = b"".join(piece for kind, piece, _ in _elements(inner, level + 1) if kind == _OCTETS)
             tag = _OCTETS if tag == _OCTETS | _CONSTRUCTED else tag
             if tag == _OCTETS and unended:
                 unended[-1][1].append(inner)
             yield tag, inner, before
-            if (tag & _CONSTRUCTED and not is_ended) or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE):
-                waiting.append(inner)
+            holds_elements = (tag & _CONSTRUCTED and not is_ended) or (tag == _OCTETS and inner[:1] == _DER_SEQUENCE)
+            if holds_elements and not depth:
+                waiting.append((inner, level + 1))
             before = tag
 
 

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from kafka_sink.common.acl import WILDCARD, AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+from kafka_sink.common.bounded import json_number
 from kafka_sink.common.text import words
 
 #: What a file says of an ACL; codes are numbers.
@@ -69,11 +70,11 @@ class AclCache:
             tuple(
                 AclBinding(
                     principal=str(principal),
-                    operation=AclOperation(int(operation)),
-                    resource_type=ResourceType(int(resource_type)),
+                    operation=AclOperation(json_number(operation)),
+                    resource_type=ResourceType(json_number(resource_type)),
                     resource_name=str(name),
-                    pattern_type=PatternType(int(pattern_type)),
-                    permission_type=AclPermissionType(int(permission_type)),
+                    pattern_type=PatternType(json_number(pattern_type)),
+                    permission_type=AclPermissionType(json_number(permission_type)),
                     host=str(host),
                 )
                 for principal, operation, resource_type, name, pattern_type, permission_type, host in entries

@@ -18,6 +18,7 @@ from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS, topic_settings
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
+from kafka_sink.common.bounded import INT32_MAX, json_number, parsed_json
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
@@ -163,7 +164,7 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
     :raises ConfigError: if the file is damaged or has another format.
     """
     try:
-        content: dict[str, Any] = json.loads(data)
+        content: dict[str, Any] = parsed_json(data)
         if content["format"] != _FORMAT:
             raise ConfigError(f"it has format {content['format']}, expected {_FORMAT}")
         changed = {str(name): str(value) for name, value in content.get("broker_configs", {}).items()}
@@ -175,7 +176,7 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
             {},
             {topic.name: topic for topic in topics},
             changed,
-            int(content["next_producer_id"]),
+            json_number(content["next_producer_id"], 0),
             AclCache.decode(content.get("acls", ())),
             {
                 frozenset(entity.items()): {str(key): float(value) for key, value in values.items()}
@@ -186,7 +187,7 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
                 for mechanism, name, credential in map(parse_credential, content.get("scram_users", ()))
             },
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"it is damaged: {error!r}") from error
@@ -195,7 +196,7 @@ def decode(data: bytes, config: BrokerConfig, members: Sequence[int]) -> Cluster
 def _decode_topic(entry: Mapping[str, Any], defaults: BrokerConfig) -> TopicState:
     configs = {str(key): str(value) for key, value in entry["configs"].items()}
     partitions = tuple(
-        PartitionState(tuple(int(replica) for replica in replicas), NO_LEADER, int(epoch))
+        PartitionState(tuple(map(json_number, replicas)), NO_LEADER, json_number(epoch, 0, INT32_MAX))
         for (*replicas, epoch) in entry["partitions"]
     )
     settings = topic_settings(configs, defaults)

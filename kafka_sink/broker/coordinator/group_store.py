@@ -20,6 +20,7 @@ from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Owned
 from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
 from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.text import words
 
 _IDENTITY: Final = attrgetter(
@@ -72,7 +73,7 @@ class GroupStore:
         """Load all groups of the consumer protocol. :raises ConfigError: if the file is damaged."""
         with self._store.reading():
             rows = self._store.rows("SELECT group_id, content FROM consumer_groups")
-            return [_decoded(group_id, json.loads(content)) for group_id, content in rows]
+            return [_decoded(group_id, parsed_json(content)) for group_id, content in rows]
 
     def save(self, group: Group) -> None:
         """Store the current state of a classic group, in place of a group of the consumer protocol with its id."""

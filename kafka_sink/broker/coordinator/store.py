@@ -125,7 +125,7 @@ class CoordinatorStore:
             yield
         except ConfigError:
             raise
-        except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+        except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError) as error:
             if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _PASSING:
                 raise OSError(
                     f"{self._path} cannot be used now: {error}; its data is intact: free space on its disk, or end "

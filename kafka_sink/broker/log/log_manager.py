@@ -16,6 +16,7 @@ from uuid import uuid4
 from kafka_sink.broker.log.cleaner import compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.partition_log import LogConfig, PartitionLog
+from kafka_sink.common.bounded import INT32_MAX, known_number
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.log_context import ContextLogger
@@ -224,7 +225,6 @@ class LogManager:
 
 
 def _parse_directory(name: str) -> TopicPartition | None:
-    topic, separator, number = name.rpartition("-")
-    if not separator or not topic or not number.isdigit():
-        return None
-    return TopicPartition(topic, int(number))
+    topic, _, text = name.rpartition("-")
+    number = known_number(text, 0, INT32_MAX)
+    return None if not topic or number is None else TopicPartition(topic, number)

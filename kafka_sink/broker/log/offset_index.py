@@ -114,6 +114,8 @@ class OffsetIndex:
         if magic != _MAGIC or checksum != crc32c(memoryview(data)[_PREFIX.size :]):
             return None
         *seal, count, epochs = _FIELDS.unpack_from(data, _PREFIX.size)
+        if min(count, epochs) < 0 or 8 * (3 * count + 2 * epochs) != len(data) - _PREFIX.size - _FIELDS.size:
+            return None
         values = struct.unpack_from(f">{3 * count + 2 * epochs}q", data, _PREFIX.size + _FIELDS.size)
         index = cls(
             interval_bytes,

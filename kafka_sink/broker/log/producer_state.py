@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.errors import ApiError, ErrorCode, OutOfOrderSequenceError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TransactionVersion
 from kafka_sink.records.batch import BatchHeader
@@ -368,19 +369,19 @@ class ProducerStateManager:
     def load(self, snapshot: bytes) -> bool:
         """Replace the whole state by *snapshot*; False, without changes, if it is damaged or has another format."""
         try:
-            content = json.loads(snapshot)
+            content = parsed_json(snapshot)
             if content["format"] != _FORMAT:
                 return False
             states = {
-                int(producer): ProducerState(
-                    int(epoch),
-                    int(wall_ms),
-                    [AppendedBatch(*map(int, batch)) for batch in batches[-BATCHES_REMEMBERED:]],
-                    *map(int, transaction),
+                json_number(producer): ProducerState(
+                    json_number(epoch),
+                    json_number(wall_ms),
+                    [AppendedBatch(*map(json_number, batch)) for batch in batches[-BATCHES_REMEMBERED:]],
+                    *map(json_number, transaction),
                 )
                 for producer, epoch, wall_ms, batches, *transaction in content["producers"]
             }
-            aborted = [AbortedTransaction(*map(int, each)) for each in content["aborted"]]
+            aborted = [AbortedTransaction(*map(json_number, each)) for each in content["aborted"]]
         except (ValueError, TypeError, KeyError):
             return False
         self._states = states

@@ -15,6 +15,7 @@ from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.segment import Segment, TimestampOffset, segment_path
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.records.reader import read_batches
 
@@ -233,4 +234,4 @@ def _without_gaps(batches: bytes) -> bytes:
 def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list[int]:
     """The offsets that are the names of files with *suffix* in *directory*, in ascending order."""
     names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(number for number in map(known_number, names) if number is not None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
+from kafka_sink.common.bounded import known_number
 from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
@@ -143,7 +144,8 @@ def _at(schema: Any, pointer: str) -> Any:
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(schema, list):
-            schema = schema[int(name)] if name.isascii() and name.isdigit() and int(name) < len(schema) else None
+            number = known_number(name, 0, len(schema) - 1)
+            schema = None if number is None else schema[number]
         else:
             schema = schema.get(name) if isinstance(schema, dict) else None
     return schema

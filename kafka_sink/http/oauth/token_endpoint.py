@@ -11,7 +11,6 @@ Source: RFC 6749, 4.4; RFC 7523; KIP-768, KIP-1139, KIP-1258; apache/kafka ``Htt
 from __future__ import annotations
 
 import base64
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote, urlsplit
 
+from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
@@ -212,8 +212,8 @@ def _secrets(credentials: ClientCredentials, body: str) -> tuple[str, ...]:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = parsed_json(body)
+    except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
 
@@ -226,7 +226,7 @@ def _seconds(lifetime: Any) -> float | None:
         seconds = None if isinstance(lifetime, bool) else float(lifetime)
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if seconds is None or seconds != seconds else min(seconds, _YEAR_S)
+    return min(seconds, _YEAR_S) if seconds is not None and seconds >= 0 else None
 
 
 def _refusal(answer: HttpAnswer, fields: Mapping[str, Any]) -> str:

@@ -8,12 +8,12 @@ Source: RFC 6750, RFC 7519, KIP-255, KIP-342.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError
 
@@ -46,7 +46,7 @@ def token_of(answer: Any, now_ms: int) -> Token:
         raise AuthenticationError("its token has characters that a token cannot have")
     if not rest:
         return _token_of_claims(value, claims_of(value), now_ms)
-    expires_ms = _milliseconds(rest[0])
+    expires_ms = milliseconds(rest[0])
     if expires_ms - now_ms > _YEAR_MS:
         raise AuthenticationError(
             "its token expires more than a year from now: give the expiry time in seconds since 1970"
@@ -59,8 +59,8 @@ def _token_of_claims(value: str, claims: Mapping[str, Any], now_ms: int) -> Toke
     exp, iat = claims.get("exp"), claims.get("iat")
     if exp is None:
         raise AuthenticationError("its token is a JWT without an expiry time (exp), which Java's clients refuse, too")
-    starts_ms = None if iat is None else min(_milliseconds(_number(iat) // 1), now_ms)
-    return Token(value, _after(_milliseconds(_number(exp) // 1), now_ms), {}, starts_ms)
+    starts_ms = None if iat is None else min(milliseconds(number(iat) // 1), now_ms)
+    return Token(value, _after(milliseconds(number(exp) // 1), now_ms), {}, starts_ms)
 
 
 def _after(expires_ms: int, now_ms: int) -> int:
@@ -95,8 +95,8 @@ def claims_of(token: str, *, unsecured: bool = False) -> dict[str, Any]:
 
 def _part(encoded: str) -> dict[str, Any]:
     try:
-        decoded = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
+        decoded = parsed_json(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+    except ValueError:
         raise AuthenticationError(_NOT_A_JWT) from None
     if not isinstance(decoded, dict):
         raise AuthenticationError(_NOT_A_JWT)
@@ -126,14 +126,16 @@ _NOT_A_JWT: Final = "its token is not a JWT, so the expiry time must be given wi
 _NO_TIMES: Final = "the times of its token are not numbers of seconds since 1970"
 
 
-def _number(claim: Any) -> float:
+def number(claim: Any) -> float:
+    """:raises AuthenticationError: if *claim*, a time of a token, is no number."""
     if not isinstance(claim, int | float) or isinstance(claim, bool):
         raise AuthenticationError(_NO_TIMES)
     return claim
 
 
-def _milliseconds(seconds: Any) -> int:
+def milliseconds(seconds: Any) -> int:
+    """:raises AuthenticationError: if *seconds* since 1970 are no number, or beyond 64 bits in ms."""
     try:
-        return int(float(seconds) * 1000)
+        return json_number(float(seconds) * 1000)
     except (TypeError, ValueError, OverflowError):
         raise AuthenticationError(_NO_TIMES) from None

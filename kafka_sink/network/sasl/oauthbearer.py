@@ -15,7 +15,7 @@ from typing import Final
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
-from kafka_sink.network.sasl.bearer_token import Token, claims_of
+from kafka_sink.network.sasl.bearer_token import Token, claims_of, milliseconds, number
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 
 _SEPARATOR: Final = "\1"
@@ -70,10 +70,11 @@ class OAuthBearerServer:
             raise AuthenticationError(what)
         try:
             claims = claims_of(match["token"], unsecured=True)
-            subject, expires_ms = str(claims["sub"]), int(float(claims["exp"]) * 1000)
-        except (AuthenticationError, KeyError, TypeError, ValueError):
-            subject, expires_ms = "", 0
-        if not subject or expires_ms <= self._clock.wall_ms() or (match["authzid"] or subject) != subject:
+            subject, expires_ms = claims.get("sub"), milliseconds(number(claims.get("exp")))
+        except AuthenticationError:
+            subject, expires_ms = None, 0
+        is_named = bool(subject) and match["authzid"] in (None, subject)
+        if not isinstance(subject, str) or not is_named or expires_ms <= self._clock.wall_ms():
             self._refused = True
             return b'{"status":"invalid_token"}'
         self.complete, self.user_name, self.expires_ms = True, subject, expires_ms

@@ -21,6 +21,7 @@ from typing import Final
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.scram_credential import (
+    MAX_ITERATIONS,
     MIN_ITERATIONS,
     ScramCredential,
     digest_of,
@@ -30,9 +31,6 @@ from kafka_sink.common.scram_credential import (
     unescape_name,
 )
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
-
-#: About a second of computation; a server that requests more may want to exhaust the client (Kafka stores 16,384).
-MAX_ITERATIONS: Final = 1_000_000
 
 _NONCE_BYTES: Final = 24
 #: No channel binding, which brokers do not support: "n,,".

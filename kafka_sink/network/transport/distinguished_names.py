@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from kafka_sink.common.bounded import Cursor
+
 #: The types that have a name in RFC 2253, by the bytes of their object identifiers.
 _KEYWORDS: Final[Mapping[bytes, str]] = {
     b"\x55\x04\x03": "CN",
@@ -26,6 +28,8 @@ _KEYWORDS: Final[Mapping[bytes, str]] = {
 #: The tags of texts. Java 17 reads all of them as UTF-8, also those of BMPString, which has two bytes a character.
 _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 _VERSION: Final = 0xA0
+#: Those of certificates have about ten.
+_MOST_IDENTIFIER_BYTES: Final = 200
 
 
 class _Element(NamedTuple):
@@ -41,28 +45,27 @@ def subject_of(certificate: bytes) -> str:
 
     :raises ValueError: if it is no certificate.
     """
-    (signed, *_) = _elements(_only(certificate).content)
-    fields = [each for each in _elements(signed.content) if each.tag != _VERSION]
+    (whole, *_) = _elements(certificate)
+    (signed, *_) = _elements(whole.content)
     # Serial number, algorithm, issuer and validity come before it.
-    names = ["+".join(map(_shown, _elements(part.content))) for part in _elements(fields[4].content)]
+    _, _, _, _, subject, *_ = [each for each in _elements(signed.content) if each.tag != _VERSION]
+    names = ["+".join(map(_shown, _elements(part.content))) for part in _elements(subject.content)]
     return ",".join(reversed(names))
 
 
-def _only(data: bytes) -> _Element:
-    return next(_elements(data))
-
-
 def _elements(data: bytes) -> Iterator[_Element]:
-    at = 0
-    while at < len(data):
-        start, size, at = at, data[at + 1], at + 2
+    cursor = Cursor(data, _damaged)
+    while cursor.left:
+        start = len(data) - cursor.left
+        tag, size = cursor.take(2)
         if size & 0x80:
-            count = size & 0x7F
-            size, at = int.from_bytes(data[at : at + count], "big"), at + count
-        if at + size > len(data):
-            raise ValueError("a value of the certificate goes beyond its end")
-        yield _Element(data[start], data[at : at + size], data[start : at + size])
-        at += size
+            size = int.from_bytes(cursor.take(size & 0x7F))
+        content = cursor.take(size)
+        yield _Element(tag, content, data[start : len(data) - cursor.left])
+
+
+def _damaged(problem: str) -> ValueError:
+    return ValueError(f"the certificate is damaged: {problem}")
 
 
 def _shown(pair: _Element) -> str:
@@ -74,12 +77,16 @@ def _shown(pair: _Element) -> str:
 
 
 def _dotted(identifier: bytes) -> str:
+    if not 0 < len(identifier) <= _MOST_IDENTIFIER_BYTES:
+        raise _damaged(f"it has an object identifier of {len(identifier)} bytes")
     numbers, number = [], 0
     for byte in identifier:
         number = number << 7 | byte & 0x7F
         if not byte & 0x80:
             numbers.append(number)
             number = 0
+    if not numbers:
+        raise _damaged("an object identifier does not end")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 

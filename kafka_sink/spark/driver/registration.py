@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.latest import Latest
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText
@@ -212,4 +213,5 @@ def _column_of(refusal: str, form: ColumnFormat) -> str:
 
 
 def _item(place: Any, step: str) -> Any:
-    return place[int(step)] if isinstance(place, list) and step.isdecimal() and int(step) < len(place) else None
+    number = known_number(step, 0, len(place) - 1) if isinstance(place, list) else None
+    return None if number is None else place[number]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
+from kafka_sink.common.bounded import known_number
 from kafka_sink.exactly_once.model import PlannedOffsets
 
 #: The maximum number of bytes read of a file, from its end: a file source sometimes rewrites its complete log, with the
@@ -53,7 +54,7 @@ def planned_offsets(files: CheckpointFiles, version: int | None = None) -> Plann
     :raises OffsetLogError: if there is no batch yet, or the format of the entries is unknown.
     """
     if version is None:
-        numbers = [int(name) for name in files.names("offsets") if name.isdecimal()]
+        numbers = [number for number in map(known_number, files.names("offsets")) if number is not None]
         if not numbers:
             raise OffsetLogError("its offset log is empty")
         version = max(numbers)

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.metrics import Metric
@@ -171,8 +172,8 @@ def lag_of(sources: Sequence[tuple[str | None, str | None]]) -> int | None:
 
 def _rows_between(end: str | None, latest: str | None) -> int | None:
     try:
-        ends: dict[str, dict[str, int]] = json.loads(end or "")
-        latests: dict[str, dict[str, int]] = json.loads(latest or "")
+        ends: dict[str, dict[str, int]] = parsed_json(end or "")
+        latests: dict[str, dict[str, int]] = parsed_json(latest or "")
         return sum(
             max(offset - ends.get(topic, {}).get(partition, 0), 0)
             for topic, offsets in latests.items()

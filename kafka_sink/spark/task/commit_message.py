@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import (
@@ -145,7 +146,7 @@ def decode_outcome(text: str) -> TaskCommit | ExactlyOnceError:
     :raises KafkaError: if *text* is something else.
     """
     try:
-        return _decode(json.loads(text))
+        return _decode(parsed_json(text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise KafkaError(
             f"the message of a task cannot be read ({error!r}), so it is not known whether its rows were written; "
@@ -156,18 +157,18 @@ def decode_outcome(text: str) -> TaskCommit | ExactlyOnceError:
 def _decode(message: Any) -> TaskCommit | ExactlyOnceError:
     if "error" in message:
         return _ERRORS[message["error"]](str(message["text"]))
-    counts = dict(zip(_COUNTS, map(int, message["counts"]), strict=True))
+    counts = dict(zip(_COUNTS, map(json_number, message["counts"]), strict=True))
     ranges = {
-        TopicPartition(str(topic), int(partition)): PartitionRange(int(rows), int(first), int(last))
-        for topic, partition, rows, first, last in message["ranges"]
+        TopicPartition(str(topic), json_number(partition)): PartitionRange(*map(json_number, offsets))
+        for topic, partition, *offsets in message["ranges"]
     }
-    ack_ms = {int(ms): int(rows) for ms, rows in message["ack_ms"]}
+    ack_ms = {json_number(ms): json_number(rows) for ms, rows in message["ack_ms"]}
     commit = TaskCommit(**counts, first_bad_row=str(message["first_bad_row"]), ranges=ranges, ack_ms=ack_ms)
     transaction = message["transaction"]
     if transaction is None:
         return commit
     written = OpenTransaction(
-        Transaction(str(transaction["id"]), int(transaction["producer_id"]), int(transaction["epoch"])),
-        frozenset(TopicPartition(str(topic), int(partition)) for topic, partition in transaction["partitions"]),
+        Transaction(str(transaction["id"]), json_number(transaction["producer_id"]), json_number(transaction["epoch"])),
+        frozenset(TopicPartition(str(topic), json_number(partition)) for topic, partition in transaction["partitions"]),
     )
     return TransactionalCommit(**vars(commit), written=written)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_sink.common.bounded import INT32_MAX, parsed_json, whole_number
 from kafka_sink.testing.registry.schemas import Schema
 
 
@@ -45,10 +46,11 @@ class State:
 
     @classmethod
     def of(cls, stored: bytes) -> State:
-        state = json.loads(stored)
+        state = parsed_json(stored)
         subjects = {
             name: {
-                int(number): Version(each["id"], Schema.of(each), each["deleted"]) for number, each in versions.items()
+                whole_number(number, 1, INT32_MAX): Version(each["id"], Schema.of(each), each["deleted"])
+                for number, each in versions.items()
             }
             for name, versions in state["subjects"].items()
         }
