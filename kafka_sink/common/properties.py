@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,7 +29,11 @@ def load_properties(path: str) -> dict[str, str]:
     :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
     """
     properties: dict[str, str] = {}
-    with Path(path).open(encoding="utf-8-sig") as lines:
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}; write it again in UTF-8") from None
+    with io.StringIO(text) as lines:
         for number, line in _logical_lines(lines):
             match = _PROPERTY.fullmatch(line)
             if match is None:

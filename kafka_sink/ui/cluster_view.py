@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, AdminConfig, TopicDescription
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, moment_ms
 from kafka_sink.common.errors import UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
@@ -134,8 +135,8 @@ class RecordSearch:
         """:raises ValueError: if *place* is neither an offset nor a time."""
         if not self.place:
             return None
-        if self.place.isdecimal():
-            return int(self.place)
+        if (offset := known_number(self.place)) is not None:
+            return offset
         try:
             return FromTime(moment_ms(self.place))
         except ValueError:

@@ -2,9 +2,10 @@
 
     scripts/test.sh --fuzz MINUTES        or        python -m tests.hostile.fuzz --minutes MINUTES [--seed SEED]
 
-Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one. What is written is
-attacked too: the columns of the three formats, against independent libraries. What people paste is given to Java as
-well, and a difference that docs/differences.md does not name is a finding. Exits with 1 if anything was found.
+Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--reader NAME``
+tries one of the readers of ``readers.py``. What is written is attacked too: the columns of the three formats, against
+independent libraries. What people paste is given to Java as well, and a difference that docs/differences.md does not
+name is a finding. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tests.hostile import (
     slow_tls,
     weights,
 )
+from tests.hostile.readers import READERS, attack_of
 from tests.property import test_avro_properties, test_protobuf_properties
 from tests.support.kdc import HAS_KERBEROS
 from tests.support.real_kafka import HAS_KAFKA
@@ -88,6 +90,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "values of rows": secrets.values_of_rows,
     "report lines": secrets.report_lines,
 }
+#: Each reader of others' bytes by itself, in test_readers.py.
+OF_READERS: Final = {name: attack_of(reader) for name, reader in READERS.items()}
 
 
 def _spark_connect(rng: random.Random) -> None:
@@ -105,8 +109,8 @@ def _judged(judged: Judged) -> Attack:
     return lambda rng: judged.compare(JUDGES, judged.random(rng))
 
 
-ALL: Final[dict[str, Attack]] = ATTACKS | (
-    {name: _judged(judged) for name, judged in JUDGED.items()} if HAS_KAFKA else {}
+ALL: Final[dict[str, Attack]] = (
+    ATTACKS | OF_READERS | ({name: _judged(judged) for name, judged in JUDGED.items()} if HAS_KAFKA else {})
 )
 if not HAS_KERBEROS:
     del ALL["Kerberos answers"]
@@ -128,16 +132,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--only", choices=ALL, help="one attack")
-    parser.add_argument("--case", type=int, help="with --only: one case, with its traceback")
+    parser.add_argument("--reader", choices=READERS, help="only one of the readers of readers.py, by itself")
+    parser.add_argument("--case", type=int, help="with --only or --reader: one case, with its traceback")
     asked = parser.parse_args()
     # What a user's log would get is a finding.
     warnings.simplefilter("error", RuntimeWarning)
+    only = asked.reader or asked.only
     if asked.case is not None:
         with JUDGES:
-            ALL[asked.only](random.Random(f"{asked.seed} {asked.only} {asked.case}"))
+            ALL[only](random.Random(f"{asked.seed} {only} {asked.case}"))
         return
     print(f"seed {asked.seed}, {asked.minutes:g} minutes", flush=True)
-    names = [asked.only] if asked.only else list(ALL)
+    names = [only] if only else list(ALL)
     with servers.OPEN, JUDGES:
         cases, findings = _run(names, asked.seed, time.monotonic() + asked.minutes * 60)
     for name in names:

@@ -116,11 +116,9 @@ DAMAGE_APART = _amount("DAMAGE_APART", 24, 1, "bytes between two damaged places 
 IDENTITY_MB = _amount(
     "IDENTITY_MB", 1, 100, "MB that Spark writes for each way to authenticate, twice, through renewals"
 )
-FUZZ_IDENTITIES = _amount(
-    "FUZZ_IDENTITIES",
-    5_000,
-    100_000,
-    "damaged messages of SASL, JAAS lines, PEM, tokens and key stores (with --timeout=0 where they are many)",
+READER_CASES = _amount("READER_CASES", 200, 1_000, "inputs that each reader of others' bytes gets at least")
+READER_MINUTES = _amount(
+    "READER_MINUTES", 0.0, 5.0, "minutes that each reader of others' bytes is attacked (with --timeout=0 where many)"
 )
 FUZZ_REQUESTS = _amount(
     "FUZZ_REQUESTS", 5_000, 200_000, "requests that nobody sane sends, through decoder and handlers"

@@ -68,6 +68,7 @@ PARTS: Final = (
     "TLS",
     "Security under load",
     "SASL",
+    "Readers",
     "Metrics",
     "Lineage",
     "Log",

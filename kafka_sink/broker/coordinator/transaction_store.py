@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.text import words
 
@@ -43,7 +44,7 @@ class TransactionStore:
     def _load(self) -> Iterator[TransactionMetadata]:
         for row in self._store.rows(f"SELECT {_COLUMNS} FROM transactions"):
             fields = dict(zip(_PLAIN_COLUMNS, row, strict=False))
-            partitions, groups = map(json.loads, row[-2:])
+            partitions, groups = map(parsed_json, row[-2:])
             fields["state"] = TransactionState(fields["state"])
             fields["partitions"] = frozenset(TopicPartition(topic, index) for topic, index in partitions)
             yield TransactionMetadata(**fields, groups=frozenset(groups))

@@ -118,7 +118,7 @@ class GroupAdmin:
         if group.group_state == _DEAD:
             return self._describe_consumers(group_id)
         members = tuple(
-            GroupMember(each.member_id, each.client_id, each.client_host, _assigned(each.member_assignment))
+            GroupMember(each.member_id, each.client_id, each.client_host, assigned_in(each.member_assignment))
             for each in group.members
         )
         coordinator = self._requests.coordinator((GROUP, group_id)).id
@@ -293,7 +293,7 @@ class _DeleteOffsets(_GroupRequest[None]):
         return Done(None)
 
 
-def _assigned(data: bytes) -> frozenset[TopicPartition]:
+def assigned_in(data: bytes) -> frozenset[TopicPartition]:
     """The partitions in a consumer's assignment; empty if the bytes have another format."""
     partitions: list[TopicPartition] = []
     cursor = Cursor(data, ValueError)
