@@ -568,7 +568,12 @@ TABLE: Final = (
         _ids,
         (writer_id(_SINK, bytes(6), 17).encode(), b"s/t.driver", b"s/t.000000000000." + b"9" * 5000),
     ),
-    Reader("settings of topics", "producer.topic_limits:TopicLimits.of", _topic_settings, (b"1048588", b"-1", b"1MB")),
+    Reader(
+        "settings of topics",
+        "producer.topic_limits:TopicLimits.of producer.topic_limits:_time_limit",
+        _topic_settings,
+        (b"1048588", b"-1", b"1MB"),
+    ),
     Reader(
         "fetched batches",
         "records.batch:parse_header records.batch:verify_crc records.reader:_read_record records.reader:_read_headers "
@@ -674,7 +679,7 @@ TABLE: Final = (
     Reader("the registry's file", "testing.registry.state:State.of", _registry_file, (_registry_seed(),), ConfigError),
     Reader(
         "reports",
-        "reports.writes:_parsed reports.writes:_whole ui.shown:shown_time",
+        "reports.writes:_parsed reports.writes:_whole reports.writes:Tail.read ui.shown:shown_time",
         _report,
         tuple(_reports()),
         ValueError,
@@ -691,7 +696,7 @@ TABLE: Final = (
     Reader(
         "checkpoints",
         "spark.streaming.offset_log:planned_offsets spark.streaming.offset_log:_offset "
-        "spark.streaming.offset_log:_logged_files",
+        "spark.streaming.offset_log:_entry spark.streaming.offset_log:_logged_files",
         _checkpoint,
         (_ORDERS_OFFSETS, b"0/1" + bytes(17) + b'v1\n{"path":"a","timestamp":1,"batchId":5}'),
     ),
@@ -726,7 +731,10 @@ TABLE: Final = (
         ConfigError,
     ),
     Reader(
-        "bytes on pages", "ui.shown:ByteView.__call__ ui.shown:_is_json", _shown, (b'{"a":1}', b"\0\0\0\0\1x", bytes(8))
+        "bytes on pages",
+        "ui.shown:ByteView.__call__ ui.shown:_is_json ui.shown:_text",
+        _shown,
+        (b'{"a":1}', b"\0\0\0\0\1x", bytes(8)),
     ),
     Reader("places to search", "ui.cluster_view:RecordSearch.start", _search, (b"17", b"2026-01-31T12:00"), ValueError),
     Reader(
@@ -759,7 +767,7 @@ TABLE: Final = (
     ),
     Reader(
         "subjects of certificates",
-        "network.transport.distinguished_names:_elements",
+        "network.transport.distinguished_names:_elements network.transport.distinguished_names:_shown",
         _subject,
         tuple(identities.certificates()),
         ValueError,
@@ -781,7 +789,7 @@ TABLE: Final = (
     ),
     Reader(
         "SCRAM, broker",
-        "network.sasl.scram:ScramServer._challenge network.sasl.scram:ScramServer._check",
+        "network.sasl.scram:_text network.sasl.scram:ScramServer.evaluate",
         identities.scram_server,
         (identities.CLIENT_FIRST + b"|c=biws,r=rOprNGfwEbeRWgbNEkqOsrv,p=dHzbZapWIk4=",),
         AuthenticationError,
