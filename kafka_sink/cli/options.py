@@ -69,9 +69,8 @@ def _read_config(context: click.Context, parameter: click.Parameter, path: str |
     if path is not None:
         try:
             context.meta[_COMMAND_CONFIG] = load_properties(path)
-        except (OSError, UnicodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise click.BadParameter(f"{path} cannot be read: {why}.", context, parameter) from None
+        except OSError as error:
+            raise click.BadParameter(f"{path} cannot be read: {error.strerror}.", context, parameter) from None
 
 
 def _client_properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:

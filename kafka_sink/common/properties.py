@@ -26,13 +26,13 @@ def load_properties(path: str) -> dict[str, str]:
     their usual meaning). A byte order mark, with which some editors begin a file, is left out. A name alone, which Java
     reads as a name with an empty value, is an error.
 
-    :raises ConfigError: if a line is not name=value; the text never shows a value, which may be a secret.
+    :raises ConfigError: if a line is not name=value, or the file is not UTF-8; the text never shows a value, which may be a secret.
     """
     properties: dict[str, str] = {}
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}; write it again in UTF-8") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} cannot be read: it is not UTF-8 text") from None
     with io.StringIO(text) as lines:
         for number, line in _logical_lines(lines):
             match = _PROPERTY.fullmatch(line)

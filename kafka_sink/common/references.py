@@ -98,7 +98,7 @@ def _from_file(path: str, key: str) -> str:
     try:
         properties = load_properties(path)
     except ConfigError:
-        raise _NotFoundError(f"{path} is not a properties file: each line must be name=value") from None
+        raise _NotFoundError(f"{path} is not a properties file of UTF-8: each line must be name=value") from None
     except (OSError, ValueError) as error:
         raise _NotFoundError(_unreadable(path, error)) from None
     if key not in properties:

@@ -189,11 +189,8 @@ def _from_file(path: str) -> dict[str, str]:
         properties = load_properties(path)
     except ConfigError as error:
         refuse(f"--command-config {error}")
-    except (OSError, UnicodeError) as error:
-        refuse(
-            f"--command-config {path} cannot be read: "
-            f"{error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}"
-        )
+    except OSError as error:
+        refuse(f"--command-config {path} cannot be read: {error.strerror}")
     for name in inline_secrets(properties):
         # The executors read the value, so that it does not travel with Spark's options.
         properties[name] = f"${{file:{Path(path).resolve()}:{name}}}"

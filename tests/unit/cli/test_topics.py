@@ -111,7 +111,7 @@ def test_command_config_has_client_properties_and_servers(
     ("content", "problem"),
     [
         (None, "cannot be read: No such file or directory."),
-        (b"\xe9", "cannot be read: it is not UTF-8 text."),
+        (b"\xe9", "cannot be read: it is not UTF-8 text"),
         (b"s3cr3t", "line 1: expected name=value"),
     ],
 )
