@@ -13,7 +13,8 @@ from click.core import ParameterSource
 
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
-from kafka_sink.common.clock import moment_ms
+from kafka_sink.common.clock import SYSTEM_CLOCK, moment_ms
+from kafka_sink.common.deadline import within
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
 
@@ -109,8 +110,26 @@ def several(name: str, variable: str, text: str, **more: Any) -> Callable[[C], C
 
 
 def connection(command: C) -> C:
-    """Add the connection options; the command gets them as ``connection``, a :class:`Connection`."""
+    """Add the connection options; the command gets them as ``connection``, a :class:`Connection`. All its waits end
+    together within ``--timeout``, which each line that it prints, and each question to the user, begins anew."""
 
+    @functools.wraps(command)
+    def bounded(*, connection: Connection, **arguments: Any) -> Any:
+        with within(connection.timeout_ms, SYSTEM_CLOCK):
+            return command(connection=connection, **arguments)
+
+    text = "Longest time that the command waits for brokers, until it prints a line."
+    return _with_connection(bounded, text)  # type: ignore[return-value]
+
+
+def lasting_connection(command: C) -> C:
+    """As :func:`connection`, for a command that lasts as long as there is something to do: ``--timeout`` limits each
+    wait."""
+    text = "Longest time to wait for a response, or for the acknowledgement of a record."
+    return _with_connection(command, text)
+
+
+def _with_connection(command: C, timeout_help: str) -> C:
     @functools.wraps(command)
     def connected(*, bootstrap_servers: str, timeout_ms: int, properties: dict[str, str], **arguments: Any) -> Any:
         return command(connection=Connection(bootstrap_servers, timeout_ms, properties), **arguments)
@@ -143,7 +162,7 @@ def connection(command: C) -> C:
             default=15.0,
             show_default=True,
             callback=_milliseconds,
-            help="Longest time to wait for a response, or for the acknowledgement of a record.",
+            help=timeout_help,
         ),
         click.option(
             "--bootstrap-server",

@@ -18,6 +18,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from kafka_sink.common.deadline import begin_again
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.text import printable, without_controls
 
@@ -93,6 +94,7 @@ def error_line(text: str) -> None:
 def line(text: str, *, is_error: bool = False) -> None:
     """Print *text*, which may have texts of brokers."""
     click.echo(without_controls(text), err=is_error)
+    begin_again()
 
 
 def print_json(value: Any) -> None:
@@ -132,6 +134,7 @@ def ask(question: str, *, yes: bool) -> None:
         return
     try:
         click.confirm(without_controls(question), abort=True, err=True)
+        begin_again()
     except click.Abort:
         line("nothing was changed; --yes answers the question", is_error=True)
         raise

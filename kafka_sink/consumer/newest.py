@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.deadline import within
+from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
@@ -58,10 +60,11 @@ def newest_records(
     :raises ApiError: if no broker answered in time.
     """
     newest: list[tuple[int, int, int, ConsumedRecord]] = []
-    for record in _read(properties, topic, FromEnd(count), limits, clock):
-        heapq.heappush(newest, (*_place(record), record))
-        if len(newest) > count:
-            heapq.heappop(newest)
+    with within(limits.timeout_ms, clock):
+        for record in _read(properties, topic, FromEnd(count), limits, clock):
+            heapq.heappush(newest, (*_place(record), record))
+            if len(newest) > count:
+                heapq.heappop(newest)
     return [each[-1] for each in sorted(newest, key=lambda each: each[:3])]
 
 
@@ -76,8 +79,9 @@ def records_from(
 ) -> list[ConsumedRecord]:
     """The first *count* records of *topic* from *start* on that are *wanted*, in the order of their timestamps; else as
     :func:`newest_records`."""
-    records = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
-    return sorted(records, key=_place)
+    with within(limits.timeout_ms, clock):
+        records = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
+        return sorted(records, key=_place)
 
 
 def _place(record: ConsumedRecord) -> tuple[int, int, int]:
@@ -109,7 +113,9 @@ def _read(
                 if size >= limits.max_bytes:
                     raise _EnoughError(f"{size} bytes")
                 check()
-    except _EnoughError as enough:
+    except (_EnoughError, KafkaTimeoutError) as enough:
+        if isinstance(enough, KafkaTimeoutError) and not size:
+            raise
         _log.warning("topic %r: stopped after %s; not all partitions were read", topic, enough)
 
 

@@ -13,13 +13,14 @@ import http.client
 import io
 import ipaddress
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.deadline import end_of
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.text import printable
 from kafka_sink.trust.tls_context import TlsContexts
@@ -107,7 +108,7 @@ def basic(credentials: str) -> str:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Makes requests with a limit of *timeout_ms* for each, and of *connect_timeout_ms*, if it is given, for the
+    """Makes requests with a limit of *timeout_ms* for each, and of *connect_timeout_ms* more, if it is given, for the
     connection."""
 
     tls: TlsContexts | None
@@ -128,8 +129,9 @@ class Exchange:
 
         :raises ExchangeError: if there is no whole answer in time.
         """
-        deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
-        connection = self._connection(server)
+        deadline_ms = end_of((self.connect_timeout_ms or 0) + self.timeout_ms, self.clock)
+        limit_ms = deadline_ms - self.clock.monotonic_ms()
+        connection = self._connection(server, deadline_ms)
 
         def response(sock: Any, *arguments: Any, **named: Any) -> http.client.HTTPResponse:
             return http.client.HTTPResponse(_TimedSocket(sock, deadline_ms, self.clock), *arguments, **named)  # type: ignore[arg-type]
@@ -145,8 +147,7 @@ class Exchange:
             credentials = headers.get("Authorization", "").partition(" ")[2]
             return HttpAnswer(answer.status, data, location, credentials, tuple(secrets))
         except TimeoutError:
-            limits = sorted({self.connect_timeout_ms or self.timeout_ms, self.timeout_ms})
-            raise ExchangeError(f"no answer within {' + '.join(map(str, limits))} ms") from None
+            raise ExchangeError(f"no answer within {limit_ms} ms") from None
         except OSError as error:
             raise ExchangeError(error.strerror or str(error)) from None
         except (http.client.HTTPException, ValueError, OverflowError) as error:
@@ -155,24 +156,44 @@ class Exchange:
         finally:
             connection.close()
 
-    def _connection(self, server: Server) -> http.client.HTTPConnection:
-        timeout_s = (self.connect_timeout_ms or self.timeout_ms) / 1000
-        if server.scheme == "http":
-            return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
-        context = ssl.create_default_context() if self.tls is None else self.tls.current()
-        return _TlsConnection(server.host, server.port, timeout=timeout_s, context=context)
+    def _connection(self, server: Server, deadline_ms: int) -> http.client.HTTPConnection:
+        def left_s() -> float:
+            left_ms = deadline_ms - self.clock.monotonic_ms()
+            if left_ms <= 0:
+                raise TimeoutError
+            return left_ms / 1000
+
+        context = None
+        if server.scheme != "http":
+            context = ssl.create_default_context() if self.tls is None else self.tls.current()
+        most_s = (self.connect_timeout_ms or self.timeout_ms) / 1000
+        return _Connection(server, context, lambda: min(most_s, left_s()), left_s)
 
 
-class _TlsConnection(http.client.HTTPSConnection):
-    """A dot at the end of a host name says to DNS that the name is whole; certificates have none."""
+class _Connection(http.client.HTTPConnection):
+    """With TLS if there is a *context*. A dot at the end of a host name says to DNS that the name is whole;
+    certificates have none.
+    """
 
-    def __init__(self, host: str, port: int, *, timeout: float, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=timeout, context=context)
-        self._tls = context
+    def __init__(
+        self,
+        server: Server,
+        context: ssl.SSLContext | None,
+        connect_s: Callable[[], float],
+        left_s: Callable[[], float],
+    ) -> None:
+        super().__init__(server.host, server.port)
+        self.default_port = http.client.HTTP_PORT if context is None else http.client.HTTPS_PORT
+        self._tls, self._connect_s, self._left_s = context, connect_s, left_s
 
     def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
+        self.timeout = self._connect_s()
+        super().connect()
+        # The handshake and the request take what is left.
+        self.sock.settimeout(self._left_s())
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host.removesuffix("."))
+            self.sock.settimeout(self._left_s())
 
 
 def _too_large() -> ExchangeError:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.deadline import end_of, within
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.once import Said
 from kafka_sink.common.references import PROVIDERS, resolve
@@ -42,6 +43,7 @@ from kafka_sink.trust.tls_context import TlsContexts
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 _TIMEOUT_MS: Final = 20_000
+_LIMIT_MS: Final = 120_000
 _ROUNDS: Final = 3
 _BACKOFF: Final = ExponentialBackoff(initial_ms=200, max_ms=2_000)
 #: Of a refusal so much is shown.
@@ -76,16 +78,22 @@ class RegistryClient:
         *,
         clock: Clock = SYSTEM_CLOCK,
         timeout_ms: int = _TIMEOUT_MS,
+        limit_ms: int = _LIMIT_MS,
         rounds: int = _ROUNDS,
         backoff: ExponentialBackoff = _BACKOFF,
     ) -> None:
-        """:raises ConfigError: if an address is invalid, or a file for TLS cannot be read."""
+        """
+        :param timeout_ms: the most that an answer of an address takes.
+        :param limit_ms: the most that a question takes, with its attempts and all schemas that one refers to.
+        :raises ConfigError: if an address is invalid, or a file for TLS cannot be read.
+        """
         self.config = config
         self._servers = [_server(url) for url in config.urls]
         is_secure = any(server.scheme == "https" for server in self._servers)
         contexts = TlsContexts(tls, server=False, prefix=SSL_PREFIX) if is_secure else None
         self._exchange = Exchange(contexts, timeout_ms, clock)
         self._clock = clock
+        self._limit_ms = limit_ms
         self._rounds = rounds
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
@@ -146,8 +154,9 @@ class RegistryClient:
         others may refer to it.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
-        answer = self._ask("GET", path if number == "latest" else f"{path}?deleted=true")
-        text = self._with_references(f"version {number} of subject {subject}", answer, kind)
+        with within(self._limit_ms, self._clock):
+            answer = self._ask("GET", path if number == "latest" else f"{path}?deleted=true")
+            text = self._with_references(f"version {number} of subject {subject}", answer, kind)
         return RegisteredSchema(_number(answer, "id"), _number(answer, "version"), text)
 
     def schema(self, schema_id: int, kind: str = AVRO) -> SchemaText:
@@ -157,7 +166,8 @@ class RegistryClient:
         :raises UnusableSchemaError: if it is of another type, or refers to too much.
         :raises RegistryError: if the registry cannot be reached.
         """
-        return self._with_references(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
+        with within(self._limit_ms, self._clock):
+            return self._with_references(f"schema {schema_id}", self._ask("GET", f"/schemas/ids/{schema_id}"), kind)
 
     def kind(self, schema_id: int) -> str:
         """The type of the schema with this id, as registries name it.
@@ -211,14 +221,23 @@ class RegistryClient:
             headers["Content-Type"] = _CONTENT_TYPE
             body = json.dumps(request_body(schema, kind)).encode()
             path += f"{'&' if '?' in path else '?'}normalize={str(self.config.normalize).lower()}"
+        with within(self._limit_ms, self._clock):
+            return self._answered(method, path, headers, body, expected)
+
+    def _answered(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, expected: type[Any]
+    ) -> Any:
         causes: dict[str, str] = {}
         is_down = False
         for attempt in range(self._rounds):
-            if attempt:
-                self._pause(self._backoff.backoff_ms(attempt - 1))
-            for server in self._servers:
+            if attempt and not self._pause(self._backoff.backoff_ms(attempt - 1)):
+                break
+            for at, server in enumerate(self._servers):
+                # One that does not answer leaves time for the others.
+                share_ms = self._left_ms() // (len(self._servers) - at)
                 try:
-                    answer = self._exchange.run(server, method, path, self._authorized(server, headers), body)
+                    with within(share_ms, self._clock):
+                        answer = self._exchange.run(server, method, path, self._authorized(server, headers), body)
                 except ExchangeError as error:
                     is_down |= not error.is_answered
                     causes[server.shown] = str(error)
@@ -252,10 +271,17 @@ class RegistryClient:
         config = self.config
         return bool(self._tokens or config.bearer_token or config.user_info or server.credentials)
 
-    def _pause(self, duration_ms: int) -> None:
+    def _left_ms(self) -> int:
+        return end_of(self._limit_ms, self._clock) - self._clock.monotonic_ms()
+
+    def _pause(self, duration_ms: int) -> bool:
+        """Wait before another attempt; False if there is no time for one."""
+        if duration_ms >= self._left_ms():
+            return False
         condition = threading.Condition()
         with condition:
             self._clock.wait(condition, duration_ms)
+        return True
 
 
 def _warn_once(shown: str) -> None:

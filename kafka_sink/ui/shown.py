@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.deadline import within
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.text import printable
@@ -84,7 +85,8 @@ class ByteView:
             return None
         if until_ms is not None and self._clock.monotonic_ms() > until_ms:
             raise SerializationError(f"not decoded, for this page has taken {_PAGE_MS} ms; reload it")
-        return self._decode(data)
+        with within(_PAGE_MS, self._clock):
+            return self._decode(data)
 
 
 def _in_hex(kind: str, data: bytes, problem: str) -> ShownBytes:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.cli.main import run
@@ -178,13 +178,16 @@ class LyingProxy(AsyncioProxy):
                 frame = await broker_reader.readexactly(size)
                 # Who asks comes back to this proxy, not to the broker.
                 frame = frame.replace(struct.pack(">i", self._port), struct.pack(">i", self._own_port))
-                if self.rng.random() < self.lies:
-                    frame = damaged(self.rng, frame)
+                frame = await self.changed(frame)
                 writer.write(struct.pack(">i", len(frame)) + frame)
                 await writer.drain()
         forward.cancel()
         for each in (writer, broker):
             each.close()
+
+    async def changed(self, frame: bytes) -> bytes:
+        """What is answered in place of *frame*."""
+        return damaged(self.rng, frame) if self.rng.random() < self.lies else frame
 
     @property
     def _own_port(self) -> int:
@@ -197,6 +200,8 @@ class LyingProxy(AsyncioProxy):
                 await writer.drain()
         writer.close()
 
+
+P = TypeVar("P", bound=LyingProxy)
 
 #: What has a time-out of 0.8 s for each exchange has ended by then, on however slow a machine.
 MOST_S: Final = 20.0
@@ -230,8 +235,8 @@ COMMANDS: Final = (
 
 
 @contextlib.contextmanager
-def lying_broker() -> Iterator[LyingProxy]:
-    """An embedded broker with a topic ``t``, behind a proxy that lies as often as it is told."""
+def lying_broker(kind: type[P]) -> Iterator[P]:
+    """An embedded broker with a topic ``t``, behind a proxy of this *kind*."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", partitions=1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"}) as producer:
@@ -239,13 +244,13 @@ def lying_broker() -> Iterator[LyingProxy]:
             producer.begin_transaction()
             producer.send(ProducerRecord("t", b"x"))
             producer.commit_transaction()
-        with LyingProxy(cluster.bootstrap_servers) as proxy:
+        with kind(cluster.bootstrap_servers) as proxy:
             yield proxy
 
 
 @cache
 def _broker() -> LyingProxy:
-    return OPEN.enter_context(lying_broker())
+    return OPEN.enter_context(lying_broker(LyingProxy))
 
 
 def command_lines(rng: random.Random) -> None:

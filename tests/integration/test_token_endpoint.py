@@ -144,7 +144,7 @@ def test_opaque_tokens_live_as_long_as_told(value: str, lifetime: object, second
 
 def test_silent_endpoint_is_not_awaited_for_ever(idp: TokenServer) -> None:
     idp.is_open.clear()
-    with pytest.raises(AuthenticationError, match=r"no answer within 10 \+ 2000 ms"):
+    with pytest.raises(AuthenticationError, match=r"no answer within 2010 ms"):
         endpoint(idp.url, limits=EndpointLimits(2_000, 10, 1, 1)).fetch(CREDENTIALS)
 
 

@@ -30,7 +30,7 @@ _HERE = "this machine"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @registry_options.registry
-@options.connection
+@options.lasting_connection
 def check(
     topics: tuple[str, ...],
     sink: str | None,

@@ -63,7 +63,7 @@ from kafka_sink.formats.column_format import FORMATS
 @click.option("--format", "value_format", type=click.Choice(FORMATS), help="Decode values of this format.")
 @click.option("--key-format", type=click.Choice(FORMATS), help="Decode keys of this format.")
 @registry_options.registry
-@options.connection
+@options.lasting_connection
 def consume(
     topic: str,
     partitions: tuple[int, ...],
@@ -87,7 +87,7 @@ def consume(
     be decoded, and a record that is damaged, is printed as {"hex": "…"} with the reason in the field error, the next
     records follow, and the exit code is 3.
     """
-    client = registry_options.client_of(registry)
+    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
     starts = {"--from-beginning": from_beginning, "--offset": offset, "--time": time_ms, "--newest": newest}
     _exclude(starts)

@@ -131,7 +131,7 @@ class Tally:
 )
 @click.option("--key-message", metavar="NAME", help="The same as --value-message, for keys.")
 @registry_options.registry
-@options.connection
+@options.lasting_connection
 @click.pass_context
 def produce(
     context: click.Context,
@@ -158,7 +158,7 @@ def produce(
     properties = connection.properties
     if "transactional.id" in properties:
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
-    client = registry_options.client_of(registry)
+    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
     if raw and (key_format or value_format):
         raise click.UsageError("--raw excludes --format and --key-format.")
     if client is not None and not (key_format or value_format):

@@ -39,7 +39,7 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
 
 def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
     """Makes JSON of values whose schemas are in the registry that these properties name; None if they name none."""
-    client = registry_options.client_of(registry, timeout_ms=_REGISTRY_MS, rounds=1)
+    client = registry_options.client_of(registry, limit_ms=_REGISTRY_MS, rounds=1)
     if client is None:
         return None
     # It brings the producer along, for which kafkalite broker does not wait without a registry.
@@ -61,7 +61,7 @@ def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @metrics_address
 @registry_options.registry
-@options.connection
+@options.lasting_connection
 def ui(
     port: int,
     report: Path | None,

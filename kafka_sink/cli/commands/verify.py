@@ -84,7 +84,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
 @click.option("--key-format", type=click.Choice(FORMATS), help="The same for the keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @registry_options.registry
-@options.connection
+@options.lasting_connection
 def verify(
     topic: str,
     paths: tuple[Path, ...],
@@ -110,7 +110,7 @@ def verify(
     """
     if ranges and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since/--until exclude each other.")
-    client = registry_options.client_of(registry)
+    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
     keys, values = Comparable(key_format, KEY, client), Comparable(value_format, VALUE, client)
     expected = Fingerprint()
     for key, value in ExpectedRows(file_format, key_column, value_column, keys, values).read(paths):

@@ -28,6 +28,7 @@ from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from kafka_sink.common.deadline import end_of
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -143,7 +144,7 @@ class BlockingClient:
         :raises AuthenticationError: if the broker refuses this client.
         """
         started_ms = self._clock.monotonic_ms()
-        deadline_ms = started_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        deadline_ms = end_of(self._timeout_ms if timeout_ms is None else timeout_ms, self._clock)
         return self._in_turn(self._ask, node, spec, started_ms, deadline_ms)
 
     def _ask(self, node: Node | None, spec: RequestSpec, started_ms: int, deadline_ms: int) -> Struct:
@@ -226,7 +227,7 @@ class BlockingClient:
         max.in.flight.requests.per.connection are in flight on each.
         """
         started_ms = self._clock.monotonic_ms()
-        deadline_ms = started_ms + (self._timeout_ms if timeout_ms is None else timeout_ms)
+        deadline_ms = end_of(self._timeout_ms if timeout_ms is None else timeout_ms, self._clock)
         return self._in_turn(self._answers, requests, started_ms, deadline_ms)
 
     def feature_level(self, name: str) -> int:

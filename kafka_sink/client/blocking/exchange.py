@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.deadline import end_of
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, KafkaTimeoutError, NotConnectedError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.schema import Struct
@@ -68,7 +69,7 @@ class Tries:
         self._clock = clock
         self._backoff = backoff
         self._timeout_ms = timeout_ms
-        self._deadline_ms = clock.monotonic_ms() + timeout_ms
+        self._deadline_ms = end_of(timeout_ms, clock)
         self._pauses = 0
 
     @property

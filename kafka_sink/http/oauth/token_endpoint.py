@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, quote_plus, unquote, urlsplit
 
 from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.clock import Clock
+from kafka_sink.common.deadline import end_of
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server
@@ -108,7 +109,7 @@ class TokenEndpoint:
             return self._token(self._read_file(), {}, credentials)
         contexts = TlsContexts(self._tls, server=False, prefix="") if self._parts.scheme == "https" else None
         exchange = Exchange(contexts, self._limits.read_timeout_ms, self._clock, self._limits.connect_timeout_ms)
-        deadline_ms = self._clock.monotonic_ms() + self._limits.retry_backoff_max_ms
+        deadline_ms = end_of(self._limits.retry_backoff_max_ms, self._clock)
         attempt = 0
         while True:
             try:
