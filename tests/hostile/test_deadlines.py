@@ -27,7 +27,7 @@ from tests.hostile.servers import EvilHttp, LyingProxy, lying_broker
 from tests.support.cases import with_each
 from tests.support.command_line import run_command
 
-pytestmark = pytest.mark.behaviour("Command line", "Slow answers add up to no more than the time that was given")
+pytestmark = pytest.mark.behaviour("kafkalite check", "Slow answers add up to no more than the time that was given")
 
 PAGE: Final = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
 #: Each answer takes so much of the time-out: in time, while two exchanges one after the other are not.
