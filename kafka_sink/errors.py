@@ -47,10 +47,10 @@ from kafka_sink.common.errors import UnknownTopicOrPartitionError as UnknownTopi
 from kafka_sink.common.errors import UnsupportedVersionError as UnsupportedVersionError
 from kafka_sink.common.references import UnresolvedReferenceError as UnresolvedReferenceError
 from kafka_sink.common.requirements import RequirementError as RequirementError
-from kafka_sink.exactly_once.lost_ends import LostEndError as LostEndError
 from kafka_sink.exactly_once.model import AttemptError as AttemptError
 from kafka_sink.exactly_once.model import ExactlyOnceError as ExactlyOnceError
 from kafka_sink.exactly_once.model import FencedError as FencedError
+from kafka_sink.exactly_once.model import LostEndError as LostEndError
 from kafka_sink.exactly_once.model import OutdatedProgressError as OutdatedProgressError
 from kafka_sink.exactly_once.model import ProgressError as ProgressError
 from kafka_sink.exactly_once.model import TornBatchError as TornBatchError

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
+from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 
@@ -28,10 +29,12 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """A sink's latest decision (None: there is none), and what became of its transactions."""
+    """A sink's latest decision (None: there is none), and what became of its transactions. *is_commit_lost*: the commit
+    of a transaction of the driver was lost for good, so that a batch after it may be there, too."""
 
     progress: Progress | None
     outcomes: Mapping[Transaction, Outcome] = field(default_factory=dict)
+    is_commit_lost: bool = False
 
     def of(self, outcome: Outcome) -> Sequence[Transaction]:
         return [each for each, its_outcome in self.outcomes.items() if its_outcome is outcome]
@@ -45,6 +48,8 @@ class Standing:
             return f"it belongs to {progress.writer}, not to {writer}"
         if version == progress.version - 1 and outcomes == {Outcome.FORGOTTEN}:
             return None
+        if self.is_commit_lost and version in (progress.version, progress.version + 1):
+            return None
         if version != progress.version:
             return f"its last decision is batch {progress.version}, and no other batch can be accepted"
         if Outcome.OPEN in outcomes:
@@ -56,17 +61,19 @@ class Standing:
         return None
 
 
-async def standing(steps: DriverSteps) -> Standing:
-    """The latest decision of the sink of *steps*, and what became of it."""
-    progress = await steps.store.read(require_stable=False)
+async def standing(driver: SinkDriver) -> Standing:
+    """The latest decision of the sink of *driver*, and what became of it."""
+    progress = await driver.store.read(require_stable=False)
+    decided = () if progress is None else progress.transactions
+    name = driver_id(driver.id)
+    described = await driver.client.describe([name, *(each.transactional_id for each in decided)])
+    last = described.get(name)
+    is_commit_lost = last is not None and last.is_repair and last.state == "CompleteAbort"
     if progress is None:
-        return Standing(None)
-    described = await steps.client.describe(each.transactional_id for each in progress.transactions)
+        return Standing(None, is_commit_lost=is_commit_lost)
     version = progress.transaction_version
-    return Standing(
-        progress,
-        {each: _outcome(each, described.get(each.transactional_id), version) for each in progress.transactions},
-    )
+    outcomes = {each: _outcome(each, described.get(each.transactional_id), version) for each in decided}
+    return Standing(progress, outcomes, is_commit_lost)
 
 
 def _outcome(transaction: Transaction, known: TransactionDescription | None, version: TransactionVersion) -> Outcome:
@@ -77,26 +84,27 @@ def _outcome(transaction: Transaction, known: TransactionDescription | None, ver
     return Outcome.COMMITTED if known.is_commit_of(transaction, version) else Outcome.ABORTED
 
 
-def accept(steps: DriverSteps, version: int, writer: str | None = None) -> None:
-    """Record *version* as the last complete one of the sink of *steps*: the sink goes on with the next one. *writer* is
-    the sink's, if it has no progress.
+def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
+    """Record *version* as the last complete one of the sink of *driver*: the sink goes on with the next one. *writer*
+    is the sink's, if it has no progress.
 
     :raises ExactlyOnceError: if the sink's own next batch does better, or something has changed since :func:`standing`
         was called; nothing was recorded.
     """
-    plan = plan_batch(steps, with_rows=True, accepted=version)
-    # What could be committed is committed by now.
-    state = steps.client.run(standing(steps))
+    before = driver.client.run(standing(driver))
+    plan = plan_batch(driver, with_rows=True, accepted=version)
+    # What could be committed is committed by now; after the fence, nothing tells that a commit was lost.
+    state = replace(driver.client.run(standing(driver)), is_commit_lost=before.is_commit_lost)
     reason = state.against(version, writer)
     if reason is not None or state.progress != plan.progress:
-        raise ExactlyOnceError(f"nothing was recorded for the sink {steps.name!r}: {reason or 'it has gone on'}")
+        raise ExactlyOnceError(f"nothing was recorded for the sink {driver.name!r}: {reason or 'it has gone on'}")
     known = plan.progress or Progress(0, writer or "", plan.transaction_version, 0)
     progress = replace(
         known,
         next_version=version + 1,
         transaction_version=plan.transaction_version,
-        decided_s=steps.now_s(),
+        decided_s=driver.now_s(),
         transactions=(),
         offsets=known.offsets if known.version == version else "",
     )
-    steps.decide(plan, progress)
+    driver.decide(plan, progress)

@@ -189,19 +189,24 @@ class CoordinatorClient(CoordinatorRequests):
         *,
         expected: Transaction | None = None,
         two_phase: bool = False,
+        is_repeated: bool = True,
     ) -> Transaction:
         """Get a new epoch for the id. The previous producer is fenced, and its open transaction is aborted first.
 
         With *expected*, the request succeeds only if *expected* is still the current producer of the id (KIP-360);
         otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH). With *two_phase*, its transactions never
-        time out (KIP-939).
+        time out (KIP-939). Unless the request *is_repeated*, CONCURRENT_TRANSACTIONS and a lost answer are raised.
 
         :raises ApiError: if the coordinator refuses: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             and the like.
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         before = None if expected is None else expected.producer
-        producer = await self.ask(InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase))
+        producer = await self.ask(
+            InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase),
+            repeat_lost=is_repeated,
+            final=() if is_repeated else (ErrorCode.CONCURRENT_TRANSACTIONS,),
+        )
         return Transaction(transactional_id, *producer)
 
     async def init_own_producer_id(

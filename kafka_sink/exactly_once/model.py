@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, NamedTuple
@@ -85,6 +85,13 @@ class OpenTransaction:
     partitions: frozenset[TopicPartition]
 
 
+class RowRange(NamedTuple):
+    """Rows of one transaction in one partition: the offset of the first one, and the one behind the last."""
+
+    first: int
+    end: int
+
+
 @dataclass(frozen=True)
 class PlannedOffsets:
     """Identifies the rows of batch *version* by the *digest* of its sources' offsets, which the query recorded before
@@ -130,7 +137,9 @@ class Progress:
 
     *writer* is the query (or application) that made the decision at *decided_s* (seconds since 1970, by its clock).
     *transactions* are the transactions that it decided to commit; they belong to *version*. *offsets* is the digest of
-    the offsets planned for that version; empty if they were not known.
+    the offsets planned for that version; empty if they were not known. *decider* is the producer of the driver's
+    transaction that decided it; None if release 1.0.0 did. *ends* are the offsets behind the rows of that transaction;
+    there are none in the parallel protocol.
     """
 
     next_version: int
@@ -139,6 +148,8 @@ class Progress:
     decided_s: int
     transactions: tuple[Transaction, ...] = ()
     offsets: str = ""
+    decider: ProducerIdAndEpoch | None = None
+    ends: tuple[tuple[TopicPartition, int], ...] = ()
 
     @property
     def version(self) -> int:
@@ -160,8 +171,8 @@ class Remembered:
     *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
     the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
     offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
-    *progress* the decision before it; *partitions* are those of its rows if this process committed it. A batch is
-    planned and written in its *turn*: two threads must not continue after the same batch.
+    *ends* the offsets behind its rows if this process committed it. A batch is planned and written in its *turn*: two
+    threads must not continue after the same batch.
     """
 
     logs: frozenset[Log] = frozenset()
@@ -169,8 +180,7 @@ class Remembered:
     other_logs_ms: int | None = None
     has_two_phase: bool = False
     driver: Transaction | None = None
-    partitions: frozenset[TopicPartition] | None = None
-    progress: Progress | None = None
+    ends: Mapping[TopicPartition, int] | None = None
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
 
@@ -219,6 +229,11 @@ class AttemptError(ExactlyOnceError):
 
 class UnwritableRowsError(ExactlyOnceError):
     """A row cannot be written as it is. Nothing was committed, and a retry would fail in the same way."""
+
+
+class LostEndError(ExactlyOnceError):
+    """The brokers have lost the end of a transaction, and nothing proves how it ended. The text names the partition,
+    the offset, the producer and the command that ends it."""
 
 
 class ProgressError(ExactlyOnceError):

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Final
 
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     OpenTransaction,
@@ -29,8 +28,10 @@ from kafka_sink.exactly_once.model import (
     UndecidedError,
 )
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.planning import plan_batch, torn
 from kafka_sink.exactly_once.refusals import explained
+from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.situation import Batch, outcome_of
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +47,18 @@ _LEFT_OPEN: Final = "transactions that do not belong to a batch stay open until 
 
 
 class ParallelSink:
-    """The driver side, in the steps of *steps*; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for
-    the task side."""
+    """The side of the *driver*; see :class:`~kafka_sink.exactly_once.writing.WriterTransactions` for the task side."""
 
-    def __init__(self, steps: DriverSteps) -> None:
-        self._steps, self._client = steps, steps.client
+    def __init__(self, driver: SinkDriver) -> None:
+        self._driver, self._client = driver, driver.client
 
     def plan(self, writer: str | None = None, version: int | None = None) -> Plan:
         """Begin a batch; see :func:`~kafka_sink.exactly_once.planning.plan_batch`."""
-        return plan_batch(self._steps, writer, version)
+        return plan_batch(self._driver, writer, version)
 
     def turn(self) -> AbstractContextManager[None]:
-        """Within, no other thread of this process writes to the sink; see :meth:`DriverSteps.turn`."""
-        return self._steps.turn()
+        """Within, no other thread of this process writes to the sink; see :meth:`SinkDriver.turn`."""
+        return self._driver.turn()
 
     def commit(
         self,
@@ -86,7 +86,7 @@ class ParallelSink:
         :raises ExactlyOnceError: if the brokers refuse it, with what to do; the next :meth:`plan` finishes the batch if
             it was decided.
         """
-        with explained(self._steps.id):
+        with explained(self._driver.id):
             return self._commit(plan, version, writer, written, numbers, records_empty=records_empty)
 
     def _commit(
@@ -101,37 +101,42 @@ class ParallelSink:
     ) -> Plan | None:
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
-        progress = Progress(version + 1, writer, plan.transaction_version, self._steps.now_s(), transactions, offsets)
+        progress = Progress(version + 1, writer, plan.transaction_version, self._driver.now_s(), transactions, offsets)
         if not transactions:
             known = plan.progress
             if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
-                self._steps.decide(plan, progress)
+                self._driver.decide(plan, progress)
             return None
         problem = self._too_late(plan)
         if problem is None:
             try:
                 # The progress takes effect only when the driver's transaction is committed, which happens after this
                 # check.
-                problem, _ = self._client.together(self._problem(written), self._steps.propose(plan, progress))
+                problem, _ = self._client.together(self._problem(written), self._driver.propose(plan, progress))
             except OutdatedProgressError:
-                self._steps.abort([*transactions, plan.driver], plan.transaction_version)
+                self._driver.abort([*transactions, plan.driver], plan.transaction_version)
                 current = replace(self.plan(writer, version), offsets=plan.offsets)
                 if current.must_write(version, writer, numbers):
                     raise
                 return current
         if problem is not None:
-            self._steps.abort([*transactions, plan.driver], plan.transaction_version)
+            self._driver.abort([*transactions, plan.driver], plan.transaction_version)
             raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
-        self._steps.end_decision(plan, progress)
+        self._driver.end_decision(plan, progress)
         outcomes, losers = self._client.together(
             self._client.end(transactions, plan.transaction_version, commit=True), self._losers(transactions)
         )
-        if self._steps.ending(plan.after(progress), progress, outcomes) is not Ending.COMMITTED:
+        batch = outcome_of(progress, outcomes)
+        if batch is not Batch.COMMITTED:
+            self._driver.prove(plan.after(progress))
+        if batch is Batch.TORN:
+            raise torn(progress, outcomes)
+        if batch is not Batch.COMMITTED:
             raise UndecidedError(
                 f"batch {version} was decided, but the brokers had already aborted all of its transactions: none of "
                 "its rows are in Kafka; run it again"
             )
-        self._steps.warn_of_long(plan)
+        self._driver.warn_of_long(plan)
         if losers:
             self._abort_losers(plan.after(progress), losers)
         return None
@@ -146,7 +151,7 @@ class ParallelSink:
         """The open transactions of attempts that are not part of the batch; readers would wait for them until they time
         out."""
         try:
-            return await self._steps.left_open(winners)
+            return await self._driver.left_open(winners)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
             return []
@@ -156,8 +161,8 @@ class ParallelSink:
         the driver's epoch as it is now, and the latest decision."""
         try:
             # After the transactions were listed: a driver that takes over from now on has begun none of them.
-            self._steps.prove(plan)
-            self._steps.abort(losers, plan.transaction_version)
+            self._driver.prove(plan)
+            self._driver.abort(losers, plan.transaction_version)
         except KafkaError as error:
             _log.warning(_LEFT_OPEN, error)
 
@@ -165,7 +170,7 @@ class ParallelSink:
         """The reason if *plan*'s transactions have too little time left to be committed; None if they have enough."""
         if plan.two_phase:
             return None
-        age_ms = plan.planned.elapsed_ms(self._steps.clock)
+        age_ms = plan.planned.elapsed_ms(self._driver.clock)
         margin_ms = min(_MOST_MARGIN_MS, plan.timeout_ms // 10)
         if age_ms <= plan.timeout_ms - margin_ms:
             return None

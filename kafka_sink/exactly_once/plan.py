@@ -53,13 +53,14 @@ class Plan:
     def after(self, decided: Progress) -> Plan:
         """The plan of this driver once it has decided *decided*, with the epoch that it has from then on."""
         epoch = self.driver.epoch + (self.transaction_version is TransactionVersion.V2)
-        return replace(self, driver=replace(self.driver, epoch=epoch), progress=decided)
+        progress = replace(decided, decider=self.driver.producer)
+        return replace(self, driver=replace(self.driver, epoch=epoch), progress=progress)
 
     def without_transactions(self) -> Plan:
-        """The plan without the list of previously decided transactions, as it is sent to each task."""
+        """The plan without the lists of the previous decision, as it is sent to each task."""
         if self.progress is None:
             return self
-        return replace(self, progress=replace(self.progress, transactions=()))
+        return replace(self, progress=replace(self.progress, transactions=(), ends=()))
 
     def must_write(self, version: int, writer: str, numbers: BatchNumbering) -> bool:
         """Whether *version* still has to be written; False if it or a later one is already committed.

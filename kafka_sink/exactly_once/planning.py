@@ -1,39 +1,55 @@
-"""The beginning of a batch, the same in both protocols: fence older drivers, finish the previous decision, and abort
-undecided transactions, before the first row. A driver to whose sink nothing happened since its last batch goes on.
+"""The beginning of a batch, the same in both protocols: observe, decide, perform.
 
-Used on the driver, by one thread at a time. It is safe at any moment and may be repeated: a driver that was paused in
-the middle of it and resumes does no harm.
+:class:`Planner` observes the sink and performs the moves that :func:`~kafka_sink.exactly_once.situation.next_move`
+decides, until the batch may begin. Used on the driver, by one thread at a time. It is safe at any moment and may be
+repeated: a driver that was paused in the middle of it and resumes does no harm.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from kafka_sink.client.blocking.exchange import Pause
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import Moment
-from kafka_sink.common.errors import ApiError, BrokersUnreachableError, UnsupportedVersionError
-from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
+from kafka_sink.common.errors import (
+    ApiError,
+    BrokersUnreachableError,
+    DisconnectError,
+    ErrorCode,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
 from kafka_sink.exactly_once.model import (
     FENCED,
     ExactlyOnceError,
     FencedError,
+    Log,
+    LostEndError,
     OutdatedProgressError,
     Progress,
     TornBatchError,
     Transaction,
 )
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.names import accept_command, driver_id
 from kafka_sink.exactly_once.plan import Plan, require_writer
 from kafka_sink.exactly_once.refusals import explained
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.sink_driver import SinkDriver, logs_of, unproven
+from kafka_sink.exactly_once.situation import LAST_MOVES, Batch, End, Move, Situation, follows, next_move
 from kafka_sink.exactly_once.verification import WRITE_AT_LEAST_ONCE
 
 _log = logging.getLogger(__name__)
+
+#: How long a coordinator may take to write ends, or a group to apply them, before the wait is logged. An end that is
+#: not there by then although the transaction is complete was lost.
+PATIENCE_MS: Final = 2000
+
+#: The markers of this process's last batch may still be on their way when its driver plans the next one.
+_FIRST_PAUSE_MS: Final = 2
+_LONGEST_PAUSE_MS: Final = 1000
 
 #: A week: Kafka's default for offsets.retention.minutes.
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
@@ -44,14 +60,14 @@ _PLANS: Final = 3
 
 
 def plan_batch(
-    steps: DriverSteps,
+    driver: SinkDriver,
     writer: str | None = None,
     version: int | None = None,
     *,
     with_rows: bool = False,
     accepted: int | None = None,
 ) -> Plan:
-    """Begin a batch of the sink of *steps*.
+    """Begin a batch of the sink of *driver*.
 
     Fences older drivers of the sink, commits their unfinished decisions, and aborts the transactions that they left
     open. All of that is done, and known to be, if nothing happened since this process committed the last batch.
@@ -59,8 +75,8 @@ def plan_batch(
     :param writer: the writer of the batch, if known; the sink of another writer is then left untouched.
     :param version: the version to write, if known; if a later one is committed, nothing else is done, and the plan
         permits no write.
-    :param accepted: a version whose lost part is known and accepted: if it is the decided one and torn, its outcome
-        counts as unknown.
+    :param accepted: the version that an operator accepts as the last complete one. If the decided batch is torn and
+        has this version, its outcome counts as unknown; a commit that is lost for good stops nothing.
     :param with_rows: the driver's own transaction will contain rows.
     :raises ProgressError: if the sink belongs to another writer.
     :raises TornBatchError: if part of the decided batch is lost.
@@ -70,11 +86,14 @@ def plan_batch(
     :raises BrokersUnreachableError: if no broker could be reached; the text names each address and the cause.
     """
     try:
-        with explained(steps.id), steps.turn():
-            for _ in range(_PLANS - 1):
-                with suppress(OutdatedProgressError):
-                    return _plan_batch(steps, writer, version, accepted, with_rows=with_rows)
-            return _plan_batch(steps, writer, version, accepted, with_rows=with_rows)
+        with explained(driver.id), driver.turn():
+            for plans_left in reversed(range(_PLANS)):
+                try:
+                    return Planner(driver, with_rows=with_rows).plan(writer, version, accepted)
+                except OutdatedProgressError:
+                    if not plans_left:
+                        raise
+            raise AssertionError("the last plan returns or raises")
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
         missing, _, _ = str(error).partition("; ")
@@ -90,114 +109,289 @@ def plan_batch(
     except ApiError as error:
         if error.code in FENCED:
             raise FencedError(
-                f"a newer driver has taken over the sink {steps.name!r} ({error}); this one stops, and has written "
+                f"a newer driver has taken over the sink {driver.name!r} ({error}); this one stops, and has written "
                 "nothing"
             ) from error
         raise
 
 
-def _plan_batch(
-    steps: DriverSteps, writer: str | None, version: int | None, accepted: int | None, *, with_rows: bool
-) -> Plan:
-    # The sink may have been used with the other protocol before this process began.
-    with_rows = with_rows or not steps.remembered.logs
-    look = steps.look(with_rows=with_rows)
-    known = look.known
-    steps.client.require_verification()
-    if known is not None and writer is not None:
-        require_writer(steps.id, known, writer)
-    transaction_version = steps.client.transaction_version()
-    if known is not None and version is not None and version < known.version:
-        # Whatever the driver's transaction is, this plan needs none.
-        nobody = Transaction(driver_id(steps.id), -1, -1)
-        return _plan(steps, look, transaction_version, nobody, 0, known)
-    following = steps.client.run(steps.following(look, transaction_version))
-    if following is None:
-        plan = _plan_after_fence(steps, look, transaction_version, accepted, with_rows=with_rows)
-    else:
-        plan = _plan(steps, look, transaction_version, following.transaction, following.timeout_ms, known)
-    steps.remembered.driver, steps.remembered.progress, steps.remembered.partitions = plan.driver, plan.progress, None
-    return plan
+class Planner:
+    """One plan of a batch of the sink of *driver*; *with_rows* as in :func:`plan_batch`."""
 
+    def __init__(self, driver: SinkDriver, *, with_rows: bool) -> None:
+        self._driver = driver
+        self._client = driver.client
+        # The sink may have been used with the other protocol before this process began.
+        self._with_rows = with_rows or not driver.remembered.logs
+        self._partition_count = 0
+        self._logs: frozenset[Log] = frozenset()
+        self._begun_ms = driver.clock.monotonic_ms()
+        self._pauses = 0
+        self._is_logged = False
+        self._moves: Mapping[Move, Callable[[Situation], Situation]] = {
+            Move.DESCRIBE: self._describe,
+            Move.SEE: self._see,
+            Move.WAIT: self._wait,
+            Move.ABORT_OPEN: self._abort_open,
+            Move.COMMIT_AGAIN: self._write_end_again,
+            Move.ABORT_AGAIN: self._write_end_again,
+            Move.FENCE: self._fence,
+            Move.COMMIT_DECIDED: self._commit_decided,
+            Move.PROVE: self._prove,
+            Move.ROLL_BACK: self._roll_back,
+            Move.TRY_TWO_PHASE: self._try_two_phase,
+            Move.ABORT_LEFT: self._abort_left,
+            Move.SEARCH: self._search,
+            Move.REFUSE_WRITER: self._stop,
+            Move.STOP_LOST_END: self._stop,
+            Move.STOP_FENCED: self._stop,
+            Move.STOP_TORN: self._stop,
+        }
 
-def _plan(
-    steps: DriverSteps,
-    look: Look,
-    transaction_version: TransactionVersion,
-    driver: Transaction,
-    timeout_ms: int,
-    progress: Progress | None,
-) -> Plan:
-    """The plan of a batch that begins now."""
-    return Plan(
-        steps.name,
-        steps.id,
-        driver,
-        transaction_version,
-        timeout_ms,
-        Moment.now(steps.clock),
-        progress,
-        look.partition_count,
-        two_phase=steps.two_phase,
-    )
+    def plan(self, writer: str | None, version: int | None, accepted: int | None) -> Plan:
+        """The plan, after all moves before it. Raises as :func:`plan_batch`."""
+        situation = self._observe(writer, version, accepted)
+        while (move := next_move(situation)) not in LAST_MOVES:
+            _log.debug("sink %s: %s", self._driver.id, move.name)
+            situation = self._moves[move](situation)
+        plan = self._begun(situation, move)
+        remembered = self._driver.remembered
+        if move is not Move.SKIP:
+            remembered.driver, remembered.ends = plan.driver, None
+        return plan
 
+    def _begun(self, s: Situation, move: Move) -> Plan:
+        transaction, timeout_ms = Transaction(driver_id(self._driver.id), -1, -1), 0
+        if move is Move.FOLLOW:
+            assert s.last is not None
+            transaction, timeout_ms = s.last.transaction, s.last.timeout_ms
+        elif move is Move.BEGIN:
+            assert s.fence is not None
+            transaction, timeout_ms = s.fence, s.timeout_ms
+        return self._plan_with(s, transaction, timeout_ms)
 
-def _plan_after_fence(
-    steps: DriverSteps, look: Look, transaction_version: TransactionVersion, accepted: int | None, *, with_rows: bool
-) -> Plan:
-    known = look.known
-    # A decision that was read is final, so its transactions can be described before it is certain that it is the
-    # latest one.
-    winners = () if known is None else known.transactions
-    (driver, timeout_ms), ended = steps.client.together(
-        steps.take_over(look.driver, transaction_version, with_rows=with_rows),
-        steps.client.describe(each.transactional_id for each in winners),
-    )
-    progress = steps.client.run(steps.store.read())
-    plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
-    ending = _ending(steps, plan, ended, accepted)
-    decided: frozenset[Transaction] = frozenset() if progress is None else frozenset(progress.transactions)
-    undecided = [transaction for transaction in look.left_open if transaction not in decided]
-    if progress is None:
-        _warn_of_short_retention(steps)
-    if ending is Ending.COMMITTED and (progress is None or undecided):
-        # For a new sink, this also finds missing permissions before any rows are written.
-        steps.prove(plan)
-    if ending is not Ending.COMMITTED or progress is None or undecided:
-        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    if progress is not None and ending is Ending.ABORTED:
-        progress = Progress(progress.version, progress.writer, transaction_version, steps.now_s())
-        steps.decide(replace(plan, driver=driver), progress)
-        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    if steps.two_phase and not steps.remembered.has_two_phase:
-        steps.try_two_phase()
-        steps.remembered.has_two_phase = True
-        driver, timeout_ms = steps.client.run(steps.take_over(None, transaction_version, with_rows=with_rows))
-    steps.abort(undecided, transaction_version)
-    steps.settle_writers(look.logs, transaction_version)
-    plan = _plan(steps, look, transaction_version, driver, timeout_ms, progress)
-    return replace(plan, is_unsure=ending is Ending.FORGOTTEN)
-
-
-def _ending(
-    steps: DriverSteps, plan: Plan, ended: Mapping[str, TransactionDescription], accepted: int | None
-) -> Ending:
-    """As :meth:`DriverSteps.finish`; a torn batch that is *accepted* counts as forgotten."""
-    try:
-        return steps.finish(plan, ended)
-    except TornBatchError as error:
-        if error.version != accepted:
-            raise
-        return Ending.FORGOTTEN
-
-
-def _warn_of_short_retention(steps: DriverSteps) -> None:
-    minutes = known_number(steps.client.run(steps.client.broker_setting("offsets.retention.minutes")))
-    if minutes is not None and minutes < _DEFAULT_RETENTION_MINUTES:
-        _log.warning(
-            "the brokers forget the progress of the sink %r %s minutes after its last batch "
-            "(offsets.retention.minutes; Kafka's default is %d): after a longer pause, its next batch is refused",
-            steps.name,
-            minutes,
-            _DEFAULT_RETENTION_MINUTES,
+    def _plan_with(self, s: Situation, transaction: Transaction, timeout_ms: int) -> Plan:
+        return Plan(
+            self._driver.name,
+            self._driver.id,
+            transaction,
+            s.version,
+            timeout_ms,
+            Moment.now(self._driver.clock),
+            s.progress,
+            self._partition_count,
+            is_unsure=s.batch is Batch.FORGOTTEN,
+            two_phase=self._driver.two_phase,
         )
+
+    # --- observe -----------------------------------------------------------------------------------------------------
+
+    def _observe(self, writer: str | None, version: int | None, accepted: int | None) -> Situation:
+        """The first look, before the fence: the tasks of a newer driver begin after its fence, so none of the open
+        transactions is theirs. It changes nothing."""
+        driver, remembered = self._driver, self._driver.remembered
+        partitions, others, (progress, is_stable), left_open, (last, rows, behind) = self._client.together(
+            driver.partitions(),
+            driver.other_logs(),
+            driver.peek(),
+            driver.left_open(),
+            driver.last_transaction(with_rows=self._with_rows),
+        )
+        self._partition_count, self._logs = len(partitions), logs_of(partitions) | others
+        self._client.require_verification()
+        return Situation(
+            self._client.transaction_version(),
+            driver.wanted_timeout_ms,
+            writer=writer,
+            batch_version=version,
+            accepted=accepted,
+            own=remembered.driver,
+            last=last,
+            open_rows=rows,
+            behind=behind,
+            progress=progress,
+            is_stable=is_stable,
+            # The progress may have been read before the description. Nothing can have happened in between if the
+            # description still is the commit of this process's last batch.
+            is_in_order=last is not None and driver.is_own_commit(last),
+            left_open=tuple(left_open),
+            has_new_leaders=not self._logs <= remembered.logs,
+            needs_two_phase=driver.two_phase and not remembered.has_two_phase,
+        )
+
+    def _see(self, s: Situation) -> Situation:
+        """*s* with the driver's id as it is described now, and the progress as it is read after that."""
+        last, rows, behind = self._client.run(self._driver.last_transaction(with_rows=self._with_rows))
+        progress, is_stable = self._client.run(self._driver.peek())
+        if self._with_rows and progress is not None and progress.ends and last is not None:
+            behind = self._client.run(self._driver.behind(dict(progress.ends)))
+        return replace(
+            s.with_progress(progress),
+            last=last,
+            open_rows=rows,
+            behind=behind,
+            is_stable=is_stable,
+            is_in_order=True,
+            is_patient=self._driver.clock.monotonic_ms() - self._begun_ms <= PATIENCE_MS,
+        )
+
+    def _describe(self, s: Situation) -> Situation:
+        return replace(s, described=self._client.run(self._client.describe(s.decided_ids)))
+
+    # --- wait --------------------------------------------------------------------------------------------------------
+
+    def _pause(self, what: str) -> None:
+        """Pause while *what* is waited for, longer each time.
+
+        :raises KafkaTimeoutError: if that took too long.
+        """
+        waited_ms = self._driver.clock.monotonic_ms() - self._begun_ms
+        if waited_ms > self._client.timeout_ms:
+            raise KafkaTimeoutError(f"waited {self._client.timeout_ms} ms for {what}")
+        if waited_ms > PATIENCE_MS and not self._is_logged:
+            self._is_logged = True
+            _log.warning("still waiting for %s", what)
+        self._client.run(_paused(min(_FIRST_PAUSE_MS << self._pauses, _LONGEST_PAUSE_MS)))
+        self._pauses += 1
+
+    def _wait(self, s: Situation) -> Situation:
+        last = s.last
+        if last is None:
+            what = f"a transaction that holds the progress of {self._driver.name!r}"
+        elif s.end is End.ENDING:
+            places = ", ".join(sorted(map(str, last.partitions))) or "its group's offsets"
+            what = f"the end ({last.state}) of the transaction {last.transaction} in {places}"
+        else:
+            what = f"a transaction of {last.transaction} that holds the progress ({last.state})"
+        self._pause(what)
+        return self._see(s)
+
+    # --- end what is open or lost ------------------------------------------------------------------------------------
+
+    def _abort_open(self, s: Situation) -> Situation:
+        assert s.last is not None
+        self._pause(f"the abort of the transaction {s.last.transaction}")
+        self._client.run(self._client.fence_open(s.last.transaction))
+        return self._see(s)
+
+    def _write_end_again(self, s: Situation) -> Situation:
+        assert s.last is not None
+        self._pause(f"the end of {s.last.transaction}, which is written again")
+        with_group = not s.is_stable or s.last.is_repair or not s.is_in_progress
+        commit = s.end is not End.LOST_ABORT
+        places = s.open_rows.keys() | s.behind
+        self._client.run(self._driver.write_end_again(s.last, places, s.version, commit=commit, with_group=with_group))
+        return self._see(s)
+
+    # --- fence -------------------------------------------------------------------------------------------------------
+
+    def _fence(self, s: Situation) -> Situation:
+        """*s* with the fence, and the progress that is read after it; the decided transactions are described at the
+        same time, because their commit was decided for good."""
+        before = s.fence or (None if s.last is None else s.last.transaction)
+        try:
+            (fence, timeout_ms), described = self._client.together(
+                self._driver.fence(), self._client.describe(s.decided_ids)
+            )
+        except ApiError as error:
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and not isinstance(error, DisconnectError):
+                raise
+            # A lost commit that was being written again shows in the id only until the next InitProducerId.
+            self._pause(f"an answer to InitProducerId of {driver_id(self._driver.id)}")
+            return self._see(replace(s, fence=None))
+        s = replace(s, fence=fence, fenced_after=before, timeout_ms=timeout_ms, described=described)
+        if not follows(fence, before):
+            s = self._see(s)
+        return s.with_progress(self._client.run(self._driver.store.read()))
+
+    # --- behind the fence --------------------------------------------------------------------------------------------
+
+    def _commit_decided(self, s: Situation) -> Situation:
+        assert s.progress is not None
+        version = s.progress.transaction_version
+        return replace(s, outcomes=self._client.run(self._client.end(s.unended, version, commit=True)))
+
+    def _prove(self, s: Situation) -> Situation:
+        if s.progress is None:
+            self._warn_of_short_retention()
+        self._driver.prove(self._held(s))
+        return self._see(replace(s, fence=None, is_proven=True))
+
+    def _roll_back(self, s: Situation) -> Situation:
+        plan = self._held(s)
+        assert s.progress is not None
+        progress = Progress(s.progress.version, s.progress.writer, s.version, self._driver.now_s())
+        self._driver.decide(plan, progress)
+        return self._see(replace(s.with_progress(plan.after(progress).progress), fence=None, is_proven=True))
+
+    def _try_two_phase(self, s: Situation) -> Situation:
+        self._driver.try_two_phase()
+        return self._see(replace(s, fence=None, needs_two_phase=False))
+
+    def _abort_left(self, s: Situation) -> Situation:
+        self._driver.abort(s.undecided, s.version)
+        return replace(s, left_open=())
+
+    def _search(self, s: Situation) -> Situation:
+        self._driver.search(self._logs, s.version)
+        return replace(s, has_new_leaders=False)
+
+    def _held(self, s: Situation) -> Plan:
+        assert s.fence is not None
+        return self._plan_with(s, s.fence, s.timeout_ms)
+
+    # --- stop --------------------------------------------------------------------------------------------------------
+
+    def _stop(self, s: Situation) -> Situation:
+        """:raises ExactlyOnceError: the one for which *s* is the reason."""
+        move, progress = next_move(s), s.progress
+        if move is Move.REFUSE_WRITER:
+            assert progress is not None and s.writer is not None
+            require_writer(self._driver.id, progress, s.writer)
+        if move is Move.STOP_FENCED:
+            raise FencedError(f"a newer driver has taken over the sink {self._driver.name!r}; this one stops")
+        if move is Move.STOP_TORN:
+            assert progress is not None and s.outcomes is not None
+            raise torn(progress, s.outcomes)
+        raise self._lost_end(s)
+
+    def _lost_end(self, s: Situation) -> LostEndError:
+        last = s.last
+        if s.end is End.REPAIR_ABORTED:
+            assert last is not None
+            latest, writer = (-1, s.writer) if s.progress is None else (s.progress.version, None)
+            accept = accept_command(self._driver.id, latest + 1, writer)
+            return LostEndError(
+                f"the brokers lost the commit of a transaction of {last.transaction} (KAFKA-20734), and aborted it "
+                f"while it was being written again, because nobody completed that within {last.timeout_ms} ms. The "
+                f"last batch is {latest} or {latest + 1}: compare both with their source ('kafkalite verify'). If "
+                f"batch {latest + 1} is there (write missing rows with another program), run `{accept}`; otherwise, "
+                f"`{accept_command(self._driver.id, latest, writer)}`. Then start the sink again: it resumes "
+                "after that batch"
+            )
+        if last is None:
+            what = "is open, and its id is not known to the brokers"
+        else:
+            what = f"of {last.transaction} is open, and that id is {last.state}"
+        return unproven(self._driver.name, what, s.open_rows)
+
+    def _warn_of_short_retention(self) -> None:
+        minutes = known_number(self._client.run(self._client.broker_setting("offsets.retention.minutes")))
+        if minutes is not None and minutes < _DEFAULT_RETENTION_MINUTES:
+            _log.warning(
+                "the brokers forget the progress of the sink %r %s minutes after its last batch "
+                "(offsets.retention.minutes; Kafka's default is %d): after a longer pause, its next batch is refused",
+                self._driver.name,
+                minutes,
+                _DEFAULT_RETENTION_MINUTES,
+            )
+
+
+async def _paused(pause_ms: int) -> None:
+    await Pause(pause_ms)
+
+
+def torn(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> TornBatchError:
+    """The error of a decided batch of which the brokers aborted a part; *outcomes* are the codes of its commits."""
+    lost = [each for each, code in outcomes.items() if code is not ErrorCode.NONE]
+    return TornBatchError(progress.version, lost, [each for each in progress.transactions if each not in lost])

@@ -1,9 +1,10 @@
 """The store of a sink's latest decision: the committed offsets of a consumer group with the sink's name.
 
-The offset of partition 0 of the progress topic is the next version to write. Its metadata contain the writer, the
-digest of the planned rows and the transactions of the version before it; a longer list continues in the metadata of the
-following partitions. The progress is only written within a transaction of the sink's driver, so it is fenced with the
-driver. A plain commit of this group would not be fenced.
+The offset of partition 0 of the progress topic is the next version to write. Its metadata contain the version before
+it, the writer, the digest of the planned rows, the driver's transaction that decided it, and two lists: the
+transactions of the version, and the offsets behind its rows (of the atomic protocol). Longer lists continue in the
+metadata of the following partitions. The progress is only written within a transaction of the sink's driver, so it is
+fenced with the driver. A plain commit of this group would not be fenced.
 
 A transaction takes 6 to 18 characters of the list. The random part of a process is written once for all of its
 transactions; numbers and producer ids are written as differences from the previous transaction. The bytes are written
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from kafka_sink.columns.varint import encode_varint
-from kafka_sink.common.bounded import INT16_MAX, INT64_MAX, Cursor, whole_number
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.common.bounded import INT16_MAX, INT32_MAX, INT64_MAX, Cursor, whole_number
+from kafka_sink.common.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import PROCESS_BYTES, delete_progress_command, sink_id, split_writer_id, writer_id
@@ -38,26 +40,31 @@ _SHIFTS: Final = (42, 28, 14, 0)
 
 #: Kafka's offset.metadata.max.bytes, which counts characters.
 _METADATA_LIMIT: Final = 4096
-_FORMAT: Final = "kafkalite2"
-#: The format without the digest of the planned offsets.
-_OLDER_FORMAT: Final = "kafkalite1"
+_FORMAT: Final = "kafkalite3"
+#: The formats of release 1.0.0, without the version, the decider and the ends, and before it, also without the digest.
+_SECOND_FORMAT: Final = "kafkalite2"
+_FIRST_FORMAT: Final = "kafkalite1"
 #: The number of partitions in the first read; enough for a list of about 10,000 transactions.
 _FIRST_READ: Final = 16
 #: Far more than Kafka stores in one request: their metadata have 40 MB.
 _MOST_PARTS: Final = 10_000
 #: The end of the year 9999.
 _LAST_MOMENT_S: Final = 253_402_300_799
-#: The bytes of the shortest entry of the list of transactions.
+#: The bytes of the shortest entry of the list of transactions, and of the list of ends.
 _LEAST_ENTRY: Final = 3
+_LEAST_END: Final = 2
 
 
-def encode_transactions(sink: str, transactions: Iterable[Transaction], *, dense: bool = False) -> str:
-    """Encode *transactions*, all of the sink's writers, as text: Base64, or *dense*, which has 2.3 times less
-    characters and cannot be read by releases before it was added."""
-    entries = sorted((*split_writer_id(sink, each.transactional_id), each) for each in transactions)
-    out = bytearray()
-    for process, group in groupby(entries, lambda entry: entry[0]):
-        of_process = list(group)
+def encode_lists(progress: Progress, sink: str, *, dense: bool = False) -> str:
+    """Encode the transactions of *progress*, all of the *sink*'s writers, and the ends of its rows, as text: Base64, or
+    *dense*, which has 2.3 times less characters."""
+    entries = sorted((*split_writer_id(sink, each.transactional_id), each) for each in progress.transactions)
+    groups = [(process, list(group)) for process, group in groupby(entries, lambda entry: entry[0])]
+    topics = [(topic, list(group)) for topic, group in groupby(progress.ends, lambda entry: entry[0].topic)]
+    if not groups and not topics:
+        return ""
+    out = bytearray(encode_varint(len(groups)))
+    for process, of_process in groups:
         out += process + encode_varint(len(of_process))
         last_number = last_producer_id = 0
         for _, number, transaction in of_process:
@@ -65,6 +72,13 @@ def encode_transactions(sink: str, transactions: Iterable[Transaction], *, dense
             out += encode_varint(transaction.producer_id - last_producer_id)
             out += encode_varint(transaction.epoch)
             last_number, last_producer_id = number, transaction.producer_id
+    for topic, of_topic in topics:
+        name = topic.encode()
+        out += encode_varint(len(name)) + name + encode_varint(len(of_topic))
+        last_partition = 0
+        for place, end in of_topic:
+            out += encode_varint(place.partition - last_partition) + encode_varint(end)
+            last_partition = place.partition
     return _dense(bytes(out)) if dense else base64.b64encode(out).decode("ascii")
 
 
@@ -92,10 +106,18 @@ def _undense(text: str) -> bytes:
     return padded[1 : len(padded) - padded[0]]
 
 
-def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
-    """Decode the text of :func:`encode_transactions`; the transactions are sorted by process and number.
+class Lists(NamedTuple):
+    """What :func:`encode_lists` encodes."""
 
-    :raises ValueError: if the text was not made by :func:`encode_transactions`.
+    transactions: tuple[Transaction, ...]
+    ends: tuple[tuple[TopicPartition, int], ...] = ()
+
+
+def decode_lists(sink: str, text: str, *, with_ends: bool = True) -> Lists:
+    """Decode the text of :func:`encode_lists`, or without the ends that of release 1.0.0; the transactions are sorted
+    by process and number.
+
+    :raises ValueError: if the text was made by neither.
     """
     try:
         data = base64.b64decode(text, validate=True) if text.isascii() else _undense(text)
@@ -103,15 +125,28 @@ def decode_transactions(sink: str, text: str) -> tuple[Transaction, ...]:
         raise ValueError(f"not a list of transactions: {error}") from error
     cursor = Cursor(data, lambda problem: ValueError(f"not a list of transactions: {problem}"))
     transactions: list[Transaction] = []
+    if not with_ends:
+        while cursor.left:
+            transactions += _transactions_of_process(sink, cursor)
+        return Lists(tuple(transactions))
+    for _ in range(cursor.zigzag(0, cursor.left) if cursor.left else 0):
+        transactions += _transactions_of_process(sink, cursor)
+    ends: list[tuple[TopicPartition, int]] = []
     while cursor.left:
-        process = cursor.take(PROCESS_BYTES)
-        number = producer_id = 0
-        for _ in range(cursor.zigzag(1, cursor.left // _LEAST_ENTRY)):
-            number += cursor.zigzag(0, INT64_MAX - number)
-            producer_id += cursor.zigzag(-producer_id, INT64_MAX - producer_id)
-            epoch = cursor.zigzag(0, INT16_MAX)
-            transactions.append(Transaction(writer_id(sink, process, number), producer_id, epoch))
-    return tuple(transactions)
+        topic, partition = cursor.take(cursor.zigzag(1, cursor.left)).decode(), 0
+        for _ in range(cursor.zigzag(1, cursor.left // _LEAST_END)):
+            partition += cursor.zigzag(0, INT32_MAX - partition)
+            ends.append((TopicPartition(topic, partition), cursor.zigzag(0, INT64_MAX)))
+    return Lists(tuple(transactions), tuple(ends))
+
+
+def _transactions_of_process(sink: str, cursor: Cursor) -> Iterator[Transaction]:
+    process = cursor.take(PROCESS_BYTES)
+    number = producer_id = 0
+    for _ in range(cursor.zigzag(1, cursor.left // _LEAST_ENTRY)):
+        number += cursor.zigzag(0, INT64_MAX - number)
+        producer_id += cursor.zigzag(-producer_id, INT64_MAX - producer_id)
+        yield Transaction(writer_id(sink, process, number), producer_id, cursor.zigzag(0, INT16_MAX))
 
 
 def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
@@ -120,36 +155,60 @@ def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
     first = _FirstPart.if_any(committed)
     if first is None:
         return None
-    return Progress(committed.offset, first.writer, first.transaction_version, first.decided_s, offsets=first.offsets)
+    return first.progress(committed.offset, Lists(()))
 
 
 class _FirstPart(NamedTuple):
-    """What the metadata of partition 0 contain: the beginning of the progress, and of the *text* with its
-    transactions, which continues in the metadata of *parts* - 1 further partitions."""
+    """What the metadata of partition 0 contain: the beginning of the progress, and of the *text* with its lists, which
+    continues in the metadata of *parts* - 1 further partitions. *version* and *decider* are None in older formats."""
 
     transaction_version: TransactionVersion
     parts: int
+    version: int | None
     writer: str
     decided_s: int
     offsets: str
+    decider: ProducerIdAndEpoch | None
     text: str
 
     @classmethod
     def of(cls, metadata: str) -> _FirstPart:
         """:raises ValueError: if no sink wrote *metadata*."""
         form, *fields = metadata.split("|")
-        if form == _OLDER_FORMAT:
-            fields.insert(4, "")
-        elif form != _FORMAT:
+        if form == _FORMAT:
+            level, parts, version, writer, decided_s, offsets, producer_id, epoch, text = fields
+            decider: ProducerIdAndEpoch | None = ProducerIdAndEpoch(
+                whole_number(producer_id), whole_number(epoch, 0, INT16_MAX)
+            )
+            of_version: int | None = whole_number(version, -1)
+        elif form in (_SECOND_FORMAT, _FIRST_FORMAT):
+            level, parts, writer, decided_s, *offset_digest, text = fields
+            (offsets,) = offset_digest if form == _SECOND_FORMAT else ("",)
+            decider, of_version = None, None
+        else:
             raise ValueError(form)
-        version, parts, writer, decided_s, offsets, text = fields
         return cls(
-            TransactionVersion(whole_number(version)),
+            TransactionVersion(whole_number(level)),
             whole_number(parts, 1, _MOST_PARTS),
+            of_version,
             writer,
             whole_number(decided_s, -_LAST_MOMENT_S, _LAST_MOMENT_S),
             offsets,
+            decider,
             text,
+        )
+
+    def progress(self, offset: int, lists: Lists) -> Progress:
+        """The progress whose offset is *offset*, with its *lists*."""
+        return Progress(
+            offset,
+            self.writer,
+            self.transaction_version,
+            self.decided_s,
+            lists.transactions,
+            self.offsets,
+            self.decider,
+            lists.ends,
         )
 
     @classmethod
@@ -185,22 +244,23 @@ class ProgressStore:
             return None
         try:
             begin = _FirstPart.of(first.metadata)
+            if begin.version not in (None, first.offset - 1):
+                raise ValueError(f"version {begin.version}")
             text = begin.text
             for partition in range(1, begin.parts):
                 version, more = offsets[partition].metadata.split("|")
                 if version != str(first.offset - 1):
                     raise ValueError(f"partition {partition} has version {version}")
                 text += more
-            transactions = decode_transactions(self._sink, text)
-            return Progress(
-                first.offset, begin.writer, begin.transaction_version, begin.decided_s, transactions, begin.offsets
-            )
+            lists = decode_lists(self._sink, text, with_ends=begin.decider is not None)
+            return begin.progress(first.offset, lists)
         except (ValueError, KeyError) as error:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata "
                 f"{first.metadata[:60]!r} for {self._topic}-0, which is not the progress of this sink: another "
-                "application uses the group; choose another name for the sink, or delete these offsets if nobody needs "
-                f"them: `{delete_progress_command(self._group, self._topic)}`"
+                "application uses the group, a newer release wrote it, or a tool has copied or translated the offsets "
+                "of another cluster; choose another name for the sink, or delete these offsets if nobody needs them: "
+                f"`{delete_progress_command(self._group, self._topic)}`"
             ) from error
 
     async def _fetch(self, *, require_stable: bool, waits: bool) -> dict[int, OffsetAndMetadata]:
@@ -233,7 +293,7 @@ class ProgressStore:
         :raises UndecidedError: if the list of transactions needs more partitions than the progress topic has.
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer driver has taken over.
         """
-        texts = self._texts(progress, partition_count)
+        texts = self._texts(replace(progress, decider=transaction.producer), partition_count)
         offsets = {
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
@@ -255,13 +315,13 @@ class ProgressStore:
         first = _FirstPart.if_any(latest)
         if first is None:
             return False
-        header = (before.transaction_version, before.writer, before.decided_s, before.offsets)
-        is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets)
-        # Tasks do not get the list of the transactions, nor does a commit that gets its plan from them.
-        text = first.text
-        if before.transactions:
-            text = encode_transactions(self._sink, before.transactions, dense=not first.text.isascii())
-        return is_same and latest.offset == before.next_version and text.startswith(first.text)
+        header = (before.transaction_version, before.writer, before.decided_s, before.offsets, before.decider)
+        is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets, first.decider)
+        if before.decider is None and before.transactions and first.parts == 1:
+            # Nothing else tells two decisions of one second apart.
+            lists = decode_lists(self._sink, first.text, with_ends=False)
+            is_same = is_same and lists.transactions == before.transactions
+        return is_same and latest.offset == before.next_version
 
     def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
         prefix = f"{progress.version}|"
@@ -269,19 +329,22 @@ class ProgressStore:
         # number.
         first = _METADATA_LIMIT - len(self._header(progress, partition_count))
         for dense in (False, True):
-            text = encode_transactions(self._sink, progress.transactions, dense=dense)
+            text = encode_lists(progress, self._sink, dense=dense)
             pieces = _pieces(text, first, _METADATA_LIMIT - len(prefix))
             if len(pieces) <= partition_count:
                 return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
         raise UndecidedError(
-            f"the list of {len(progress.transactions)} transactions needs {len(pieces)} partitions, but topic "
-            f"{self._topic!r} (option progressTopic) has {partition_count}; coalesce the batch to fewer tasks, "
-            "or choose a topic with more partitions, and allowMissingProgress=true for the first batch with it"
+            f"the progress needs {len(pieces)} partitions for {len(progress.transactions)} transactions and the ends "
+            f"of rows in {len(progress.ends)} partitions, but topic {self._topic!r} (option progressTopic) has "
+            f"{partition_count}; coalesce the batch to fewer tasks, write it to fewer partitions, or choose a topic "
+            "with more partitions, and allowMissingProgress=true for the first batch with it"
         )
 
     @staticmethod
     def _header(progress: Progress, parts: int) -> str:
-        fields = (progress.transaction_version.value, parts, progress.writer, progress.decided_s, progress.offsets)
+        producer_id, epoch = progress.decider or ProducerIdAndEpoch()
+        written = (progress.writer, progress.decided_s, progress.offsets, producer_id, epoch)
+        fields = (progress.transaction_version.value, parts, progress.version, *written)
         return "".join(f"{field}|" for field in (_FORMAT, *fields))
 
 

@@ -5,6 +5,7 @@ A plain value, made from an answer to DescribeTransactions (KIP-664) on the call
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,9 +41,19 @@ class TransactionDescription:
         return self.state in ("Empty", "CompleteCommit", "CompleteAbort")
 
     @property
-    def is_completing(self) -> bool:
+    def is_repair(self) -> bool:
         """Whether the commit of an earlier transaction of the id is, or was, written again."""
         return self.timeout_ms in COMPLETING_MS
+
+    def proves_commit(self, epochs: Iterable[int], version: TransactionVersion) -> bool | None:
+        """How the last transaction of the id, which is at rest, has ended: in a commit or not. None if the description
+        does not prove that for rows of these *epochs*."""
+        if self.is_repair:
+            return None if self.state == "CompleteAbort" else True
+        if self.state == "CompleteAbort":
+            return False
+        own_epoch = self.transaction.epoch - (version is TransactionVersion.V2)
+        return True if self.state == "CompleteCommit" and all(each == own_epoch for each in epochs) else None
 
     def is_commit_of(self, transaction: Transaction, version: TransactionVersion) -> bool:
         """Whether *transaction* is described as committed, and not a later one of the same id.
@@ -51,7 +62,7 @@ class TransactionDescription:
         own epoch. A description with that epoch therefore reports the end of exactly this transaction. A commit that is
         written again has later epochs.
         """
-        if self.is_completing and self.state not in ("PrepareAbort", "CompleteAbort"):
+        if self.is_repair and self.state not in ("PrepareAbort", "CompleteAbort"):
             own = self.transaction
             return own.producer_id == transaction.producer_id and own.epoch > transaction.epoch
         if self.state not in ("PrepareCommit", "CompleteCommit"):

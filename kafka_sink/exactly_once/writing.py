@@ -3,7 +3,7 @@
 Used in processes that run tasks, by one task at a time. An id belongs to this process for the process's lifetime. It is
 reused once its last transaction is committed in every partition and no driver can ask about it any more, so ids do not
 accumulate on the brokers, and an attempt of a task cannot disturb the transaction of another. After anything but such a
-commit an id is given up: rows that brokers left open under it (see :mod:`lost_ends`) would share the end of its next
+commit an id is given up: rows that brokers left open under it (see :mod:`sink_driver`) would share the end of its next
 transaction.
 """
 

@@ -19,7 +19,6 @@ from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     AttemptError,
@@ -27,11 +26,13 @@ from kafka_sink.exactly_once.model import (
     ExactlyOnceError,
     FencedError,
     PlannedOffsets,
+    RowRange,
     Skipped,
     UnwritableRowsError,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
@@ -317,14 +318,12 @@ class _Write:
         with_copies = speculates(self.df.sparkSession)
         client = shared_client(options.producer_properties)
         topics = options.rows.topics
-        sink = AtomicSink(
-            DriverSteps(client, once.name, once.progress_topic, timeout_ms=once.timeout_ms, topics=topics)
-        )
+        sink = AtomicSink(SinkDriver(client, once.name, once.progress_topic, timeout_ms=once.timeout_ms, topics=topics))
         of_writing = replace(options, rows=options.rows.placed())
         last: list[TaskCommit] = []
         written_ms = 0
 
-        def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+        def write_rows(plan: Plan) -> list[dict[TopicPartition, RowRange]]:
             nonlocal last, written_ms
 
             def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | ExactlyOnceError:
@@ -348,7 +347,10 @@ class _Write:
             except TooManyBadRowsError as error:
                 raise UnwritableRowsError(str(error)) from error
             course.is_deciding = True
-            return [frozenset(commit.ranges) for commit in last]
+            return [
+                {place: RowRange(part.first_offset, part.last_offset + 1) for place, part in commit.ranges.items()}
+                for commit in last
+            ]
 
         outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
         return _Result(last, outcome.attempts, written_ms or SYSTEM_CLOCK.monotonic_ms(), outcome.skipped)

@@ -27,10 +27,10 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction
 from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.progress import encode_transactions
+from kafka_sink.exactly_once.progress import encode_lists
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.reports.writes import PartitionRange
@@ -96,7 +96,7 @@ def progress_characters(tasks: int, workers: int) -> int:
         worker, number = task % workers, task // workers
         name = writer_id(SINK, (worker + 2**40).to_bytes(PROCESS_BYTES, "big"), number + 1)
         transactions.append(Transaction(name, 1_000_000 + 2 * task, 40))
-    return len(encode_transactions(SINK, transactions))
+    return len(encode_lists(Progress(1, WRITER, TransactionVersion.V2, 0, tuple(transactions)), SINK))
 
 
 def message_bytes(touched: int) -> int:

@@ -27,12 +27,12 @@ from kafka_sink.client.blocking import blocking
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, RowRange, Transaction
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
@@ -139,7 +139,7 @@ def run_on(
     found = []
     with ExitStack() as undo:
         client = undo.enter_context(CoordinatorClient(options.producer_properties))
-        sink = ParallelSink(DriverSteps(client, SINK, TOPIC))
+        sink = ParallelSink(SinkDriver(client, SINK, TOPIC))
         of_workers = [Worker(options.producer_properties) for _ in range(workers)]
         for worker in of_workers:
             undo.callback(worker.close)
@@ -401,7 +401,7 @@ def run_in_memory(*, brokers: int, partitions: int, tasks: int, workers: int, ba
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with ExitStack() as undo:
-        sink = ParallelSink(DriverSteps(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock))
+        sink = ParallelSink(SinkDriver(undo.enter_context(cluster.client("driver")), SINK, TOPIC, clock=cluster.clock))
         of_workers = [
             (undo.enter_context(cluster.client("workers")), WriterTransactions(cluster.clock)) for _ in range(workers)
         ]
@@ -434,10 +434,11 @@ def run_atomic_in_memory(*, brokers: int, partitions: int, batches: int) -> list
     cluster = PlayedCluster(brokers, partitions)
     found = []
     with cluster.client("driver") as client:
-        sink = AtomicSink(DriverSteps(client, SINK, TOPIC, clock=cluster.clock))
+        sink = AtomicSink(SinkDriver(client, SINK, TOPIC, clock=cluster.clock))
 
-        def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
-            return [cluster.wrote(plan.driver, frozenset({TopicPartition(TOPIC, 0)})).partitions]
+        def write_rows(plan: Plan) -> list[TaskRows]:
+            written = cluster.wrote(plan.driver, frozenset({TopicPartition(TOPIC, 0)}))
+            return [dict.fromkeys(written.partitions, RowRange(0, 0))]
 
         for version in range(batches):
             cluster.requests.clear()

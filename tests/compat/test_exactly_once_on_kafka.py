@@ -12,11 +12,11 @@ from kafka_sink import ProducerRecord
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, Progress, TornBatchError, UndecidedError
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
@@ -71,7 +71,7 @@ class _Decided:
         self._client = client
         with AdminClient(kafka.bootstrap_servers) as admin:
             admin.create_topic(self.topic, 2)
-        self._steps = DriverSteps(client, self.topic, self.topic, timeout_ms=300_000)
+        self._steps = SinkDriver(client, self.topic, self.topic, timeout_ms=300_000)
         self.sink = ParallelSink(self._steps)
         self.plan = self.sink.plan()
         ids, brief = WriterTransactions(), replace(self.plan, timeout_ms=2000)

@@ -16,11 +16,11 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
 from tests.compat.kafka_cluster import NODES, KafkaCluster
@@ -108,7 +108,7 @@ def _written_everywhere(
     with cluster.admin() as admin:
         admin.create_topic(topic, _PARTITIONS, 2, {"min.insync.replicas": "1"})
         until("leaders", lambda: len(cluster.leaders(topic, admin)) == _PARTITIONS)
-    sink = ParallelSink(DriverSteps(client, topic, topic))
+    sink = ParallelSink(SinkDriver(client, topic, topic))
     plan = sink.plan()
     transaction = WriterTransactions().begin(client, plan, 0)
     partitions = frozenset(TopicPartition(topic, partition) for partition in range(_PARTITIONS))

@@ -21,10 +21,10 @@ from confluent_kafka.admin import NewTopic
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.protocol.api_key import ApiKey
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
@@ -134,7 +134,7 @@ class _Sink:
 
     def _new_world(self) -> World:
         world = World(self.kafka.running.bootstrap_servers, self.topic, timeout_ms=90_000)
-        world.use(DriverSteps(world.client, self.topic, self.topic, timeout_ms=self.timeout_ms))
+        world.use(SinkDriver(world.client, self.topic, self.topic, timeout_ms=self.timeout_ms))
         return world
 
     def write(self) -> None:
@@ -199,7 +199,7 @@ class _Sink:
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         opened = client.run(client.leaders.open_transactions(places))
         over = {each.transaction.producer_id for each in self.world.ids_known().values() if each.is_over}
-        _, is_stable = client.run(self.world.steps.ends.peek())
+        _, is_stable = client.run(self.world.steps.peek())
         return not is_stable or any(each.producer_id in over for found in opened.values() for each in found)
 
     def check(self) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.names import is_writer_id
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -52,7 +52,7 @@ class _Sinks:
 
     def next(self) -> World:
         world = World(self._kafka.bootstrap_servers, self.topic)
-        world.use(DriverSteps(world.client, self.topic, self.topic, two_phase=self._two_phase))
+        world.use(SinkDriver(world.client, self.topic, self.topic, two_phase=self._two_phase))
         return world
 
 

@@ -18,13 +18,13 @@ from typing import Final
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, FencedError, OpenTransaction, Transaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.find_coordinator import GROUP
@@ -230,7 +230,7 @@ class Life:
         #: Without a record in the driver's transaction nobody can ask for progress.
         self._numbers = BatchNumbering.OF_AN_APPLICATION if settings.control else BatchNumbering.OF_A_QUERY
         kind = ParallelSink if settings.protocol == "parallel" else AtomicSink
-        self._sink = kind(DriverSteps(self._client, settings.sink, settings.topic))
+        self._sink = kind(SinkDriver(self._client, settings.sink, settings.topic))
 
     def reach(self, point: str) -> None:
         """Die here, or freeze, if that was said."""
@@ -264,11 +264,11 @@ class Life:
         if isinstance(self._sink, AtomicSink):
             self._client.is_committing = False
 
-            def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
+            def write_rows(plan: Plan) -> list[TaskRows]:
                 self._client.is_committing = False
                 written = self._run_tasks(plan, version, self._by_partition(version), is_atomic=True)
                 self._tasks_done()
-                return [each.partitions for each in written]
+                return [rows for _, rows in written]
 
             self._sink.write(version, WRITER, self._numbers, write_rows, attempts=3)
             return
@@ -280,7 +280,7 @@ class Life:
         rows = self._rows(version)
         written = self._run_tasks(plan, version, [tuple(rows[index::count]) for index in range(count)], is_atomic=False)
         self._tasks_done()
-        self._sink.commit(plan, version, WRITER, written)
+        self._sink.commit(plan, version, WRITER, [transaction for transaction, _ in written])
 
     def _tasks_done(self) -> None:
         self.reach("after-tasks")
@@ -300,10 +300,10 @@ class Life:
 
     def _run_tasks(
         self, plan: Plan, version: int, parts: list[tuple[tuple[int, bytes], ...]], *, is_atomic: bool
-    ) -> list[OpenTransaction]:
+    ) -> list[tuple[OpenTransaction, TaskRows]]:
         """Every task's result, of whichever attempt was first; slow ones get a second attempt beside the first."""
         waiting = [self._task(plan, version, index, rows, is_atomic) for index, rows in enumerate(parts)]
-        results: dict[int, OpenTransaction] = {}
+        results: dict[int, tuple[OpenTransaction, TaskRows]] = {}
         running: dict[int, Task] = {}
         while len(results) < len(parts):
             waiting = [task for task in waiting if task.index not in results]
@@ -320,7 +320,7 @@ class Life:
                 task = running.pop(worker, None)
                 if task is None or task.index in results:
                     continue
-                if isinstance(answer, OpenTransaction):
+                if isinstance(answer, tuple):
                     results[task.index] = answer
                 elif is_atomic:
                     raise answer

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.cli.main import cli
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.lost_ends import LostEndError
+from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
+    LostEndError,
     Progress,
     ProgressError,
     Skipped,
@@ -26,6 +26,8 @@ from kafka_sink.exactly_once.model import (
 )
 from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.driver.write_report import warn_of_skipped
 from tests.exactly_once.texts import FOLLOWED, OTHERS, ROOT, texts
@@ -63,7 +65,7 @@ def found(world: World) -> list[bytes]:
 def renamed(world: World, name: str) -> World:
     """The sink of the same rows with another name."""
     other = World(world.bootstrap, world.topic)
-    other.use(DriverSteps(other.client, name, world.topic))
+    other.use(SinkDriver(other.client, name, world.topic))
     return other
 
 
@@ -158,6 +160,31 @@ def test_forgotten_batch_is_accepted_as_it_is(
 
 
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
+@pytest.mark.parametrize("protocol", ["parallel", "atomic"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_interrupted_repair_is_accepted_as_it_is(world: World, protocol: str, is_there: bool) -> None:
+    """The lost commit of the driver was being written again, and was aborted: by an outage, or by another driver."""
+    world.write_batch(protocol, 0, b"0")
+    rows = (b"a", b"b")
+    if is_there:
+        by_another_program(world, *rows)
+    driver = driver_id(sink_id(world.topic, world.topic))
+    begun = world.client.run(world.client.init_producer_id(driver, COMPLETING_MS[0]))
+    world.client.run(world.client.add_to_transaction(begun, [TopicPartition(world.topic, 0)], world.topic))
+    world.client.run(world.client.end([begun], world.client.transaction_version(), commit=False))
+    for _ in range(2):
+        world.restart()
+        with pytest.raises(LostEndError, match="aborted it while it was being written again") as caught:
+            world.write_batch(protocol, 1, *rows)
+    there, nothing = commands(caught.value)
+    followed(world, there if is_there else nothing, "--yes")
+    world.restart()
+    world.write_batch(protocol, 1, *rows)
+    world.write_batch(protocol, 2, b"2")
+    assert found(world) == [b"0", b"2", b"a", b"b"]
+
+
+@pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 @pytest.mark.parametrize(("protocol", "in_kafka"), [("parallel", "all"), ("atomic", "nothing")])
 def test_sink_without_progress_goes_on_as_told(world: World, protocol: str, in_kafka: str) -> None:
     """Spark runs batch 2 again, or for the first time."""
@@ -186,7 +213,7 @@ def test_sink_without_progress_goes_on_as_told(world: World, protocol: str, in_k
 def test_another_writer_writes_all_that_it_reads(cluster: EmbeddedCluster, world: World, way: str) -> None:
     cluster.create_topic(f"{world.topic}-2", partitions=1)
     beside = World(world.bootstrap, f"{world.topic}-2")
-    beside.use(DriverSteps(beside.client, world.topic, beside.topic))
+    beside.use(SinkDriver(beside.client, world.topic, beside.topic))
     for each in (world, beside):
         each.write_batch("parallel", 0, b"first")
     with pytest.raises(ProgressError, match="belongs to query 1") as caught:
@@ -284,7 +311,7 @@ def test_version_that_came_too_late_is_written_under_a_later_one(
 
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 def test_version_that_failed_is_written_before_the_next(world: World) -> None:
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         raise ExactlyOnceError("a task failed")
 
     world.write_batch("atomic", 0, b"0", numbers=APPLICATION)
@@ -309,7 +336,7 @@ def test_batch_of_too_many_tasks_is_written_with_fewer(cluster: EmbeddedCluster,
         world.steps.decide(plan, Progress(2, QUERY, plan.transaction_version, 0, many))
     world.write_batch("parallel", 1, b"1")
     other = World(world.bootstrap, world.topic)
-    other.use(DriverSteps(other.client, world.topic, f"{world.topic}-progress"))
+    other.use(SinkDriver(other.client, world.topic, f"{world.topic}-progress"))
     for version in (2, 3):
         other.write_batch("parallel", version, b"%d" % version, numbers=UNDER_WAY)
     assert found(world) == [b"0", b"1", b"2", b"3"]
@@ -339,11 +366,9 @@ def test_undecided_batch_is_run_again(world: World, ended: str) -> None:
 
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 def test_rows_of_one_partition_are_brought_to_one_task(world: World) -> None:
-    place = TopicPartition(world.topic, 0)
-
-    def by_two(plan: Plan) -> list[list[TopicPartition]]:
+    def by_two(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"0")
-        return [[place], [place]]
+        return [world.rows, world.rows]
 
     with pytest.raises(ExactlyOnceError, match="repartition the rows so that one task writes each partition"):
         world.atomic.write(0, QUERY, APPLICATION, by_two, attempts=1)

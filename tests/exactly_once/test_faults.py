@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,17 +15,18 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     FencedError,
     OpenTransaction,
     Progress,
+    RowRange,
     TornBatchError,
     Transaction,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -159,12 +161,12 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
         pytest.skip("in version 1 a commit begins no epoch; a task hands over its transaction with nothing on its way")
     transaction = plan.driver if kind == "atomic" else world.ids.begin(world.client, plan, 0)
     with open_producer(world.properties, transaction, plan.transaction_version) as producer:
-        producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(60_000)
-        partitions = frozenset({TopicPartition(world.topic, 0)})
+        offset = producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(60_000).offset
+        rows = {TopicPartition(world.topic, 0): RowRange(offset, offset + 1)}
         if kind == "atomic":
-            world.atomic.commit(plan, 0, QUERY, [partitions])
+            world.atomic.commit(plan, 0, QUERY, [rows])
         else:
-            winner = OpenTransaction(transaction, partitions)
+            winner = OpenTransaction(transaction, frozenset(rows))
             world.parallel.commit(plan, 0, QUERY, [winner if kind == "decided" else world.write_task(plan, 0, b"row")])
         expected = [b"row"]
         for version in range(1, 1 + later_batches):
@@ -190,7 +192,7 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
     """What it finds open is only left behind if it was open before the driver fenced the others."""
     world.write_batch("parallel", 0, b"a")
     world.restart()
-    held_up = DriverSteps(world.client, world.topic, world.topic)
+    held_up = SinkDriver(world.client, world.topic, world.topic)
     fence = held_up.fence
     successor: list[tuple[Plan, OpenTransaction]] = []
 
@@ -210,12 +212,20 @@ def test_driver_delayed_in_planning_ends_nothing_of_successor(world: World, monk
 @pytest.mark.behaviour(
     "Exactly once: plan", "A driver goes on after its own last batch without a fence, only if nothing else happened"
 )
-def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World) -> None:
+def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster's transaction version may be raised between two batches."""
     world.write_batch("parallel", 0, b"a")
-    look = world.steps.look(with_rows=False)
-    goes_on = world.client.run(world.steps.following(look, TransactionVersion.V2)) is not None
-    assert goes_on == (world.client.transaction_version() is TransactionVersion.V2)
+    was_version_2 = world.client.transaction_version() is TransactionVersion.V2
+    monkeypatch.setattr(world.client, "transaction_version", lambda: TransactionVersion.V2)
+    fence, fences = world.client.init_producer_id, []
+
+    async def note_fence(*arguments: Any, **options: Any) -> Transaction:
+        fences.append("fence")
+        return await fence(*arguments, **options)
+
+    monkeypatch.setattr(world.client, "init_producer_id", note_fence)
+    world.parallel.plan(QUERY)
+    assert fences == ([] if was_version_2 else ["fence"])
 
 
 @pytest.mark.behaviour(
@@ -223,7 +233,7 @@ def test_commit_in_version_1_begins_no_epoch_to_go_on_with(world: World) -> None
 )
 def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it finds open may be what attempts that lost have left, or what a newer driver's tasks are writing."""
-    steps = DriverSteps(world.client, world.topic, world.topic)
+    steps = SinkDriver(world.client, world.topic, world.topic)
     held_up, look = ParallelSink(steps), steps.left_open
     successor: list[tuple[Plan, OpenTransaction]] = []
 
@@ -246,7 +256,7 @@ def test_driver_delayed_after_commit_ends_nothing_of_successor(world: World, mon
 )
 def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) -> None:
     """Its successors have committed for it, and used the ids again."""
-    held_up = DriverSteps(world.client, world.topic, world.topic)
+    held_up = SinkDriver(world.client, world.topic, world.topic)
     plan = ParallelSink(held_up).plan()
     written = world.write_task(plan, 0, b"0")
     progress = Progress(1, QUERY, plan.transaction_version, 0, (written.transaction,))
@@ -255,7 +265,7 @@ def test_driver_delayed_after_decision_does_not_call_batch_lost(world: World) ->
     for version in later:
         world.write_batch("parallel", version, b"%d" % version)
     with pytest.raises(FencedError):
-        held_up.finish(plan.after(progress), {})
+        held_up.prove(plan.after(progress))
     assert sorted(map(bytes, world.committed())) == [b"%d" % each for each in (0, *later)]  # type: ignore[arg-type]
 
 

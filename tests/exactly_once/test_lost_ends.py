@@ -13,14 +13,13 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.model import Node, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once import driver_steps
-from kafka_sink.exactly_once import lost_ends as product
-from kafka_sink.exactly_once.driver_steps import DriverSteps
-from kafka_sink.exactly_once.lost_ends import LostEndError
-from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Log, Progress
+from kafka_sink.exactly_once import planning, sink_driver
+from kafka_sink.exactly_once.atomic import TaskRows
+from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, Log, LostEndError, Progress
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from tests.exactly_once.world import QUERY, World
 from tests.support.losing_markers import lost_ends
 from tests.support.waiting import until
@@ -39,7 +38,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded broker applies an end within milliseconds, or has lost it."""
-    monkeypatch.setattr(product, "PATIENCE_MS", 100)
+    monkeypatch.setattr(planning, "PATIENCE_MS", 100)
 
 
 def at_rest(world: World) -> None:
@@ -140,7 +139,7 @@ def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatc
         return [each._replace(leader_epoch=asked[-1]) if each.topic == world.topic else each for each in found]
 
     monkeypatch.setattr(world.client.leaders, "partitions_of", ask)
-    world.use(DriverSteps(world.client, world.topic, f"{world.topic}-progress", topics={world.topic}))
+    world.use(SinkDriver(world.client, world.topic, f"{world.topic}-progress", topics={world.topic}))
     return world, asked
 
 
@@ -150,7 +149,7 @@ def apart(cluster: EmbeddedCluster, world: World, monkeypatch: pytest.MonkeyPatc
 def test_lost_ends_are_found_by_the_leaders_of_the_rows(
     apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_steps, "MS_FOR_A_LOG", 0)
+    monkeypatch.setattr(sink_driver, "MS_FOR_A_LOG", 0)
     world, asked = apart
     for version in range(3):
         world.write_batch("parallel", version, b"%d" % version)
@@ -169,7 +168,7 @@ def test_lost_ends_are_found_by_the_leaders_of_the_rows(
 def test_leaders_of_many_rows_are_not_asked_for_in_every_batch(
     apart: tuple[World, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_steps, "MS_FOR_A_LOG", 60_000)
+    monkeypatch.setattr(sink_driver, "MS_FOR_A_LOG", 60_000)
     world, asked = apart
     world.write_batch("parallel", 0, b"0")
     before = len(asked)
@@ -205,17 +204,13 @@ def test_an_aborted_driver_commits_no_progress_without_rows(world: World) -> Non
     world.write_batch("atomic", 0, b"0")
     newer = restarted(world)
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"void")
         # A newer driver finds the transaction open, ends it, and dies before it has an epoch of its own.
-        found = newer.client.run(newer.steps.ends.driver_end(newer.steps.remembered, with_rows=True))
-        settled = newer.steps.ends.settle_driver(
-            found, plan.transaction_version, newer.steps.remembered, with_rows=True
-        )
-        newer.client.run(settled)
-        return [[TopicPartition(world.topic, 0)]]
+        newer.client.run(newer.client.fence_open(plan.driver))
+        return [world.rows]
 
-    with pytest.raises(FencedError, match="batch 1 was not committed"):
+    with pytest.raises(ExactlyOnceError, match="batch 1 was not committed after 1 attempts"):
         world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     restarted(world).write_batch("atomic", 1, b"1")
     assert values(world) == [b"0", b"1"]
@@ -297,6 +292,6 @@ def test_lost_end_is_ended_by_hand_only_as_it_was_decided(world: World) -> None:
 
 def test_completing_time_out_is_never_that_of_a_batch(world: World) -> None:
     for timeout_ms in (599_993, 74_999):
-        steps = DriverSteps(world.client, world.topic, world.topic, timeout_ms=timeout_ms)
+        steps = SinkDriver(world.client, world.topic, world.topic, timeout_ms=timeout_ms)
         _, given_ms = world.client.run(steps.fence())
         assert given_ms == timeout_ms - 1

@@ -20,9 +20,8 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import coordinator_client
-from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Look
 from kafka_sink.exactly_once.model import (
     AttemptError,
     BatchNumbering,
@@ -41,6 +40,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -196,15 +196,15 @@ def test_driver_that_goes_on_is_fenced_by_a_newer_one(world: World, protocol: st
 )
 def test_two_plans_after_one_batch_share_no_transaction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write_batch("parallel", 0, b"a")
-    look, both = world.steps.look, threading.Barrier(2)
+    peek, both = world.steps.peek, threading.Barrier(2)
 
-    def look_with_the_other(*, with_rows: bool) -> Look:
-        found = look(with_rows=with_rows)
+    async def peek_with_the_other() -> tuple[Progress | None, bool]:
+        found = await peek()
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(0.5)
         return found
 
-    monkeypatch.setattr(world.steps, "look", look_with_the_other)
+    monkeypatch.setattr(world.steps, "peek", peek_with_the_other)
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: world.parallel.plan(QUERY), range(2))
     assert first.driver != second.driver
@@ -218,9 +218,9 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
     world.write_batch("parallel", 0, b"a")
     plan = world.parallel.plan(QUERY)
     written = [world.write_task(plan, 1, b"b")]
-    ends, committer = world.steps.ends, DriverSteps(world.client, world.topic, world.topic)
+    driver, committer = world.steps, SinkDriver(world.client, world.topic, world.topic)
     committer.remembered = Remembered()
-    peek, describe = ends.peek, ends.driver
+    peek, describe = driver.peek, driver.last_transaction
     has_read = threading.Event()
 
     async def note_peek() -> tuple[Progress | None, bool]:
@@ -235,8 +235,8 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
         ParallelSink(committer).commit(plan, 1, QUERY, written)
         return await describe(*arguments, **options)
 
-    monkeypatch.setattr(ends, "peek", note_peek)
-    monkeypatch.setattr(ends, "driver", commit_and_describe)
+    monkeypatch.setattr(driver, "peek", note_peek)
+    monkeypatch.setattr(driver, "last_transaction", commit_and_describe)
     assert not world.parallel.plan(QUERY).must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
 
 
@@ -259,8 +259,7 @@ def test_an_own_end_that_is_on_its_way_needs_no_fence(
     world: World, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
     world.write_batch(protocol, 0, b"a")
-    ends = world.steps.ends
-    peek, fence, looks, fences = ends.peek, world.client.init_producer_id, [], []
+    peek, fence, looks, fences = world.steps.peek, world.client.init_producer_id, [], []
 
     async def peek_early() -> tuple[Progress | None, bool]:
         looks.append("look")
@@ -270,7 +269,7 @@ def test_an_own_end_that_is_on_its_way_needs_no_fence(
         fences.append("fence")
         return await fence(*arguments, **options)
 
-    monkeypatch.setattr(ends, "peek", peek_early)
+    monkeypatch.setattr(world.steps, "peek", peek_early)
     monkeypatch.setattr(world.client, "init_producer_id", note_fence)
     plan = plan_batch(world.steps, QUERY, with_rows=protocol == "atomic")
     assert plan.progress is not None and plan.progress.version == 0
@@ -378,7 +377,7 @@ def test_progress_of_somebody_elses_group_is_refused(world: World) -> None:
 )
 def test_a_missing_progress_topic_is_refused_by_name(world: World) -> None:
     with pytest.raises(ExactlyOnceError, match=r"topic 'nowhere' for the progress .* does not exist"):
-        ParallelSink(DriverSteps(world.client, "sink", "nowhere")).plan()
+        ParallelSink(SinkDriver(world.client, "sink", "nowhere")).plan()
 
 
 @pytest.mark.behaviour(
@@ -400,7 +399,7 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
     many = tuple(
         Transaction(writer_id(sink_id(world.topic, world.topic), os.urandom(6), 1), 10**15, 7) for _ in range(1500)
     )
-    with pytest.raises(UndecidedError, match=r"1500 transactions needs .* partitions, but topic .* has 3"):
+    with pytest.raises(UndecidedError, match=r"needs .* partitions for 1500 transactions .* but topic .* has 3"):
         world.client.run(
             store.write(
                 plan.driver,
@@ -414,10 +413,10 @@ def test_a_long_list_of_transactions_goes_on_in_other_partitions(world: World) -
 
 @pytest.mark.behaviour("Exactly once: atomic", "One transaction holds a whole batch and its progress")
 def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> None:
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"row")
         assert world.committed() == []
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 1
     assert world.committed() == [b"row"]
@@ -429,13 +428,13 @@ def test_one_transaction_holds_a_whole_batch_and_its_progress(world: World) -> N
 def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> None:
     tries = 0
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         nonlocal tries
         tries += 1
         world.send(plan.driver, plan.transaction_version, b"row")
         if tries <= 2:
             raise AttemptError("a task failed")
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     with pytest.raises(ExactlyOnceError, match="was not committed after 1 attempts; the last error: a task failed"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
@@ -448,7 +447,7 @@ def test_a_failed_attempt_at_an_atomic_batch_leaves_nothing(world: World) -> Non
 def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None:
     plans = []
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         plans.append(plan)
         raise UnwritableRowsError("row 7 is too large")
 
@@ -457,9 +456,9 @@ def test_unwritable_rows_end_atomic_write_at_first_attempt(world: World) -> None
     assert len(plans) == 1
 
 
-def newer_steps(world: World) -> DriverSteps:
+def newer_steps(world: World) -> SinkDriver:
     """Those of another process of the sink's driver."""
-    return DriverSteps(CoordinatorClient(world.properties), world.topic, world.topic)
+    return SinkDriver(CoordinatorClient(world.properties), world.topic, world.topic)
 
 
 def last_state(world: World) -> str:
@@ -473,7 +472,7 @@ def last_state(world: World) -> str:
 def test_whatever_ends_an_atomic_batch_is_raised_at_once(world: World, error: BaseException) -> None:
     plans = []
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         plans.append(plan)
         world.send(plan.driver, plan.transaction_version, b"row")
         raise error
@@ -489,9 +488,9 @@ def test_interrupt_before_the_decision_aborts_the_batch(world: World, monkeypatc
     def interrupted(*given: object) -> None:
         raise KeyboardInterrupt
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"row")
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(world.steps, "end_decision", interrupted)
@@ -505,7 +504,7 @@ def test_interrupt_before_the_decision_aborts_the_batch(world: World, monkeypatc
 def test_last_error_of_several_attempts_names_the_first(world: World) -> None:
     errors = iter(["the leader is gone", "no answer", "no answer"])
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         raise AttemptError(next(errors))
 
     with pytest.raises(ExactlyOnceError, match="after 3 attempts; the last error: no answer; the first error: the lea"):
@@ -517,7 +516,7 @@ def test_fenced_writer_stops_and_leaves_the_winner_alone(world: World) -> None:
     winners: list[Plan] = []
     newer = newer_steps(world)
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"loser")
         winners.append(plan_batch(newer, QUERY, with_rows=True))
         world.send(winners[-1].driver, plan.transaction_version, b"winner")
@@ -526,7 +525,7 @@ def test_fenced_writer_stops_and_leaves_the_winner_alone(world: World) -> None:
     with pytest.raises(FencedError, match="batch 0 was not committed: a newer driver has taken over the sink"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
     assert len(winners) == 1
-    AtomicSink(newer).commit(winners[0], 0, QUERY, [[TopicPartition(world.topic, 0)]])
+    AtomicSink(newer).commit(winners[0], 0, QUERY, [world.rows])
     assert world.committed() == [b"winner"]
 
 
@@ -542,13 +541,13 @@ def test_driver_fenced_while_it_plans_names_no_batch(world: World) -> None:
 def test_refusal_of_a_transaction_still_ours_is_tried_again(world: World) -> None:
     tries = 0
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         nonlocal tries
         tries += 1
         world.send(plan.driver, plan.transaction_version, b"row")
         if tries == 1:
             raise FencedError("INVALID_PRODUCER_EPOCH")
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     assert world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2).attempts == 2
     assert world.committed() == [b"row"]
@@ -576,9 +575,9 @@ def test_parallel_batch_of_a_newer_driver_is_not_given_up(world: World) -> None:
 
 @pytest.mark.behaviour("Exactly once: atomic", "Two tasks with one partition are refused")
 def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"row")
-        return [[TopicPartition(world.topic, 0)], [TopicPartition(world.topic, 0)]]
+        return [world.rows, world.rows]
 
     with pytest.raises(ExactlyOnceError, match=f"several tasks wrote to {world.topic}-0 in one transaction"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)

@@ -13,7 +13,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.text import set_fault
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps
+from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import (
     AttemptError,
     BatchNumbering,
@@ -22,12 +22,14 @@ from kafka_sink.exactly_once.model import (
     OpenTransaction,
     Progress,
     ProgressError,
+    RowRange,
     Transaction,
     UndecidedError,
     UnwritableRowsError,
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError
@@ -130,7 +132,7 @@ class _Others:
         cluster.create_topic(f"{world.topic}-2", partitions=PARTITIONS)
         self.world = World(cluster.bootstrap_servers, f"{world.topic}-2")
         self.world.ids = world.ids
-        self.world.use(DriverSteps(self.world.client, world.topic, self.world.topic))
+        self.world.use(SinkDriver(self.world.client, world.topic, self.world.topic))
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "One application may write to several topics at once")
@@ -178,7 +180,7 @@ def test_versions_of_one_topic_free_no_ids_of_another(cluster: EmbeddedCluster, 
 def test_a_missing_permission_comes_out_before_the_first_row(
     cluster: EmbeddedCluster, world: World, api: str, error: str, says: str
 ) -> None:
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         raise AssertionError("nothing is written")
 
     with set_fault(cluster.faults, f"{api}:error={error}"), pytest.raises(ExactlyOnceError, match=says):
@@ -208,7 +210,7 @@ def test_another_writer_is_refused_before_it_fences_anybody(world: World) -> Non
     plan = world.parallel.plan(QUERY)
     written = world.write_task(plan, 1, b"b")
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         raise AssertionError("nothing is written")
 
     with pytest.raises(ProgressError, match=r"belongs to query 1, .* and not to query 2"):
@@ -287,14 +289,14 @@ def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
     ahead = datetime.now(UTC) + timedelta(days=1)
     attempts: list[Plan] = []
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         attempts.append(plan)
         # Two Arrow batches in one batch of Kafka, in which the first row is not to blame.
         partition = pa.array([0], pa.int32())
         first = pa.record_batch({"value": ["on time"], "partition": partition})
         second = pa.record_batch({"value": ["ahead"], "partition": partition, "timestamp": [ahead]})
         write_in_drivers_transaction(iter([first, second]), options, plan, 0, QUERY)
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     with pytest.raises(UnwritableRowsError, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):
         world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=4)
@@ -310,14 +312,14 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     world: World, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    world.use(DriverSteps(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
+    world.use(SinkDriver(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
     world.write_batch(protocol, 0, b"quick")
     assert "more than a third" not in caplog.text
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"slow")
         clock.advance(20_001)
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     if protocol == "atomic":
         world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
@@ -331,6 +333,40 @@ def test_a_batch_that_takes_a_third_of_the_time_out_is_warned_of(
     )
 
 
+@pytest.mark.behaviour(
+    "Exactly once: refused instead of guessed", "A transaction that brokers abort at its time-out is no second driver"
+)
+@pytest.mark.parametrize("moment", ["rows", "commit"])
+def test_a_time_out_is_no_second_driver(world: World, moment: str) -> None:
+    """The brokers abort it between the last acknowledgement and the commit; then a second driver does."""
+    begun: list[Plan] = []
+    newer = World(world.bootstrap, world.topic)
+
+    def write_rows(plan: Plan) -> list[TaskRows]:
+        begun.append(plan)
+        world.send(plan.driver, plan.transaction_version, b"row")
+        if len(begun) == 1:
+            # What a time-out does to the id.
+            world.client.run(world.client.fence_open(plan.driver))
+            if moment == "rows":
+                raise FencedError("INVALID_PRODUCER_EPOCH")
+        return [world.rows]
+
+    outcome = world.atomic.write(0, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=2)
+    assert (outcome.attempts, world.committed()) == (2, [b"row"])
+
+    def be_overtaken(plan: Plan) -> list[TaskRows]:
+        world.send(plan.driver, plan.transaction_version, b"void")
+        newer.parallel.plan()
+        if moment == "rows":
+            raise FencedError("INVALID_PRODUCER_EPOCH")
+        return [world.rows]
+
+    with pytest.raises(FencedError, match="a newer driver has taken over"):
+        world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, be_overtaken, attempts=2)
+    assert world.committed() == [b"row"]
+
+
 class SteppedClock(FakeClock):
     """Somebody sets the wall clock."""
 
@@ -342,7 +378,7 @@ class SteppedClock(FakeClock):
 
 def test_clock_set_back_does_not_make_a_batch_young_again(world: World) -> None:
     clock = SteppedClock()
-    world.use(DriverSteps(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
+    world.use(SinkDriver(world.client, world.topic, world.topic, timeout_ms=60_000, clock=clock))
     plan = world.parallel.plan()
     written = world.write_task(plan, 0, b"row")
     clock.advance(59_000)
@@ -355,7 +391,7 @@ def test_clock_set_back_does_not_make_a_batch_young_again(world: World) -> None:
     "Exactly once: refused instead of guessed", "A failed attempt that cannot be aborted says why it failed"
 )
 def test_failed_abort_does_not_hide_why_the_attempt_failed(cluster: EmbeddedCluster, world: World) -> None:
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"row")
         set_fault(cluster.faults, "end_txn:times=1,error=cluster_authorization_failed")
         raise AttemptError("a task failed")
@@ -373,10 +409,9 @@ def test_a_topic_that_grows_between_plan_and_rows_loses_nothing(world: World, pr
     world.write_batch(protocol, 0, b"before")
     place = TopicPartition(world.topic, PARTITIONS)
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         _grow(world)
-        _send_to(world, plan.driver, plan.transaction_version, place)
-        return [[place]]
+        return [_send_to(world, plan.driver, plan.transaction_version, place)]
 
     if protocol == "atomic":
         assert world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1).attempts == 1
@@ -396,10 +431,14 @@ def _grow(world: World) -> None:
 
 
 def _send_to(
-    world: World, transaction: Transaction, transaction_version: TransactionVersion, place: TopicPartition
-) -> None:
+    world: World, transaction: Transaction, transaction_version: TransactionVersion, *places: TopicPartition
+) -> TaskRows:
+    rows = {}
     with open_producer(world.properties, transaction, transaction_version) as producer:
-        producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(60_000)
+        for place in places:
+            offset = producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(60_000).offset
+            rows[place] = RowRange(offset, offset + 1)
+    return rows
 
 
 @pytest.mark.behaviour("Exactly once: neighbours", "A batch over many topics is visible as a whole or not at all")
@@ -409,27 +448,21 @@ def test_batch_over_many_topics_is_visible_whole_or_not_at_all(cluster: Embedded
         cluster.create_topic(topic, partitions=2)
     places = [TopicPartition(topic, partition) for topic in topics for partition in (0, 1)]
 
-    def write(
-        transaction: Transaction, transaction_version: TransactionVersion, some: list[TopicPartition]
-    ) -> OpenTransaction:
-        for place in some:
-            _send_to(world, transaction, transaction_version, place)
-        return OpenTransaction(transaction, frozenset(some))
-
     def found() -> list[int]:
         return [len(read_topic(world.bootstrap, topic)) for topic in topics]
 
     plan = world.parallel.plan()
-    written = [
-        write(world.ids.begin(world.client, plan, 0), plan.transaction_version, part)
-        for part in (places[::2], places[1::2])
-    ]
+    written = []
+    for part in (places[::2], places[1::2]):
+        transaction = world.ids.begin(world.client, plan, 0)
+        rows = _send_to(world, transaction, plan.transaction_version, *part)
+        written.append(OpenTransaction(transaction, frozenset(rows)))
     assert found() == [0, 0, 0]
     world.parallel.commit(plan, 0, QUERY, written)
     assert found() == [2, 2, 2]
 
-    def write_rows(plan: Plan) -> list[frozenset[TopicPartition]]:
-        return [write(plan.driver, plan.transaction_version, part).partitions for part in (places[::2], places[1::2])]
+    def write_rows(plan: Plan) -> list[TaskRows]:
+        return [_send_to(world, plan.driver, plan.transaction_version, *part) for part in (places[::2], places[1::2])]
 
     world.atomic.write(1, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
     assert found() == [4, 4, 4]

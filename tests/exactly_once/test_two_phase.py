@@ -13,9 +13,9 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.names import is_writer_id
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.spark.options import parse_options
 from tests.exactly_once.conftest import LaterClock
 from tests.exactly_once.world import QUERY, World
@@ -48,7 +48,7 @@ def cluster(request: pytest.FixtureRequest, brokers_clock: LaterClock) -> Iterat
 def patient(world: World, *, two_phase: bool = True) -> World:
     """The sink in a process of its own, with transactions that time out within the hour or never."""
     made = World(world.bootstrap, world.topic)
-    made.use(DriverSteps(made.client, made.topic, made.topic, timeout_ms=_TIMEOUT_MS, two_phase=two_phase))
+    made.use(SinkDriver(made.client, made.topic, made.topic, timeout_ms=_TIMEOUT_MS, two_phase=two_phase))
     return made
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import BatchNumbering, ProgressError, Skipped
 from kafka_sink.exactly_once.plan import Plan
 from tests.exactly_once.world import QUERY, World
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 APPLICATION = BatchNumbering.OF_AN_APPLICATION
 
 
-def no_rows(plan: Plan) -> list[list[TopicPartition]]:
+def no_rows(plan: Plan) -> list[TaskRows]:
     raise AssertionError("nothing is written")
 
 
@@ -44,12 +44,12 @@ def test_version_out_of_date_fences_nobody(world: World, protocol: str) -> None:
         world.write_batch(protocol, version, b"%d" % version)
     late = World(world.bootstrap, world.topic)
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[TaskRows]:
         world.send(plan.driver, plan.transaction_version, b"2")
         assert late.parallel.plan(QUERY, 0).skipped(0).is_older
         with pytest.raises(ProgressError, match="batch 0 of query 1 is older than batch 1"):
             late.write_batch("atomic", 0, b"late")
-        return [[TopicPartition(world.topic, 0)]]
+        return [world.rows]
 
     if protocol == "atomic":
         assert world.atomic.write(2, QUERY, APPLICATION, write_rows, attempts=1).attempts == 1
@@ -70,12 +70,12 @@ def test_threads_of_one_process_take_turns(world: World) -> None:
     begun = threading.Event()
 
     def write(version: int) -> Skipped | None:
-        def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+        def write_rows(plan: Plan) -> list[TaskRows]:
             begun.set()
             # Until all others wait, or plan in between as they must not.
             until("the others", lambda: len(waiting) == 3)
             world.send(plan.driver, plan.transaction_version, b"%d" % version)
-            return [[TopicPartition(world.topic, 0)]]
+            return [world.rows]
 
         outcome = world.atomic.write(version, QUERY, APPLICATION, write_rows, attempts=1)
         return outcome.skipped
@@ -99,7 +99,7 @@ def test_threads_of_one_process_take_turns(world: World) -> None:
     "Exactly once: versions out of order", "Threads of one process that write to one sink take turns"
 )
 def test_turn_is_given_back_by_a_write_that_fails(world: World) -> None:
-    def fails(plan: Plan) -> list[list[TopicPartition]]:
+    def fails(plan: Plan) -> list[TaskRows]:
         raise ValueError("of the user")
 
     with pytest.raises(ValueError, match="of the user"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -16,7 +17,7 @@ from typing import Any
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import AttemptError, OpenTransaction, Transaction
+from kafka_sink.exactly_once.model import AttemptError, OpenTransaction, RowRange, Transaction
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
@@ -43,7 +44,9 @@ class Task:
     has_fixed_id: bool
 
 
-def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions, task: Task) -> OpenTransaction:
+def run_task(
+    bootstrap: str, client: CoordinatorClient, ids: WriterTransactions, task: Task
+) -> tuple[OpenTransaction, dict[TopicPartition, RowRange]]:
     properties = {"bootstrap.servers": bootstrap, "linger.ms": 0, "max.block.ms": 20_000, "delivery.timeout.ms": 40_000}
     if task.is_atomic:
         transaction = task.plan.driver
@@ -64,16 +67,16 @@ def run_task(bootstrap: str, client: CoordinatorClient, ids: WriterTransactions,
                     raise TaskFailed(f"task {task.index}")
             futures.append(producer.send(ProducerRecord(task.topic, value, partition=partition)))
         producer.flush()
-        ends: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, list[int]] = defaultdict(list)
         for future in futures:
             written = future.get(0)
-            place = TopicPartition(task.topic, written.partition)
-            ends[place] = max(written.offset + 1, ends.get(place, 0))
+            offsets[TopicPartition(task.topic, written.partition)].append(written.offset)
+        rows = {place: RowRange(min(those), max(those) + 1) for place, those in offsets.items()}
     finally:
         producer.close(0)
     if not (task.is_atomic or task.has_fixed_id):
-        ids.wrote(task.plan.sink, transaction, ends)
-    return OpenTransaction(transaction, frozenset(TopicPartition(task.topic, partition) for partition, _ in task.rows))
+        ids.wrote(task.plan.sink, transaction, {place: each.end for place, each in rows.items()})
+    return OpenTransaction(transaction, frozenset(rows)), rows
 
 
 def _serve(bootstrap: str, connection: Connection) -> None:

@@ -7,19 +7,20 @@ from dataclasses import replace
 
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink
+from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     Memories,
     OpenTransaction,
     PlannedOffsets,
     Progress,
+    RowRange,
     Transaction,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from tests.support.readback import read_topic
@@ -39,16 +40,18 @@ class World:
         self.properties |= properties or {}
         self.client = CoordinatorClient(self.properties, timeout_ms=timeout_ms)
         self.ids = WriterTransactions()
-        self.use(DriverSteps(self.client, topic, topic))
+        #: Those that were sent last.
+        self.rows: TaskRows = {}
+        self.use(SinkDriver(self.client, topic, topic))
 
-    def use(self, steps: DriverSteps) -> None:
+    def use(self, steps: SinkDriver) -> None:
         """Let the sink's driver take *steps*, with both protocols."""
         self.steps, self.parallel, self.atomic = steps, ParallelSink(steps), AtomicSink(steps)
 
     def restart(self) -> None:
         """Begin as another process of the driver, which remembers nothing."""
         self.client.remembered = Memories()
-        self.use(DriverSteps(self.client, self.topic, self.topic))
+        self.use(SinkDriver(self.client, self.topic, self.topic))
 
     def write_task(self, plan: Plan, version: int, *values: bytes) -> OpenTransaction:
         transaction = self.ids.begin(self.client, plan, version)
@@ -61,8 +64,8 @@ class World:
         with open_producer(self.properties, transaction, transaction_version) as producer:
             futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
             producer.flush()
-            for future in futures:
-                future.get(0)
+            offsets = [future.get(0).offset for future in futures]
+        self.rows = {TopicPartition(self.topic, 0): RowRange(offsets[0], offsets[-1] + 1)}
 
     def decide_and_die(self, version: int, *values: bytes, timeout_ms: int | None = None) -> None:
         """Write a parallel batch with a transaction for each of *values*, decide it, and commit only the first; the
@@ -78,7 +81,7 @@ class World:
 
     def begin_elsewhere(self, timeout_ms: int) -> Callable[[], bool]:
         """Begin a transaction of another sink; whether the brokers have aborted it, as they do after *timeout_ms*."""
-        steps = DriverSteps(self.client, f"{self.topic}-other", self.topic)
+        steps = SinkDriver(self.client, f"{self.topic}-other", self.topic)
         plan = replace(ParallelSink(steps).plan(), timeout_ms=timeout_ms)
         transaction = WriterTransactions().begin(self.client, plan, 0)
         self.send(transaction, plan.transaction_version, b"void")
@@ -107,9 +110,9 @@ class World:
         offsets = PlannedOffsets(version, digest)
         if protocol == "atomic":
 
-            def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+            def write_rows(plan: Plan) -> list[TaskRows]:
                 self.send(plan.driver, plan.transaction_version, *values)
-                return [[TopicPartition(self.topic, 0)]]
+                return [self.rows]
 
             self.atomic.write(version, writer, numbers, write_rows, attempts=1, offsets=offsets)
             return
@@ -143,11 +146,11 @@ class World:
                 self.parallel.commit(plan, version, QUERY, written)
                 return rows
 
-            def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+            def write_rows(plan: Plan) -> list[TaskRows]:
                 moments["half written"]()
                 self.send(plan.driver, plan.transaction_version, *rows)
                 moments["written"]()
-                return [[TopicPartition(self.topic, 0)]]
+                return [self.rows]
 
             self.atomic.write(version, QUERY, BatchNumbering.OF_A_QUERY, write_rows, attempts=1)
             return rows

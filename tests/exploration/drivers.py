@@ -20,7 +20,6 @@ from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, Tra
 from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.accepting import accept, standing
 from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import (
     FENCED,
     AttemptError,
@@ -29,12 +28,14 @@ from kafka_sink.exactly_once.model import (
     FencedError,
     Memories,
     ProgressError,
+    RowRange,
     Transaction,
 )
 from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.exploration.model import GROUP, PARTITIONS, TOPIC, Offset, offsets_of
@@ -163,7 +164,11 @@ class Client:
             return outcome
 
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
-        return tuple(self.run(exchange) for exchange in exchanges)
+        try:
+            return tuple(self.run(exchange) for exchange in exchanges)
+        finally:
+            for exchange in exchanges:
+                exchange.close()
 
     def _pause(self) -> None:
         self._wait()
@@ -198,9 +203,18 @@ class Client:
         return None
 
     async def init_producer_id(
-        self, name: str, timeout_ms: int, *, expected: Transaction | None = None, two_phase: bool = False
+        self,
+        name: str,
+        timeout_ms: int,
+        *,
+        expected: Transaction | None = None,
+        two_phase: bool = False,
+        is_repeated: bool = True,
     ) -> Transaction:
-        given = self._ask("init", name, timeout_ms, None if expected is None else expected.producer, two_phase)
+        request = ("init", name, timeout_ms, None if expected is None else expected.producer, two_phase)
+        given = self._ask(*request) if is_repeated else self._answer(request)
+        if isinstance(given, ErrorCode):
+            raise error_for(given, name)
         assert isinstance(given, Transaction)
         return given
 
@@ -282,10 +296,18 @@ class Client:
 
     # --- what tasks ask ----------------------------------------------------------------------------------------------
 
-    def write(self, transaction: Transaction, partition: int, value: str) -> None:
+    async def open_transactions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[OpenTransaction]]:
+        opened = self._ask("open")
+        return {place: list(opened[place.partition]) for place in partitions}
+
+    def write(self, transaction: Transaction, partition: int, value: str) -> RowRange:
+        """Write a row, and return where it is."""
         if self._version is TransactionVersion.V1:
             self._ask("add", transaction, frozenset({PARTITIONS[partition]}), False)
-        self._ask("write", transaction, partition, value)
+        offset = self._ask("write", transaction, partition, value)
+        return RowRange(offset, offset + 1)
 
     def end_of(self, partition: int) -> int:
         ends: tuple[int, ...] = self._ask("end_offsets", False)
@@ -345,7 +367,7 @@ def run_driver(settings: Settings, life: int, answer: Callable[[tuple[Any, ...]]
 def run_operator(settings: Settings, version: int, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
     """Do what ``kafkalite txn accept --version`` does, with a writer only where the sink has no progress."""
     client: Any = Client(answer, settings)
-    steps = DriverSteps(client, GROUP, TOPIC, topics=None, clock=client.clock)
+    steps = SinkDriver(client, GROUP, TOPIC, topics=None, clock=client.clock)
     try:
         found = client.run(standing(steps))
         writer = _WRITER if found.progress is None and settings.others == "expired" else None
@@ -358,11 +380,9 @@ def run_operator(settings: Settings, version: int, answer: Callable[[tuple[Any, 
     return Ended(None)
 
 
-def _steps_of(client: Any, settings: Settings, life: int) -> DriverSteps:
+def _steps_of(client: Any, settings: Settings, life: int) -> SinkDriver:
     with _random_of(life):
-        return DriverSteps(
-            client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock
-        )
+        return SinkDriver(client, GROUP, TOPIC, timeout_ms=TIMEOUT_MS, two_phase=settings.two_phase, clock=client.clock)
 
 
 def _host(client: Any, number: int) -> WriterTransactions:
@@ -384,29 +404,30 @@ def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
     return operation in ("write", *PAUSE) or (operation == "add" and not arguments[-1])
 
 
-def _write_atomically(client: Any, steps: DriverSteps, settings: Settings, life: int, batch: int) -> None:
+def _write_atomically(client: Any, steps: SinkDriver, settings: Settings, life: int, batch: int) -> None:
     has_copies = settings.others == "copies"
     begun: list[Plan] = []
 
-    def write_rows(plan: Plan) -> list[list[TopicPartition]]:
+    def write_rows(plan: Plan) -> list[dict[TopicPartition, RowRange]]:
         begun.append(plan)
+        written = []
         try:
             for task in settings.tasks(batch):
                 value = f"{batch}-{task} of {life}" + (f" again {len(begun)}" if len(begun) > 1 else "")
-                client.write(plan.driver, task, value)
+                written.append({PARTITIONS[task]: client.write(plan.driver, task, value)})
                 if has_copies and task == 0 and writing.may_write(1):
                     client.write(plan.driver, task, f"{value} by a copy")
         except ApiError as error:
             # As tasks tell it.
             raise (FencedError if error.code in FENCED else AttemptError)(str(error)) from error
-        return [[PARTITIONS[task]] for task in settings.tasks(batch)]
+        return written
 
-    AtomicSink(steps).write(batch, _WRITER, settings.numbering(batch), write_rows, attempts=1 + has_copies)
+    AtomicSink(steps).write(batch, _WRITER, settings.numbering(batch), write_rows, attempts=2 + has_copies)
 
 
 def _write_in_parallel(
     client: Any,
-    drivers: Sequence[DriverSteps],
+    drivers: Sequence[SinkDriver],
     hosts: Sequence[WriterTransactions],
     settings: Settings,
     life: int,

@@ -26,8 +26,7 @@ from typing import Any, Final, NamedTuple
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.lost_ends import LostEndError
-from kafka_sink.exactly_once.model import ProgressError, TornBatchError
+from kafka_sink.exactly_once.model import LostEndError, ProgressError, TornBatchError
 from kafka_sink.exactly_once.names import driver_id, sink_id
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
 from tests.exploration.drivers import (

@@ -157,7 +157,8 @@ class Model:
         mine = [each for each in log if each.producer_id == transaction.producer_id]
         if any(each.value == value for each in mine):
             # A batch that was stored, and is sent again.
-            return self, None
+            same = (each.producer_id == transaction.producer_id and each.value == value for each in log)
+            return self, list(same).index(True)
         if mine and mine[-1].epoch > transaction.epoch:
             return self, ErrorCode.INVALID_PRODUCER_EPOCH
         if self.version is TransactionVersion.V2:
@@ -165,7 +166,7 @@ class Model:
         elif rules.missing_partitions(self._known(transaction), transaction.producer, {place}):
             return self, ErrorCode.TRANSACTION_ABORTABLE
         entry = Entry(transaction.producer_id, transaction.epoch, value)
-        return model.with_log(partition, (*log, entry)), None
+        return model.with_log(partition, (*log, entry)), len(log)
 
     def _commit_offsets(self, transaction: Transaction, offsets: tuple[Offset, ...]) -> tuple[Model, Any]:
         model = self

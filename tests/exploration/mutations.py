@@ -12,16 +12,16 @@ from unittest import mock
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once import accepting, planning, writing
+from kafka_sink.exactly_once import accepting, writing
 from kafka_sink.exactly_once.accepting import Standing
-from kafka_sink.exactly_once.driver_steps import DriverSteps, Ending, Look
-from kafka_sink.exactly_once.lost_ends import DriverEnd, LostEnds
+from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import BatchNumbering, Memories, OutdatedProgressError, Transaction
 from kafka_sink.exactly_once.names import driver_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
-from tests.exploration.drivers import TIMEOUT_MS, Client, Settings
+from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.situation import Batch, End, Situation
+from tests.exploration.drivers import Client, Settings
 from tests.exploration.explore import Explorer, Faults, ViolationError
 from tests.exploration.model import Entry, Model
 
@@ -35,6 +35,8 @@ _DEATHS: Final = Faults(2, 0, late=0, answers=0, time_outs=0, ends=0)
 _OTHERS: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _ANSWER: Final = Faults(1, 0, deaths=0, late=0, time_outs=0, ends=0)
 _END: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0)
+#: The smallest world in which a batch was once written twice: a lost end, and a replaced coordinator.
+_SMALLEST: Final = Faults(2, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=1)
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
@@ -58,7 +60,8 @@ class Mutation:
 
     def caught(self) -> str | None:
         """What the exploration says; None if it notices nothing."""
-        true = getattr(self.owner, self.method)
+        named = getattr(self.owner, self.method)
+        true = named.fget if isinstance(named, property) else named
 
         def broken(*args: Any, **kwargs: Any) -> Any:
             return self.broken(true, *args, **kwargs)
@@ -66,7 +69,7 @@ class Mutation:
         with ExitStack() as patched:
             patched.callback(logging.disable, logging.NOTSET)
             logging.disable(logging.WARNING)
-            instead = property(broken) if isinstance(true, property) else broken
+            instead = property(broken) if isinstance(named, property) else broken
             patched.enter_context(mock.patch.object(self.owner, self.method, instead))
             try:
                 Explorer(self.settings, self.faults, most_states=MOST_STATES).run()
@@ -85,7 +88,7 @@ def _older_may_write(true: Any, model: Model, transaction: Any, partition: int, 
 
 def _anybody_may_write(true: Any, model: Model, transaction: Any, partition: int, value: str) -> Any:
     entry = Entry(transaction.producer_id, transaction.epoch, value)
-    return model.with_log(partition, (*model.logs[partition], entry)), None
+    return model.with_log(partition, (*model.logs[partition], entry)), len(model.logs[partition])
 
 
 def _opposite(true: Any, model: Model, name: str, **options: Any) -> Model:
@@ -124,38 +127,43 @@ async def _done_at_once(true: Any, client: Any, transactions: Any, version: Any,
     return dict.fromkeys(transactions, ErrorCode.NONE)
 
 
-async def _settled_at_once(true: Any, ends: Any, found: DriverEnd, *args: Any, **options: Any) -> Any:
-    return found.described
+def _whenever(*ends: End) -> Callable[..., End]:
+    """The driver's last transaction has ended wherever one of *ends* is seen."""
+
+    def broken(true: Any, s: Situation) -> End:
+        found: End = true(s)
+        return End.ENDED if found in ends else found
+
+    return broken
+
+
+def _as_if(seen: End, taken_for: End) -> Callable[..., End]:
+    def broken(true: Any, s: Situation) -> End:
+        found: End = true(s)
+        return taken_for if found is seen else found
+
+    return broken
 
 
 async def _never_again(true: Any, *args: Any, **options: Any) -> None:
     pass
 
 
-def _nothing_to_finish(true: Any, *args: Any) -> Ending:
-    return Ending.COMMITTED
+def _batch_is(seen: Batch, taken_for: Batch) -> Callable[..., Batch]:
+    def broken(true: Any, s: Situation) -> Batch:
+        found: Batch = true(s)
+        return taken_for if found is seen else found
+
+    return broken
 
 
-async def _own_epoch_again(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
-    last = steps.remembered.driver
-    return None if last is None else TransactionDescription(last, "CompleteCommit", frozenset(), TIMEOUT_MS)
+async def _fence_blindly(true: Any, driver: SinkDriver) -> Any:
+    timeout_ms = driver.wanted_timeout_ms
+    return await driver.client.init_producer_id(driver_id(driver.id), timeout_ms), timeout_ms
 
 
-async def _whatever_happened(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
-    return None if look.driver is None or look.known is None else look.driver.described
-
-
-async def _without_own(true: Any, steps: DriverSteps, look: Look, *args: Any) -> Any:
-    described = await steps.client.describe([driver_id(steps.id)])
-    return described.get(driver_id(steps.id)) if look.known is not None else None
-
-
-def _abort_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
-    return False
-
-
-def _commit_of_all(true: Any, ends: Any, known: TransactionDescription, *args: Any) -> bool:
-    return True
+async def _nothing_before(true: Any, *args: Any) -> list[Any]:
+    return []
 
 
 def _believed(true: Any, *args: Any) -> bool:
@@ -171,7 +179,7 @@ async def _nobody(true: Any, *args: Any, **options: Any) -> list[Any]:
     return []
 
 
-def _commit_losers(true: Any, steps: DriverSteps, losers: Any, version: TransactionVersion) -> None:
+def _commit_losers(true: Any, steps: SinkDriver, losers: Any, version: TransactionVersion) -> None:
     steps.client.run(steps.client.end(losers, version, commit=True))
 
 
@@ -201,19 +209,11 @@ def _without_progress(true: Any, plan: Plan, version: int, writer: str, numbers:
     return true(plan, version, writer, BatchNumbering.OF_A_QUERY_UNDER_WAY if is_lost else numbers)
 
 
-def _forgotten_is(ending: Ending) -> Callable[..., Ending]:
-    def broken(true: Any, *args: Any) -> Ending:
-        found: Ending = true(*args)
-        return ending if found is Ending.FORGOTTEN else found
-
-    return broken
-
-
 def _any_batch(true: Any, *args: Any) -> None:
     """Nothing speaks against it."""
 
 
-async def _as_seen_before(true: Any, steps: DriverSteps) -> Standing:
+async def _as_seen_before(true: Any, steps: SinkDriver) -> Standing:
     found: Standing = await true(steps)
     seen = mock.Mock(progress=found.progress)
     seen.against.return_value = None
@@ -236,18 +236,63 @@ MUTATIONS: Final = (
         Faults(1, 0),
     ),
     Mutation("commits are not waited for", Client, "end", _done_at_once, _PARALLEL_2, Faults(0, 0)),
-    Mutation("markers are tried only once", LostEnds, "_write_end", _never_again, _ATOMIC_2, Faults(1, 0)),
-    Mutation("a fence does not wait for ends", LostEnds, "settle_driver", _settled_at_once, _ATOMIC_1, Faults(2, 0)),
-    Mutation("a lost commit is aborted", LostEnds, "_is_commit", _abort_of_all, _ATOMIC_2, _END),
-    Mutation("a lost abort is committed", LostEnds, "_is_commit", _commit_of_all, _ATOMIC_2, Faults(2, 0)),
-    Mutation("a decision is not finished", DriverSteps, "finish", _nothing_to_finish, _PARALLEL_2, Faults(1, 0)),
-    Mutation("nothing begins an epoch", DriverSteps, "following", _own_epoch_again, _ATOMIC_2_TWICE, Faults(1, 0)),
-    Mutation("a stranger needs no fence", DriverSteps, "following", _without_own, _ATOMIC_2_TWICE, Faults(1, 0)),
-    Mutation("nothing can have happened", DriverSteps, "following", _whatever_happened, _ATOMIC_2_TWICE, _END),
+    Mutation("lost ends are not written again", SinkDriver, "write_end_again", _never_again, _ATOMIC_2, _END),
+    Mutation(
+        "a fence does not wait for ends",
+        Situation,
+        "end",
+        _whenever(End.OPEN, End.ENDING, End.APPLYING, End.LOST_ABORT, End.LOST_COMMIT),
+        _ATOMIC_1,
+        Faults(2, 0),
+    ),
+    Mutation("a lost commit is aborted", Situation, "end", _as_if(End.LOST_COMMIT, End.LOST_ABORT), _ATOMIC_2, _END),
+    Mutation(
+        "a lost abort is committed", Situation, "end", _as_if(End.LOST_ABORT, End.LOST_COMMIT), _ATOMIC_2, Faults(2, 0)
+    ),
+    Mutation(
+        "a decision is not finished",
+        Situation,
+        "batch",
+        _batch_is(Batch.UNKNOWN, Batch.COMMITTED),
+        _PARALLEL_2,
+        Faults(1, 0),
+    ),
+    Mutation(
+        "what was begun and lost is not looked at again",
+        Situation,
+        "end",
+        _as_if(End.REPAIR, End.ENDED),
+        _ATOMIC_2_TWICE,
+        _END._replace(most=2, deaths=1),
+    ),
+    Mutation(
+        "the progress is that of the last commit, whoever says so",
+        Situation,
+        "is_in_progress",
+        _believed,
+        _PARALLEL_2,
+        _SMALLEST,
+    ),
+    Mutation(
+        "a fence is repeated blindly",
+        SinkDriver,
+        "fence",
+        _fence_blindly,
+        _ATOMIC_2_TWICE,
+        Faults(2, 2, coordinators=0, answers=0, time_outs=0),
+    ),
+    Mutation(
+        "leaders are not asked behind the rows",
+        AtomicSink,
+        "_open_before",
+        _nothing_before,
+        _ATOMIC_2,
+        Faults(3, 0, coordinators=1, late=0, answers=0, time_outs=0),
+    ),
     Mutation("progress is not read again", ProgressStore, "_is_as_read", _believed, _ATOMIC_2, _REPLACED),
     Mutation(
         "nothing is proven before aborts",
-        DriverSteps,
+        SinkDriver,
         "prove",
         _proven_anyway,
         _PARALLEL_2,
@@ -256,7 +301,7 @@ MUTATIONS: Final = (
     Mutation("any progress is the latest", ProgressStore, "_is_as_read", _believed, _PARALLEL_1, Faults(0, 1)),
     Mutation(
         "attempts that lost stay open",
-        DriverSteps,
+        SinkDriver,
         "left_open",
         _nobody,
         _PARALLEL_1._replace(others="copies"),
@@ -264,7 +309,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "attempts that lost are committed",
-        DriverSteps,
+        SinkDriver,
         "abort",
         _commit_losers,
         _PARALLEL_2._replace(others="copies"),
@@ -313,17 +358,17 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "forgotten ends were commits",
-        planning,
-        "_ending",
-        _forgotten_is(Ending.COMMITTED),
+        Situation,
+        "batch",
+        _batch_is(Batch.FORGOTTEN, Batch.COMMITTED),
         _PARALLEL_2._replace(others="expired"),
         _DEATHS,
     ),
     Mutation(
         "forgotten ends were aborts",
-        planning,
-        "_ending",
-        _forgotten_is(Ending.ABORTED),
+        Situation,
+        "batch",
+        _batch_is(Batch.FORGOTTEN, Batch.ABORTED),
         _PARALLEL_1._replace(others="expired"),
         _DEATHS,
     ),

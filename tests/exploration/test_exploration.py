@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.lost_ends import LostEndError
+from kafka_sink.exactly_once.model import LostEndError
 from tests.conftest import Figure
 from tests.exploration.drivers import LOOKS, PAUSE, Settings, run_driver
 from tests.exploration.explore import Explorer, Faults, all_settings, beyond, going_on, with_others

@@ -12,9 +12,9 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.config import parse
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import Status
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget
@@ -77,7 +77,7 @@ def findings(proxy: HostedProxy, once: ExactlyOnceTarget | None, topic: str = "t
 def plan(proxy: HostedProxy) -> object:
     client = CoordinatorClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout_ms=20_000)
     try:
-        return plan_batch(DriverSteps(client, "sink", "t", timeout_ms=60_000, topics=("t",)))
+        return plan_batch(SinkDriver(client, "sink", "t", timeout_ms=60_000, topics=("t",)))
     finally:
         client.close()
 

@@ -23,10 +23,10 @@ from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
 from kafka_sink.exactly_once.accepting import Standing, standing
 from kafka_sink.exactly_once.accepting import accept as accept_batch
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 _PREPARED_COMMIT = "PrepareCommit"
@@ -101,7 +101,7 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
             if not each.is_ongoing:
                 output.line(f"{name}: {each.state}, nothing to abort")
                 continue
-            if each.is_completing or each.transaction in _decided(client, name):
+            if each.is_repair or each.transaction in _decided(client, name):
                 reason = (
                     f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its "
                     "rows: start the sink, which completes the batch, or use 'kafkalite txn commit'."
@@ -218,7 +218,7 @@ def accept(name: str, topic: str, version: int, writer: str | None, yes: bool, c
     itself is left alone.
     """
     with _connect(connection) as client:
-        steps = DriverSteps(client, name, topic, topics=None)
+        steps = SinkDriver(client, name, topic, topics=None)
         state = client.run(standing(steps))
         reason = state.against(version, writer)
         if reason is not None:

@@ -41,13 +41,13 @@ def transactions_to_commit(
 def sink_of(task: TaskOptions, exactly_once: ExactlyOnce) -> ParallelSink:
     """The sink that commits once as *exactly_once* says."""
     # The planner of other writes starts without importing the protocol and its dependencies.
-    from kafka_sink.exactly_once.driver_steps import DriverSteps
     from kafka_sink.exactly_once.parallel import ParallelSink
+    from kafka_sink.exactly_once.sink_driver import SinkDriver
     from kafka_sink.spark.task.shared_client import shared_client
 
     client = shared_client(task.producer_properties)
     return ParallelSink(
-        DriverSteps(
+        SinkDriver(
             client,
             exactly_once.name,
             exactly_once.progress_topic,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.columns.varint import encode_varint
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
-from kafka_sink.exactly_once.progress import decode_transactions, encode_transactions
+from kafka_sink.exactly_once.progress import decode_lists, encode_lists
 from tests.support.cases import with_each
 
 SINK = "orders.eu-sink"
@@ -24,20 +26,37 @@ TRANSACTIONS = st.builds(
 )
 
 
+ENDS = st.dictionaries(
+    st.builds(
+        TopicPartition, st.text(st.characters(codec="ascii"), min_size=1, max_size=49), st.integers(0, 2**31 - 1)
+    ),
+    st.integers(0, 2**63 - 1),
+    max_size=30,
+)
+
+
+def encoded(
+    transactions: Iterable[Transaction], ends: Mapping[TopicPartition, int] | None = None, *, dense: bool = False
+) -> str:
+    listed = tuple(transactions), "", None, tuple(sorted((ends or {}).items()))
+    return encode_lists(Progress(1, "query", TransactionVersion.V2, 0, *listed), SINK, dense=dense)
+
+
 @pytest.mark.behaviour("Exactly once: parallel", "A manifest is read as it was written")
-@given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30), st.booleans())
-def test_encoded_transactions_decode_to_the_same(transactions: list[Transaction], dense: bool) -> None:
-    text = encode_transactions(SINK, transactions, dense=dense)
-    assert set(decode_transactions(SINK, text)) == set(transactions)
+@given(st.lists(TRANSACTIONS, unique_by=lambda each: each.transactional_id, max_size=30), ENDS, st.booleans())
+def test_encoded_lists_decode_to_the_same(
+    transactions: list[Transaction], ends: dict[TopicPartition, int], dense: bool
+) -> None:
+    text = encoded(transactions, ends, dense=dense)
+    lists = decode_lists(SINK, text)
+    assert (set(lists.transactions), dict(lists.ends)) == (set(transactions), ends)
     # Kafka counts units of UTF-16.
     assert len(text.encode("utf-16-le")) == 2 * len(text)
 
 
 def test_dense_list_has_less_than_half_the_characters() -> None:
     transactions = [Transaction(writer_id(SINK, bytes(6), number), 7 * number, 300) for number in range(500)]
-    assert len(encode_transactions(SINK, transactions, dense=True)) < 0.44 * len(
-        encode_transactions(SINK, transactions)
-    )
+    assert len(encoded(transactions, dense=True)) < 0.44 * len(encoded(transactions))
 
 
 def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
@@ -46,7 +65,28 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
         for process in range(2)
         for number in range(100)
     ]
-    assert len(encode_transactions(SINK, transactions)) < 1100
+    assert len(encoded(transactions)) < 1100
+
+
+@with_each(
+    "odd",
+    [
+        (-1,),
+        (1,),
+        (2**62,),
+        (0, 1),
+        (0, 1, 9, 1, 0),
+        (0, -1),
+        (0, 1, 9, -1),
+        (0, 1, 9, 1, -1, 1),
+        (0, 1, 9, 1, 0, -1),
+    ],
+)
+def test_malformed_list_of_ends_is_an_error(odd: tuple[int, ...]) -> None:
+    """The number of processes, and of a topic its length, its name, the number of partitions, a step and an end."""
+    data = b"".join(bytes([each]) if at == 2 else encode_varint(each) for at, each in enumerate(odd))
+    with pytest.raises(ValueError, match="not a list of transactions"):
+        decode_lists(SINK, base64.b64encode(data).decode())
 
 
 def _odd_lists() -> list[str]:
@@ -60,7 +100,7 @@ def _odd_lists() -> list[str]:
 @with_each("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4, *_odd_lists()])
 def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
-        decode_transactions(SINK, text)
+        decode_lists(SINK, text, with_ends=False)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A sink never takes the ids of another for its own")

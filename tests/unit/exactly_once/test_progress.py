@@ -47,7 +47,7 @@ def of_version(version: int, count: int = 400) -> Progress:
     # Of as many processes as transactions: that makes the longest list.
     processes = (number.to_bytes(6, "big") for number in range(count))
     transactions = tuple(Transaction(writer_id("s/t", each, 7), 2**40 + each[-1], version) for each in processes)
-    return Progress(version + 1, "query", TransactionVersion.V2, 0, tuple(sorted(transactions)))
+    return Progress(version + 1, "query", TransactionVersion.V2, 0, tuple(sorted(transactions)), "", DRIVER.producer)
 
 
 @pytest.mark.behaviour("Exactly once: parallel", "A thousand tasks fit into the progress of a topic with one partition")
@@ -57,15 +57,15 @@ def test_list_that_is_too_long_for_its_topic_is_written_densely() -> None:
     before: Progress | None = None
     for version in (4, 5):
         transactions = tuple(Transaction(each, 4_000 + 130 * n, 900) for n, each in enumerate(writers))
-        progress = Progress(version + 1, "query", TransactionVersion.V2, 0, transactions)
+        progress = Progress(version + 1, "query", TransactionVersion.V2, 0, transactions, "", DRIVER.producer)
         returned(store.write(DRIVER, TransactionVersion.V2, progress, 1, before))
         before = returned(store.read())
         assert before == progress
-        # With as many partitions as Base64 needs: readers of earlier releases understand it.
+        # With as many partitions as Base64 needs.
         returned(store.write(DRIVER, TransactionVersion.V2, progress, 3, before))
         assert offsets.found[0].metadata.isascii()
         assert returned(store.read()) == before
-    with pytest.raises(UndecidedError, match=r"600 transactions needs 2 partitions, but topic 't' .* has 1"):
+    with pytest.raises(UndecidedError, match=r"needs 2 partitions for 600 transactions .* but topic 't' .* has 1"):
         returned(store.write(DRIVER, TransactionVersion.V2, of_version(6, 600), 1, before))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import pytest
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
-from kafka_sink.common.model import OffsetAndMetadata, TransactionVersion
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import (
     NO_OFFSETS,
     BatchNumbering,
@@ -83,10 +84,25 @@ def test_progress_keeps_planned_offsets_and_reads_older_format() -> None:
     offsets = Offsets()
     store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
     transactions = (Transaction("s/t.000000000000.9", 1, 1),)
-    written = Progress(5, QUERY, TransactionVersion.V2, 17, transactions, "a" * 16)
+    ends = ((TopicPartition("t", 0), 7), (TopicPartition("t", 9), 2**40), (TopicPartition("u", 1), 0))
+    written = Progress(5, QUERY, TransactionVersion.V2, 17, transactions, "a" * 16, DRIVER.producer, ends)
     returned(store.write(DRIVER, TransactionVersion.V2, written, 10, None))
     assert returned(store.read()) == written
-    _, *fields = offsets.found[0].metadata.split("|")
-    assert fields.pop(4) == "a" * 16
-    offsets.found[0] = OffsetAndMetadata(5, "|".join(["kafkalite1", *fields]))
-    assert returned(store.read()) == replace(written, offsets="")
+    # As release 1.0.0 and the one before it wrote them.
+    text = base64.b64encode(bytes(6) + bytes([2, 18, 2, 2])).decode()
+    older = replace(written, decider=None, ends=())
+    offsets.found[0] = OffsetAndMetadata(5, f"kafkalite2|2|1|{QUERY}|17|{'a' * 16}|{text}")
+    assert returned(store.read()) == older
+    offsets.found[0] = OffsetAndMetadata(5, f"kafkalite1|2|1|{QUERY}|17|{text}")
+    assert returned(store.read()) == replace(older, offsets="")
+
+
+def test_translated_offsets_are_not_taken_for_progress() -> None:
+    """A tool that copies groups between clusters translates the offset and keeps the metadata."""
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    written = Progress(5, QUERY, TransactionVersion.V2, 17, (), "", DRIVER.producer)
+    returned(store.write(DRIVER, TransactionVersion.V2, written, 10, None))
+    offsets.found[0] = replace(offsets.found[0], offset=4)
+    with pytest.raises(ProgressError, match="copied or translated the offsets of another cluster"):
+        returned(store.read())

@@ -18,10 +18,10 @@ from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import BrokersUnreachableError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.driver_steps import DriverSteps
 from kafka_sink.exactly_once.model import Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -104,7 +104,7 @@ QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
     "marker": of(lambda client: client.leaders.write_marker(PLACE, OpenTransaction(8, 0, 1, 0, 0), commit=False)),
     "verification": lambda client: client.require_verification(),
     "task begins": begin,
-    "batch begins": lambda client: plan_batch(DriverSteps(client, "s", "t")),
+    "batch begins": lambda client: plan_batch(SinkDriver(client, "s", "t")),
 }
 
 
@@ -132,7 +132,7 @@ def test_batch_without_any_broker_fails_in_the_time_it_says() -> None:
     started_ms = network.clock.now_ms
     told = r"within 8000 ms: 127\.0\.0\.1:9092: connection refused"
     with coordinator_client(network) as client, pytest.raises(BrokersUnreachableError, match=told):
-        plan_batch(DriverSteps(client, "s", "t", clock=network.clock))
+        plan_batch(SinkDriver(client, "s", "t", clock=network.clock))
     assert network.clock.now_ms - started_ms < TIMEOUT_MS + 1_000
 
 

@@ -1,0 +1,446 @@
+"""What a sink's driver asks of the brokers, one exchange or decision at a time.
+
+Used on the driver, by one thread at a time. A driver may die or be overtaken between any two steps: after each of them,
+its docstring says what is certain. A step of a driver that was paused and resumes does no harm, because every request
+is either fenced or names one exact transaction. Which steps a batch takes, and in which order, is decided by the table
+of :mod:`~kafka_sink.exactly_once.situation` and by the two protocols.
+
+A broker that dies at the wrong moment may never write the markers of a transaction, although its coordinator says that
+it is complete (KAFKA-20734). Its rows stay open in the partition, and the next marker of the same producer id decides
+about them as well: a commit makes rows of an aborted batch visible, an abort hides rows of a committed one. So what is
+missing is written again first: the partitions are added to a transaction of the same id, without writing to them, and
+that one is ended. This needs no permission that the sink does not have.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.metadata.cluster import PartitionInfo
+from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
+from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
+from kafka_sink.exactly_once.model import (
+    FENCED,
+    OVERTAKEN,
+    ExactlyOnceError,
+    FencedError,
+    Log,
+    LostEndError,
+    OutdatedProgressError,
+    Progress,
+    Transaction,
+    UndecidedError,
+)
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
+from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.situation import OpenRows
+from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
+
+_log = logging.getLogger(__name__)
+
+#: Kafka's default for transaction.max.timeout.ms.
+LONGEST_TIMEOUT_MS: Final = 900_000
+#: No practical broker configuration has a lower limit.
+_SHORTEST_TIMEOUT_MS: Final = 1000
+
+_SLICE_S: Final = 0.5
+
+#: For each log of a topic besides the progress topic, that topic's metadata are asked for less often, ms: some progress
+#: topics were chosen because they are smaller. At most, readers wait so long for an end that the brokers have lost.
+MS_FOR_A_LOG: Final = 10
+_LONGEST_VALID_MS: Final = 60_000
+
+
+class SinkDriver:
+    """One driver of a sink. *name* is the prefix of the sink's transactional ids and the name of its group; the
+    progress is stored as offsets of *progress_topic*, which must exist.
+
+    :param timeout_ms: transaction.timeout.ms; None for the longest that the brokers allow, at most 15 minutes.
+    :param two_phase: the transactions of tasks never time out (KIP-939).
+    :param topics: the topics that rows go to, besides the progress topic; None if rows name their topics.
+    """
+
+    def __init__(
+        self,
+        client: CoordinatorClient,
+        name: str,
+        progress_topic: str,
+        *,
+        timeout_ms: int | None = None,
+        two_phase: bool = False,
+        topics: Collection[str] | None = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.name = name
+        #: The prefix of all transactional ids of the sink.
+        self.id = sink_id(name, progress_topic)
+        self.progress_topic = progress_topic
+        self.store = ProgressStore(client, name, progress_topic)
+        self.remembered = client.remembered[self.id]
+        self.two_phase = two_phase
+        self._topics = None if topics is None else {progress_topic, *topics}
+        self._timeout_ms = timeout_ms
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Within, no other thread of this process plans or writes a batch of the sink: each would fence the other."""
+        turn = self.remembered.turn
+        if not turn.acquire(timeout=_SLICE_S):
+            _log.info("another thread of this process writes to the sink %r; this one waits for its turn", self.name)
+            # In slices: an exception that another thread asks for wakes no lock.
+            while not turn.acquire(timeout=_SLICE_S):
+                pass
+        try:
+            yield
+        finally:
+            turn.release()
+
+    def now_s(self) -> int:
+        """The wall time of a decision, s."""
+        return self.clock.wall_ms() // 1000
+
+    # --- look: nothing is changed ------------------------------------------------------------------------------------
+
+    async def partitions(self) -> tuple[PartitionInfo, ...]:
+        """The partitions of the progress topic.
+
+        :raises ExactlyOnceError: if the topic does not exist.
+        """
+        partitions = await self.client.partitions(self.progress_topic)
+        if not partitions:
+            raise ExactlyOnceError(
+                f"topic {self.progress_topic!r} for the progress (option progressTopic) does not exist or is not "
+                "visible; create it (option topicPartitions creates a missing topic of the rows), or grant DESCRIBE"
+            )
+        return partitions
+
+    async def other_logs(self) -> frozenset[Log]:
+        """The logs of the other topics that rows go to; not older than what it costs to ask for them allows."""
+        remembered, now_ms = self.remembered, self.clock.monotonic_ms()
+        others = None if self._topics is None else self._topics - {self.progress_topic}
+        if others is not None and not others:
+            return frozenset()
+        if remembered.other_logs_ms is not None:
+            valid_ms = min(MS_FOR_A_LOG * len(remembered.other_logs), _LONGEST_VALID_MS)
+            if now_ms - remembered.other_logs_ms < valid_ms:
+                return remembered.other_logs
+        partitions = await self.client.leaders.partitions_of(others)
+        remembered.other_logs, remembered.other_logs_ms = logs_of(partitions), now_ms
+        return remembered.other_logs
+
+    async def peek(self) -> tuple[Progress | None, bool]:
+        """The progress, and whether it is stable: no transaction holds a newer one."""
+        try:
+            return await self.store.read(waits=False), True
+        except ApiError as error:
+            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+        return await self.store.read(require_stable=False), False
+
+    async def left_open(self, winners: Collection[Transaction] = ()) -> list[Transaction]:
+        """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
+        commit is written again."""
+        names = await self.client.list_ongoing(writer_pattern(self.id))
+        known = {each.transactional_id for each in winners}
+        others = [name for name in names if name not in known and is_writer_id(self.id, name)]
+        described = await self.client.describe(others)
+        return [each.transaction for each in described.values() if each.is_ongoing and not each.is_repair]
+
+    def is_own_commit(self, last: TransactionDescription) -> bool:
+        """Whether the driver's id is as this process left it: *last* is the commit of its last batch."""
+        own = self.remembered.driver
+        return own is not None and any(last.is_commit_of(own, version) for version in TransactionVersion)
+
+    async def last_transaction(
+        self, *, with_rows: bool
+    ) -> tuple[TransactionDescription | None, OpenRows, frozenset[TopicPartition]]:
+        """The description of the driver's id; what its producer id has open in partitions although it is at rest; and
+        the partitions in which the last batch of this process has not ended. With nothing of both unless *with_rows*,
+        for drivers whose transactions contain no rows."""
+        name = driver_id(self.id)
+        last = (await self.client.describe([name])).get(name)
+        if last is None or not with_rows or not (last.is_over or last.is_repair):
+            return last, {}, frozenset()
+        own_ends = self.remembered.ends if self.is_own_commit(last) else None
+        if own_ends is not None:
+            behind = await self.behind(own_ends)
+            if not behind:
+                return last, {}, behind
+        partitions = [each.topic_partition for each in await self.client.leaders.partitions_of(self._topics)]
+        ends = await self.client.leaders.end_offsets(partitions, stable=False)
+        opened = await self._open_before(ends)
+        return last, _of_producer(opened, last.transaction.producer_id), frozenset()
+
+    async def behind(self, ends: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """The partitions of *ends* whose last stable offset has not reached the given offset. A leader that was
+        replaced may know less, and never more: what was stable stays so."""
+        stable = await self.client.leaders.end_offsets(ends, stable=True)
+        return frozenset(place for place, offset in stable.items() if offset < ends[place])
+
+    async def _open_before(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[OpenTransaction]]:
+        try:
+            return await self.client.leaders.open_before(ends)
+        except ApiError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            raise ExactlyOnceError(
+                f"{error}: a transaction is open there, and only with READ on the topic can be told whether it is this "
+                "sink's; grant it to this principal"
+            ) from error
+
+    # --- fence -------------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted_timeout_ms(self) -> int:
+        """The time-out of the driver's transactions. Those that record a lost commit have a meaning of their own."""
+        timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        return timeout_ms - (timeout_ms in COMPLETING_MS)
+
+    async def fence(self) -> tuple[Transaction, int]:
+        """The driver's id with a new epoch, and the time-out that the brokers accepted.
+
+        From then on no older driver can decide anything. An open transaction of the id is aborted, unless it was
+        decided; then, and if an answer is lost, the request is not repeated, because it would overwrite what tells how
+        that transaction ended.
+
+        :raises ApiError: CONCURRENT_TRANSACTIONS if the id had an open or unfinished transaction.
+        :raises DisconnectError: if the answer was lost.
+        """
+        timeout_ms = self.wanted_timeout_ms
+        while True:
+            try:
+                driver = await self.client.init_producer_id(driver_id(self.id), timeout_ms, is_repeated=False)
+                return driver, timeout_ms
+            except ApiError as error:
+                is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
+                    raise
+                timeout_ms = timeout_ms // 2 - (timeout_ms // 2 in COMPLETING_MS)
+
+    def try_two_phase(self) -> None:
+        """Return if the brokers offer two-phase commit to this principal; the driver's id has to be fenced again.
+
+        :raises ExactlyOnceError: if they do not; the text says what they need.
+        """
+        try:
+            self.client.run(self.client.init_producer_id(driver_id(self.id), LONGEST_TIMEOUT_MS, two_phase=True))
+        except ApiError as error:
+            if error.code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+                raise
+            raise ExactlyOnceError(f"{TWO_PHASE_NEEDS}; these refuse it ({error.code.name})") from error
+        self.remembered.has_two_phase = True
+
+    # --- decide ------------------------------------------------------------------------------------------------------
+
+    async def propose(self, plan: Plan, progress: Progress) -> None:
+        """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
+
+        From then on it is certain that *plan*'s progress is the latest decision. The coordinator that accepted the
+        write is the current one, all decisions before the driver's fence have ended there, and since then nobody else
+        can have decided, or this driver's transaction cannot be committed.
+
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction is open.
+        :raises FencedError: if the driver's epoch is no longer the current one.
+        """
+        try:
+            await self.store.write(plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress)
+        except ApiError as error:
+            if error.code in FENCED:
+                # The progress that only proves something is of no batch.
+                batch = "" if progress.version < 0 else f"batch {progress.version} was not committed: "
+                raise FencedError(
+                    f"{batch}a newer driver has taken over the sink {self.name!r} ({error}); this one stops"
+                ) from error
+            raise
+
+    def end_decision(self, plan: Plan, progress: Progress) -> None:
+        """Commit the driver's transaction with the proposed progress; this is the decision. From then on the batch is
+        in Kafka as a whole: if this driver dies, the next one commits its transactions. Raises as :meth:`decide`."""
+        (code,) = self.client.run(self.client.end([plan.driver], plan.transaction_version, commit=True)).values()
+        if code in FENCED:
+            # An answer may have been lost, and a newer driver may have taken over before the retry.
+            raise FencedError(
+                f"a newer driver has taken over the sink {self.name!r} ({code.name}) and knows whether batch "
+                f"{progress.version} was committed before; this one stops"
+            )
+        if code is not ErrorCode.NONE:
+            raise UndecidedError(
+                f"batch {progress.version} was not committed: the brokers aborted its transaction ({code.name}), "
+                "most likely after transaction.timeout.ms; run it again, and make the batches smaller if this is "
+                "repeated"
+            )
+
+    def decide(self, plan: Plan, progress: Progress) -> None:
+        """Commit *progress* as the sink's latest decision, in the transaction of *plan*'s driver.
+
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction was aborted.
+        :raises FencedError: if a newer driver has taken over; the batch was not decided.
+        :raises UndecidedError: if the brokers aborted the driver's transaction.
+        """
+        self._propose_or_abort(plan, progress)
+        self.end_decision(plan, progress)
+
+    def prove(self, plan: Plan) -> None:
+        """Return if *plan*'s progress is the latest decision and no newer driver had taken over when this was called;
+        the driver's id has to be fenced again. Progress is written for that, and aborted.
+
+        Needed before anything is done that only the latest decision permits, other than a decision of this driver:
+        OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced.
+
+        :raises OutdatedProgressError: if it is not.
+        :raises FencedError: if a newer driver has taken over.
+        """
+        self._propose_or_abort(plan, Progress(0, "nobody", plan.transaction_version, self.now_s()))
+        self.abort([plan.driver], plan.transaction_version)
+
+    def _propose_or_abort(self, plan: Plan, progress: Progress) -> None:
+        try:
+            self.client.run(self.propose(plan, progress))
+        except OutdatedProgressError:
+            self.abort([plan.driver], plan.transaction_version)
+            raise
+
+    def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
+        """Abort *transactions*; none of their rows will ever be visible. Those that have ended already stay as they
+        are."""
+        self.client.run(self.client.end(transactions, transaction_version, commit=False))
+
+    def warn_of_long(self, plan: Plan) -> None:
+        """Warn if *plan*'s batch took long; called after its commit."""
+        batch_ms = plan.planned.elapsed_ms(self.clock)
+        if not plan.two_phase and batch_ms > plan.timeout_ms // 3:
+            _log.warning(
+                "this batch took %d ms, more than a third of the time that transactions may stay open (%d ms, "
+                "kafka.transaction.timeout.ms); a batch that takes longer than that cannot be committed: make the "
+                "batches smaller",
+                batch_ms,
+                plan.timeout_ms,
+            )
+
+    # --- lost ends ---------------------------------------------------------------------------------------------------
+
+    async def write_end_again(
+        self,
+        known: TransactionDescription,
+        places: Collection[TopicPartition],
+        transaction_version: TransactionVersion,
+        *,
+        commit: bool,
+        with_group: bool,
+    ) -> None:
+        """End what the id of *known* has open in *places*, and its offsets *with_group*, as its last transaction ended.
+        Nothing happens if the id has another producer by now.
+
+        Until the next InitProducerId, the coordinator's description of an id at rest proves how its transaction ended.
+        A commit that is written again would be forgotten in between, so it is recorded in the id itself, by a time-out
+        that no other transaction has (``COMPLETING_MS``); whoever finds it goes on with the commit. Two drivers may do
+        this at the same time, because every request names the exact epoch that was found.
+        """
+        group = self.name if with_group else None
+        _log.warning(
+            "the %s of the transaction %s is missing in %s: the brokers lost it (KAFKA-20734), or brokers that were "
+            "replaced have answered; it is written again",
+            "commit" if commit else "abort",
+            known.transaction,
+            ", ".join([*map(str, sorted(places)), *([f"the offsets of group {group!r}"] if with_group else ())]),
+        )
+        try:
+            transaction = known.transaction
+            if commit and not known.is_repair:
+                transaction = await self._record_repair(known.transaction)
+            await self.client.add_to_transaction(transaction, places, group)
+            await self.client.end([transaction], transaction_version, commit=commit)
+        except ApiError as error:
+            if error.code not in OVERTAKEN:
+                raise
+            _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
+
+    async def _record_repair(self, last: Transaction) -> Transaction:
+        """The id of *last* with a new epoch, recorded as one whose commit is written again."""
+        for timeout_ms in COMPLETING_MS[:-1]:
+            try:
+                return await self.client.init_producer_id(last.transactional_id, timeout_ms, expected=last)
+            except ApiError as error:
+                if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                    raise
+        return await self.client.init_producer_id(last.transactional_id, COMPLETING_MS[-1], expected=last)
+
+    def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
+        """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.
+
+        Brokers lose ends only in partitions without a leader, so logs are searched when this process begins, and when
+        some of *logs*, those that may have rows of the sink, have other leaders than when they were searched. A failure
+        is logged: what is lost holds readers up, and keeps nobody from writing.
+        """
+        searched = logs
+        try:
+            searched = self.client.run(self._search(transaction_version))
+        except KafkaError as error:
+            _log.warning("the logs were not searched for transactions whose end the brokers have lost: %s", error)
+        self.remembered.logs = searched
+
+    async def _search(self, transaction_version: TransactionVersion) -> frozenset[Log]:
+        """The logs that were searched; partitions whose leader does not answer are left out."""
+        leaders = self.client.leaders
+        partitions = await leaders.partitions_of(self._topics)
+        ends = await leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
+        opened = await leaders.open_before(ends, hasty=True)
+        if opened:
+            await self._end_writers(opened, transaction_version)
+        return logs_of(each for each in partitions if each.topic_partition in ends)
+
+    async def _end_writers(
+        self, opened: Mapping[TopicPartition, Collection[OpenTransaction]], transaction_version: TransactionVersion
+    ) -> None:
+        """End what of *opened* is open under an id that writes rows although the id is at rest. What cannot be ended
+        is logged with the command that ends it."""
+        producer_ids = {each.producer_id for transactions in opened.values() for each in transactions}
+        names = await self.client.list_ids(producer_ids=producer_ids)
+        described = await self.client.describe(name for name in names if is_writer_id(self.id, name))
+        for each in described.values():
+            rows = _of_producer(opened, each.transaction.producer_id)
+            if not rows or not (each.is_over or each.is_repair):
+                continue
+            commit = each.proves_commit((row.epoch for row in rows.values()), transaction_version)
+            if commit is None:
+                what = f"of {each.transaction} is open, and that id is {each.state}"
+                _log.warning("%s", unproven(self.name, what, rows))
+                continue
+            await self.write_end_again(each, rows.keys(), transaction_version, commit=commit, with_group=False)
+
+
+def logs_of(partitions: Iterable[PartitionInfo]) -> frozenset[Log]:
+    """The logs of *partitions* that have a leader; nothing can be searched in others."""
+    return frozenset(
+        Log(each.topic_partition, each.leader, each.leader_epoch) for each in partitions if each.leader is not None
+    )
+
+
+def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
+    """The error for a transaction whose end is lost in *rows*, or in the offsets of *group*; *what* says which."""
+    places = [
+        f"{place} from offset {each.start_offset} on (producer id {each.producer_id}, epoch {each.epoch})"
+        for place, each in sorted(rows.items())
+    ] or [f"the offsets of the group {group!r}"]
+    place = next(iter(sorted(rows)), TopicPartition("__consumer_offsets", -1))
+    command = f"kafkalite txn hanging {place.topic}" + (f" {place.partition}" if rows else "")
+    return LostEndError(
+        f"a transaction {what}: the brokers have lost its end (KAFKA-20734) in {', '.join(places)}, and nothing "
+        f"proves whether it was committed or aborted, so nothing more is written. '{command}' shows it; end it "
+        "there with --commit-at, or with --abort-at if that is refused, then compare its batch with the source "
+        "('kafkalite verify') and write missing rows with another program"
+    )
+
+
+def _of_producer(opened: Mapping[TopicPartition, Collection[OpenTransaction]], producer_id: int) -> OpenRows:
+    return {place: each for place, ongoing in opened.items() for each in ongoing if each.producer_id == producer_id}

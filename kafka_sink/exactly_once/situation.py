@@ -1,0 +1,476 @@
+"""The table of exactly once: the next move of a driver that begins a batch, from what it knows of its sink.
+
+Pure values and functions: :func:`next_move` is the only place that decides, and it asks nobody. It is total: for every
+situation, the first rule of :data:`TABLE` that applies gives the move. :mod:`~kafka_sink.exactly_once.planning`
+observes and performs. ``docs/exactly-once.md`` shows the same table, printed from this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, TypeAlias
+
+from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.common.errors import ErrorCode
+from kafka_sink.common.model import TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.model import Progress, Transaction
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
+
+#: Open transactions of one producer id, by partition.
+OpenRows: TypeAlias = Mapping[TopicPartition, OpenTransaction]
+
+
+class Fence(Enum):
+    """The driver's own InitProducerId in this plan."""
+
+    NONE = "not sent, or used up"
+    HELD = "held: its epoch follows the last transaction"
+    LATE = "held: another driver was there between the description and the fence"
+    LOST = "lost: a newer driver has taken over"
+
+
+class End(Enum):
+    """How far the last transaction of the driver's id has ended, everywhere."""
+
+    UNSEEN = "not known: the progress was read before the transaction was described"
+    UNUSED = "there is none: the id is new or forgotten, and nothing is pending"
+    OPEN = "open"
+    ENDING = "decided, and its coordinator writes the ends"
+    APPLYING = "complete, or forgotten, and its offsets are still pending for less than two seconds"
+    ENDED = "complete, and its end is in every partition"
+    LOST_COMMIT = "a commit whose end is missing in a partition, or in the progress"
+    LOST_ABORT = "an abort whose end is missing in a partition"
+    REPAIR = "a lost commit, which is being written again"
+    REPAIR_ABORTED = "a lost commit that was being written again, and was aborted meanwhile"
+    UNPROVEN = "its end is missing, and nothing proves whether it was a commit"
+
+
+class Batch(Enum):
+    """The transactions of the last decided batch."""
+
+    COMMITTED = "all committed, or there are none"
+    UNKNOWN = "not known to be committed"
+    ABORTED = "all aborted by the brokers"
+    FORGOTTEN = "forgotten by the brokers"
+    TORN = "some committed, some aborted by the brokers"
+
+
+class Move(Enum):
+    """What the driver does next. The texts are those of the documentation."""
+
+    REFUSE_WRITER = "stop with ProgressError"
+    SKIP = "plan nothing: the batch is skipped"
+    FOLLOW = "begin the batch in the epoch that the last commit has begun"
+    DESCRIBE = "describe the transactions of the decided batch"
+    SEE = "describe the last transaction, then read the progress"
+    WAIT = "wait, then see"
+    ABORT_OPEN = "abort it by InitProducerId with its epoch (KIP-360), then see"
+    COMMIT_AGAIN = "write the commit again, in the partitions and in the progress, then see"
+    ABORT_AGAIN = "write the abort again, in the partitions, then see"
+    FENCE = "InitProducerId once; with its answer read the progress, without one see"
+    STOP_LOST_END = "stop with LostEndError"
+    STOP_FENCED = "stop with FencedError"
+    COMMIT_DECIDED = "commit the transactions of the decided batch"
+    PROVE = "write a progress behind which the latest one is read, and abort it; then see"
+    STOP_TORN = "stop with TornBatchError"
+    ROLL_BACK = "decide that the batch before is the last one; then see"
+    TRY_TWO_PHASE = "InitProducerId with two-phase commit; then see"
+    ABORT_LEFT = "abort what tasks left open"
+    SEARCH = "search the logs for lost ends of tasks, and write them again"
+    BEGIN = "begin the batch in the epoch of the fence"
+
+
+#: The moves that end a plan.
+LAST_MOVES: Final = frozenset({Move.SKIP, Move.FOLLOW, Move.BEGIN})
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a driver knows of its sink at one moment of a plan.
+
+    *last* is the description of the driver's id (None: never used, or forgotten); *open_rows* are rows of its producer
+    that are open in partitions, and *behind* the partitions of the last batch whose last stable offset has not reached
+    its end. *is_stable*: no transaction holds a newer progress. *is_in_order*: the description was made before the
+    progress was read. *is_patient*: the driver has waited for less than two seconds. *left_open* are the transactions
+    that tasks had open before the fence; *described* those of the decided batch, if they were asked for, and *outcomes*
+    the codes of their commits.
+
+    *own* is the driver's transaction of the batch that this process planned last. *fence* is the transaction that this
+    plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: behind an
+    accepted write, *progress* was the latest one, and no newer driver was there when *left_open* was listed.
+    """
+
+    version: TransactionVersion
+    wanted_timeout_ms: int
+    #: The writer and the batch that are asked for, if they are known, and the batch that an operator accepts.
+    writer: str | None = None
+    batch_version: int | None = None
+    accepted: int | None = None
+    own: Transaction | None = None
+    last: TransactionDescription | None = None
+    open_rows: OpenRows = field(default_factory=dict)
+    behind: frozenset[TopicPartition] = frozenset()
+    progress: Progress | None = None
+    is_stable: bool = True
+    is_in_order: bool = True
+    is_patient: bool = True
+    left_open: tuple[Transaction, ...] = ()
+    described: Mapping[str, TransactionDescription] | None = None
+    outcomes: Mapping[Transaction, ErrorCode] | None = None
+    fence: Transaction | None = None
+    fenced_after: Transaction | None = None
+    timeout_ms: int = 0
+    is_proven: bool = False
+    has_new_leaders: bool = False
+    needs_two_phase: bool = False
+
+    @property
+    def fence_state(self) -> Fence:
+        if self.fence is None:
+            return Fence.NONE
+        if follows(self.fence, self.fenced_after):
+            return Fence.HELD
+        return Fence.LATE if self.last is not None and self.last.transaction == self.fence else Fence.LOST
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether the last transaction, if it is a commit, is the one that decided the progress: each commit of a
+        driver has one. Otherwise its end was lost, or a group coordinator that was replaced has answered. A progress of
+        release 1.0.0 does not name its transaction."""
+        last, progress = self.last, self.progress
+        if last is None or last.state != "CompleteCommit" or last.is_repair:
+            return True
+        if progress is None or progress.decider is None:
+            return progress is not None
+        decided = Transaction(last.transaction.transactional_id, *progress.decider)
+        return last.is_commit_of(decided, progress.transaction_version)
+
+    @property
+    def end(self) -> End:
+        last = self.last
+        if not self.is_in_order:
+            return End.UNSEEN
+        if last is None:
+            if self.is_stable:
+                return End.UNUSED
+            return End.APPLYING if self.is_patient else End.UNPROVEN
+        if last.state in ("PrepareCommit", "PrepareAbort"):
+            return End.ENDING
+        if last.is_ongoing and not last.is_repair:
+            return End.OPEN
+        is_missing = not self.is_stable or bool(self.open_rows)
+        if is_missing and not self.open_rows and self.is_patient:
+            # Older coordinators apply the end of offsets a moment after it is complete.
+            return End.APPLYING
+        if last.is_repair:
+            if last.state == "CompleteAbort":
+                return End.REPAIR_ABORTED
+            return End.ENDED if last.state == "CompleteCommit" and not is_missing else End.REPAIR
+        if not is_missing and not self.behind and self.is_in_progress:
+            return End.ENDED
+        return self._missing(last)
+
+    def _missing(self, last: TransactionDescription) -> End:
+        """The end of the complete transaction *last*, which is missing somewhere."""
+        commit = last.proves_commit((each.epoch for each in self.open_rows.values()), self.version)
+        if commit is None:
+            return End.UNPROVEN
+        return End.LOST_COMMIT if commit else End.LOST_ABORT
+
+    @property
+    def unended(self) -> list[Transaction]:
+        """The decided transactions that are not described as committed."""
+        if self.progress is None:
+            return []
+        described, version = self.described or {}, self.progress.transaction_version
+        return [
+            each
+            for each in self.progress.transactions
+            if (known := described.get(each.transactional_id)) is None or not known.is_commit_of(each, version)
+        ]
+
+    @property
+    def decided_ids(self) -> list[str]:
+        """The ids of the decided transactions."""
+        return [] if self.progress is None else [each.transactional_id for each in self.progress.transactions]
+
+    @property
+    def batch(self) -> Batch:
+        if self.outcomes is None or self.progress is None:
+            return Batch.UNKNOWN if self.unended else Batch.COMMITTED
+        batch = outcome_of(self.progress, self.outcomes)
+        return Batch.FORGOTTEN if batch is Batch.TORN and self.accepted == self.progress.version else batch
+
+    @property
+    def undecided(self) -> list[Transaction]:
+        """What tasks left open, without the transactions of the decided batch."""
+        decided = frozenset(() if self.progress is None else self.progress.transactions)
+        return [each for each in self.left_open if each not in decided]
+
+    def with_progress(self, progress: Progress | None) -> Situation:
+        """This situation with the *progress* that was read last; what is known of another one no longer counts."""
+        if progress == self.progress:
+            return self
+        return replace(self, progress=progress, outcomes=None, is_proven=False)
+
+
+def outcome_of(progress: Progress, outcomes: Mapping[Transaction, ErrorCode]) -> Batch:
+    """The decided batch of *progress* by *outcomes*, the codes of its commits; transactions that are missing there were
+    committed before."""
+    undone = [each for each, code in outcomes.items() if code is not ErrorCode.NONE]
+    if not undone:
+        return Batch.COMMITTED
+    forgotten = [each for each in undone if outcomes[each] is ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    if len(forgotten) == len(undone):
+        return Batch.FORGOTTEN
+    return Batch.ABORTED if len(undone) == len(progress.transactions) and not forgotten else Batch.TORN
+
+
+def follows(fence: Transaction, last: Transaction | None) -> bool:
+    """Whether *fence* is the epoch that InitProducerId gives out after *last* (None: an id that was never used, or is
+    forgotten), if nothing happened in between. A coordinator that was replaced may know nothing of the id."""
+    if last is None or fence.producer_id != last.producer_id:
+        return fence.epoch == 0
+    return fence.epoch == last.epoch + 1
+
+
+# --- conditions, with their texts for the documentation --------------------------------------------------------------
+
+
+def another_writer(s: Situation) -> bool:
+    """the progress belongs to another writer"""
+    return s.writer is not None and s.progress is not None and s.progress.writer != s.writer
+
+
+def later_batch(s: Situation) -> bool:
+    """a later batch than this one is committed"""
+    return s.batch_version is not None and s.progress is not None and s.batch_version < s.progress.version
+
+
+def nothing_happened(s: Situation) -> bool:
+    """version 2: it is the commit of the batch that this process planned last, which decided the progress; no task left
+    anything open, no leader changed, the epoch is not reserved, and the time-out is the wanted one"""
+    last, own, progress = s.last, s.own, s.progress
+    return (
+        s.version is TransactionVersion.V2
+        and own is not None
+        and last is not None
+        and last.is_commit_of(own, s.version)
+        and last.timeout_ms == s.wanted_timeout_ms
+        and not last.transaction.is_reserved
+        and progress is not None
+        and progress.decider == own.producer
+        and not (s.left_open or s.has_new_leaders or s.needs_two_phase)
+    )
+
+
+def not_described(s: Situation) -> bool:
+    """its transactions were not described yet"""
+    return s.described is None
+
+
+def accepted(s: Situation) -> bool:
+    """an operator accepts a batch"""
+    return s.accepted is not None
+
+
+def reserved(s: Situation) -> bool:
+    """the epoch is one of the last two of its producer id"""
+    return s.fence is not None and s.fence.is_reserved
+
+
+def not_proven(s: Situation) -> bool:
+    """the progress is not proven"""
+    return not s.is_proven
+
+
+def new_or_left_open(s: Situation) -> bool:
+    """there is no progress, or tasks left something open that was not decided"""
+    return s.progress is None or bool(s.undecided)
+
+
+def left_undecided(s: Situation) -> bool:
+    """tasks left something open that was not decided"""
+    return bool(s.undecided)
+
+
+def two_phase_untried(s: Situation) -> bool:
+    """two-phase commit is wanted, and this process has not tried it"""
+    return s.needs_two_phase
+
+
+def new_leaders(s: Situation) -> bool:
+    """partitions have other leaders than when they were searched"""
+    return s.has_new_leaders
+
+
+@dataclass(frozen=True)
+class Rule:
+    """*move* in each situation with one of these fences, ends and batches (empty: any), in which each condition of
+    *also* holds; *because* says why that is safe."""
+
+    move: Move
+    because: str
+    fences: tuple[Fence, ...] = ()
+    ends: tuple[End, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    also: tuple[Callable[[Situation], bool], ...] = ()
+
+    def applies(self, s: Situation) -> bool:
+        return (
+            (not self.fences or s.fence_state in self.fences)
+            and (not self.ends or s.end in self.ends)
+            and (not self.batches or s.batch in self.batches)
+            and all(condition(s) for condition in self.also)
+        )
+
+
+_BEFORE: Final = (Fence.NONE,)
+#: The last transaction is looked at before the fence, and once more if somebody was there in between.
+_LOOKING: Final = (Fence.NONE, Fence.LATE)
+_AFTER: Final = (Fence.HELD, Fence.LATE)
+
+TABLE: Final = (
+    Rule(
+        Move.REFUSE_WRITER,
+        "A sink has one writer. Before the fence, the other writer is not even disturbed.",
+        also=(another_writer,),
+    ),
+    Rule(
+        Move.SKIP,
+        "What is below the last committed batch is never written, whoever writes there now. A stale answer can only "
+        "tell less.",
+        _BEFORE,
+        also=(later_batch,),
+    ),
+    Rule(
+        Move.DESCRIBE,
+        "A description changes nothing.",
+        _BEFORE,
+        (End.ENDED,),
+        (Batch.UNKNOWN,),
+        (nothing_happened, not_described),
+    ),
+    Rule(
+        Move.FOLLOW,
+        "EndTxn has begun the next epoch (KIP-890). Older drivers are still fenced; one that fences from now on stops "
+        "this driver at TxnOffsetCommit, at the latest. An epoch has one commit, so the progress that it decided is "
+        "the latest one.",
+        _BEFORE,
+        (End.ENDED,),
+        (Batch.COMMITTED,),
+        (nothing_happened,),
+    ),
+    Rule(
+        Move.SEE,
+        "A transaction could begin, time out and lose its end between the two answers.",
+        _BEFORE,
+        (End.UNSEEN,),
+    ),
+    Rule(Move.WAIT, "What is decided ends in one way only.", _LOOKING, (End.ENDING, End.APPLYING)),
+    Rule(
+        Move.ABORT_OPEN,
+        "Nothing of an open transaction is decided. The request names the exact epoch: of a transaction that has ended "
+        "meanwhile it changes nothing. EndTxn would not fence in version 1.",
+        _LOOKING,
+        (End.OPEN,),
+    ),
+    Rule(
+        Move.COMMIT_AGAIN,
+        "The description proves a commit, until the next InitProducerId. So that it stays proven while the transaction "
+        "is open again, the first InitProducerId records it in the id, by a time-out of its own. Every request names "
+        "the exact epoch.",
+        _LOOKING,
+        (End.LOST_COMMIT, End.REPAIR),
+    ),
+    Rule(
+        Move.ABORT_AGAIN,
+        "The description proves an abort. It may be repeated and interrupted at will.",
+        _LOOKING,
+        (End.LOST_ABORT,),
+    ),
+    Rule(
+        Move.FENCE,
+        "The operator has compared the batch with its source, and says which one is the last.",
+        _BEFORE,
+        (End.REPAIR_ABORTED,),
+        also=(accepted,),
+    ),
+    Rule(
+        Move.STOP_LOST_END,
+        "The next end of the producer id would decide about the missing one, and nothing tells how.",
+        _LOOKING,
+        (End.UNPROVEN, End.REPAIR_ABORTED),
+    ),
+    Rule(
+        Move.FENCE,
+        "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: an answer "
+        "that is lost, or CONCURRENT_TRANSACTIONS, means that it may have aborted something, which is seen first.",
+        _BEFORE,
+        (End.UNUSED, End.ENDED),
+    ),
+    Rule(Move.STOP_FENCED, "Whoever has the newest epoch is the driver.", (Fence.LOST,)),
+    Rule(
+        Move.FENCE,
+        "After its last epochs an id gets another producer id, and no request reaches what the former one has open. "
+        "They are kept for ends that are written again.",
+        _AFTER,
+        also=(reserved,),
+    ),
+    Rule(
+        Move.COMMIT_DECIDED,
+        "A decision is final, and committing it again changes nothing.",
+        _AFTER,
+        (),
+        (Batch.UNKNOWN,),
+    ),
+    Rule(
+        Move.PROVE,
+        "OffsetFetch and DescribeTransactions are also answered by coordinators that were replaced; they accept no "
+        "write.",
+        _AFTER,
+        (),
+        (Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN),
+        (not_proven,),
+    ),
+    Rule(Move.STOP_TORN, "An operator has to decide about the rows that are missing.", _AFTER, (), (Batch.TORN,)),
+    Rule(Move.ROLL_BACK, "No row of the batch is in Kafka.", _AFTER, (), (Batch.ABORTED,)),
+    Rule(
+        Move.PROVE,
+        "Only what the latest progress does not list may be aborted. Of a new sink this also finds missing permissions "
+        "before the first row.",
+        _AFTER,
+        also=(new_or_left_open, not_proven),
+    ),
+    Rule(
+        Move.TRY_TWO_PHASE,
+        "Brokers that refuse it are found before the first row.",
+        _AFTER,
+        also=(two_phase_untried,),
+    ),
+    Rule(
+        Move.ABORT_LEFT,
+        "They were listed before the fence, and so belong to no newer driver; the progress, which is the latest one, "
+        "does not list them.",
+        _AFTER,
+        also=(left_undecided,),
+    ),
+    Rule(
+        Move.SEARCH,
+        "Lost ends of tasks hold up readers only: their ids are not used again.",
+        _AFTER,
+        also=(new_leaders,),
+    ),
+    Rule(
+        Move.BEGIN,
+        "Older drivers are fenced, everything before has ended, and the read behind the proposal proves that nobody "
+        "else has decided.",
+    ),
+)
+
+
+def next_move(situation: Situation) -> Move:
+    """The move of the first rule of :data:`TABLE` that applies; one always does."""
+    return next(rule.move for rule in TABLE if rule.applies(situation))
