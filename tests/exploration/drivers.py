@@ -63,7 +63,8 @@ _WRITER: Final = "query"
 
 
 class Settings(NamedTuple):
-    """What is explored: a *protocol*, a transaction *version*, and with or without two-phase commit.
+    """What is explored: a *protocol*, a transaction *version*, with or without two-phase commit, and the *width* of a
+    batch: its tasks, each of which writes to one partition.
 
     *others* happens in each run:
 
@@ -85,6 +86,7 @@ class Settings(NamedTuple):
     two_phase: bool
     batches: int
     others: str = ""
+    width: int = len(PARTITIONS)
 
     @property
     def numbers(self) -> range:
@@ -96,7 +98,7 @@ class Settings(NamedTuple):
 
     def tasks(self, batch: int) -> range:
         """The tasks of *batch*, one for each partition; less of them in a batch for which a host has many ids."""
-        return range(1 if batch == 2 and self.others == "two clusters" else len(PARTITIONS))
+        return range(1 if batch == 2 and self.others == "two clusters" else self.width)
 
     def numbering(self, batch: int) -> BatchNumbering:
         is_of_query = self.others == "expired" or (self.others == "moved" and batch > 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -61,16 +62,18 @@ class ViolationError(AssertionError):
 
 class Faults(NamedTuple):
     """How many faults may still happen, at most *most* in all: *deaths* of drivers, *late* requests of dead ones, lost
-    *answers*, transactions that time out, transactions whose *ends* are lost, and *coordinators* or leaders that are
-    replaced and do not know it. The *tasks* of so many dead drivers may go on with their rows. *switches* is how often
-    a driver may be overtaken by another one that is alive.
+    *answers*, transactions that time out, transactions whose *ends* are lost, and coordinators of the *group* or of
+    *transactions*, or *leaders*, that are replaced and do not know it. The *tasks* of so many dead drivers may go on
+    with their rows. *switches* is how often a driver may be frozen, and overtaken by another one.
 
     Only with some of Settings.others: tasks that *fail*, clients that are *moved* to another cluster, *weeks* that
     pass, and operators (*accepts*; no faults) that begin."""
 
     most: int = 2
     switches: int = 1
-    coordinators: int = 0
+    group: int = 0
+    transactions: int = 0
+    leaders: int = 0
     deaths: int = 1
     late: int = 1
     answers: int = 1
@@ -98,16 +101,17 @@ class Faults(NamedTuple):
         return self._replace(**{fault: getattr(self, fault) - 1, "most": self.most - 1})
 
 
+_NONE_REPLACED: Final = {"group": 0, "transactions": 0, "leaders": 0}
 _FAULTS_OF_OTHERS: Final[dict[str, dict[str, int]]] = {
     "copies": {"fail": 1},
-    "two clusters": {"coordinators": 0},
-    "moved": {"moved": 1, "coordinators": 0},
+    "two clusters": _NONE_REPLACED,
+    "moved": {"moved": 1, **_NONE_REPLACED},
     "expired": {"weeks": 1},
     "accepted": {"accepts": 2, "ends": 0},
 }
 
-#: A lost end is not found by a plan that asks one of these which was replaced; docs/exactly-once.md says so.
-_FIND_LOST_ENDS: Final = frozenset({"leaders", "transactions"})
+#: The brokers that may be replaced, as faults and as the model names them.
+_REPLACED: Final = ("group", "transactions", "leaders")
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,8 @@ class World:
     accepted: frozenset[int] = frozenset()
     #: A lost commit was written again, and its transaction timed out meanwhile.
     is_repair_over: bool = False
+    #: An end was lost.
+    has_lost: bool = False
     #: A driver was told something by a coordinator that had been replaced.
     was_replaced: bool = False
     #: There were requests of two drivers: both were alive, or one of a dead driver has arrived late.
@@ -174,18 +180,23 @@ class Report(NamedTuple):
     walks: int = 0
 
     def __str__(self) -> str:
-        protocol, version, two_phase, batches, others = self.settings
+        protocol, version, two_phase, batches, others, width = self.settings
         bound = f"{self.walks} random walks" if self.walks else "all" if self.is_complete else "bounded"
         kind = "two-phase" if two_phase else "ordinary"
-        what = f"{protocol}, version {version.value}, {kind}, {batches} batches{', ' if others else ''}{others}"
+        what = f"{protocol}, version {version.value}, {kind}, {batches} batches of {width} tasks{', ' if others else ''}{others}"
         return f"{what}: {self.states} states ({bound})"
 
 
 class Explorer:
-    """Explores *settings* with *faults*, from the beginning of two drivers."""
+    """Explores *settings* with *faults*, from the beginning of the first of *drivers*: the worlds with the fewest steps
+    first, or those with the most (*is_deep*), which meets long runs early within a bound.
+    """
 
-    def __init__(self, settings: Settings, faults: Faults, *, most_states: int, drivers: int = 2) -> None:
+    def __init__(
+        self, settings: Settings, faults: Faults, *, most_states: int, drivers: int = 2, is_deep: bool = True
+    ) -> None:
         self._settings, self._most_states, self._drivers = settings, most_states, drivers
+        self._is_deep = is_deep
         self._faults = faults.with_others(settings)
         self._next = lru_cache(maxsize=None)(
             lambda life: next_request(settings, life.number, life.answers, life.accepts)
@@ -235,10 +246,9 @@ class Explorer:
         first = self._beginning()
         seen = {first}
         came_from: dict[World, tuple[World, str] | None] = {first: None}
-        waiting = [first]
+        waiting = deque([first])
         while waiting and len(seen) < self._most_states:
-            # The newest first: deep runs are met early, also within a bound.
-            world = waiting.pop()
+            world = waiting.pop() if self._is_deep else waiting.popleft()
             try:
                 self._judge(world)
                 steps = list(self._steps(world))
@@ -288,21 +298,21 @@ class Explorer:
         return range(max(seen, default=-1), max(seen, default=-1) + 1)
 
     def _replaced(self, world: World) -> Iterator[tuple[str, World]]:
-        if not world.faults.can("coordinators"):
-            return
-        (model,) = world.models
-        others = _FIND_LOST_ENDS if world.faults.ends == self._faults.ends else set()
-        for coordinator in sorted({"group"}.union(others) - model.replaced):
-            after = world.following(0, model.with_replaced(coordinator), faults=world.faults.after("coordinators"))
-            yield f"{coordinator}: replaced without knowing it", after
+        for coordinator in _REPLACED:
+            if world.faults.can(coordinator) and coordinator not in world.models[0].replaced:
+                model = world.models[0].with_replaced(coordinator)
+                yield (
+                    f"{coordinator}: replaced without knowing it",
+                    world.following(0, model, faults=world.faults.after(coordinator)),
+                )
 
     def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
         faults = world.faults
         for cluster, name in sorted(self._due(world)):
             model, where = world.models[cluster], f" in cluster {cluster}" if len(world.models) > 1 else ""
             yield f"the ends of {name}{where} are written", world.following(cluster, model.complete(name))
-            for lost in model.losses(name) if faults.can("ends") and not _FIND_LOST_ENDS & model.replaced else ():
-                after = world.following(cluster, model.complete(name, lost), faults=faults.after("ends"))
+            for lost in model.losses(name) if faults.can("ends") else ():
+                after = world.following(cluster, model.complete(name, lost), faults=faults.after("ends"), has_lost=True)
                 yield f"the ends of {name}{where} are lost in {', '.join(sorted(map(str, lost)))}", after
         if faults.can("time_outs"):
             left = faults.after("time_outs")
@@ -431,7 +441,7 @@ class Explorer:
 
     def _judge(self, world: World) -> None:
         told = (world.has_timed_out, world.has_expired, world.was_moved, world.accepted)
-        key = (world.models, *told, world.is_repair_over, world.were_two)
+        key = (world.models, *told, world.is_repair_over, world.were_two, world.has_lost)
         if key in self._judged:
             return
         self._judged.add(key)
@@ -445,6 +455,7 @@ class Explorer:
         """Judge what the last driver does. It asks its replaced coordinators until the current ones accept a change."""
         steps: list[str] = []
         models, own, asked_old = list(world.models), life.cluster, life.asks_old
+        checked = [model.logs for model in models]
 
         def answer(request: tuple[Any, ...]) -> Any:
             nonlocal life
@@ -463,7 +474,9 @@ class Explorer:
                 for name in model.deciding:
                     model = model.complete(name)
                 models[cluster] = model
-                _check_once(model)
+                if model.logs is not checked[cluster]:
+                    _check_once(model)
+                    checked[cluster] = model.logs
 
         try:
             ended = run_driver(self._settings, _LAST, answer)
@@ -496,7 +509,9 @@ class Explorer:
     def _is_known(self, world: World, error: KafkaError) -> bool:
         """Whether the sink may stop in this way, having written nothing wrong; docs/exactly-once.md says so."""
         if isinstance(error, LostEndError):
-            return world.were_two or world.is_repair_over or world.has_expired
+            # A second driver's fence, or one after a description by a coordinator that was replaced, came before the proof.
+            was_replaced = world.has_lost and any(model.replaced for model in world.models)
+            return world.were_two or world.is_repair_over or world.has_expired or was_replaced
         if isinstance(error, ProgressError):
             return world.has_expired or world.was_moved
         is_parallel = self._settings.protocol == "parallel" and not self._settings.two_phase
@@ -639,7 +654,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the walks")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
-    faults = Faults(asked.faults, asked.switches, coordinators=1, tasks=1)
+    faults = Faults(asked.faults, asked.switches, group=1, transactions=1, leaders=1, tasks=1)
     for settings in (*all_settings(asked.batches), *with_others(asked.batches)):
         print(f"{faults.with_others(settings)} in one run of", flush=True)
         print(f"    {Explorer(settings, faults, most_states=asked.states).run()}", flush=True)

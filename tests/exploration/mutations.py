@@ -27,7 +27,7 @@ from tests.exploration.model import Entry, Model
 
 MOST_STATES: Final = 400_000
 #: Only coordinators are replaced.
-_REPLACED: Final = Faults(1, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
+_REPLACED: Final = Faults(1, 0, group=1, transactions=1, leaders=1, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _DEATH: Final = Faults(1, 0, answers=0, time_outs=0, ends=0)
 _NOTHING: Final = Faults(0, 0)
 _DEATHS: Final = Faults(2, 0, late=0, answers=0, time_outs=0, ends=0)
@@ -36,7 +36,7 @@ _OTHERS: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0, ends=0)
 _ANSWER: Final = Faults(1, 0, deaths=0, late=0, time_outs=0, ends=0)
 _END: Final = Faults(1, 0, deaths=0, late=0, answers=0, time_outs=0)
 #: The smallest world in which a batch was once written twice: a lost end, and a replaced coordinator.
-_SMALLEST: Final = Faults(2, 0, coordinators=1, deaths=0, late=0, answers=0, time_outs=0, ends=1)
+_SMALLEST: Final = Faults(2, 0, group=1, transactions=1, leaders=1, deaths=0, late=0, answers=0, time_outs=0, ends=1)
 _PARALLEL_1 = Settings("parallel", TransactionVersion.V1, two_phase=False, batches=1)
 _PARALLEL_2 = Settings("parallel", TransactionVersion.V2, two_phase=False, batches=1)
 _ATOMIC_1 = Settings("atomic", TransactionVersion.V1, two_phase=False, batches=1)
@@ -279,7 +279,7 @@ MUTATIONS: Final = (
         "fence",
         _fence_blindly,
         _ATOMIC_2_TWICE,
-        Faults(2, 2, coordinators=0, answers=0, time_outs=0),
+        Faults(2, 2, group=0, answers=0, time_outs=0),
     ),
     Mutation(
         "leaders are not asked behind the rows",
@@ -287,7 +287,7 @@ MUTATIONS: Final = (
         "_open_before",
         _nothing_before,
         _ATOMIC_2,
-        Faults(3, 0, coordinators=1, late=0, answers=0, time_outs=0),
+        Faults(3, 0, group=1, transactions=1, leaders=1, late=0, answers=0, time_outs=0),
     ),
     Mutation("progress is not read again", ProgressStore, "_is_as_read", _believed, _ATOMIC_2, _REPLACED),
     Mutation(

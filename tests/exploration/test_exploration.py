@@ -23,8 +23,8 @@ SEED = 1
 FAULTS = [
     Faults(0, 1),
     Faults(1, 0),
-    Faults(1, 0, coordinators=1),
-    pytest.param(Faults(2, 1, coordinators=1, tasks=1), marks=only_long),
+    Faults(1, 0, group=1, transactions=1, leaders=1),
+    pytest.param(Faults(2, 1, group=1, transactions=1, leaders=1, tasks=1), marks=only_long),
 ]
 
 
@@ -43,8 +43,8 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("settings", all_settings(1), ids=str)
 @pytest.mark.parametrize("faults", FAULTS, ids=str)
 def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // (1 + 3 * faults.coordinators)).run()
-    figure(f"{faults.most} faults, {faults.switches} switches, {faults.coordinators} replaced", str(report))
+    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // (1 + 3 * faults.group)).run()
+    figure(f"{faults.most} faults, {faults.switches} switches, {faults.group} replaced", str(report))
 
 
 @pytest.mark.behaviour(
@@ -55,7 +55,7 @@ def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, fi
 @pytest.mark.parametrize("faults", FAULTS, ids=str)
 def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
     report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 4).run()
-    what = f"two batches, {faults.most} faults, {faults.switches} switches, {faults.coordinators} replaced"
+    what = f"two batches, {faults.most} faults, {faults.switches} switches, {faults.group} replaced"
     figure(what, str(report))
 
 
@@ -65,7 +65,7 @@ def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Fault
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("settings", with_others(2), ids=str)
 @pytest.mark.parametrize(
-    "faults", [Faults(1, 0, tasks=1), pytest.param(Faults(2, 1, coordinators=1, tasks=1), marks=only_long)], ids=str
+    "faults", [Faults(1, 0, tasks=1), pytest.param(Faults(2, 1, group=1, transactions=1, leaders=1, tasks=1), marks=only_long)], ids=str
 )
 def test_whatever_else_happens_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
     report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 8).run()
@@ -78,7 +78,7 @@ def test_whatever_else_happens_breaks_no_promise(settings: Settings, faults: Fau
 @pytest.mark.timeout(3600)
 def test_random_walks_beyond_the_bound_break_no_promise(figure: Figure) -> None:
     for settings in (*all_settings(1), *with_others(2))[:: 1 if LONG else 5]:
-        walks = beyond(settings, Faults(2, 1, coordinators=1, tasks=1)).walk(amounts.RANDOM_WALKS, SEED)
+        walks = beyond(settings, Faults(2, 1, group=1, transactions=1, leaders=1, tasks=1)).walk(amounts.RANDOM_WALKS, SEED)
         figure("beyond the bound", str(walks))
 
 
