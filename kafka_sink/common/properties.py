@@ -26,7 +26,8 @@ def load_properties(path: str) -> dict[str, str]:
     their usual meaning). A byte order mark, with which some editors begin a file, is left out. A name alone, which Java
     reads as a name with an empty value, is an error.
 
-    :raises ConfigError: if a line is not name=value, or the file is not UTF-8; the text never shows a value, which may be a secret.
+    :raises ConfigError: if a line is not name=value, or the file is not UTF-8; the text never shows a value, which may
+        be a secret.
     """
     properties: dict[str, str] = {}
     try:

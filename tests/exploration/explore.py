@@ -183,8 +183,8 @@ class Report(NamedTuple):
         protocol, version, two_phase, batches, others, width = self.settings
         bound = f"{self.walks} random walks" if self.walks else "all" if self.is_complete else "bounded"
         kind = "two-phase" if two_phase else "ordinary"
-        what = f"{protocol}, version {version.value}, {kind}, {batches} batches of {width} tasks{', ' if others else ''}{others}"
-        return f"{what}: {self.states} states ({bound})"
+        what = f"{protocol}, version {version.value}, {kind}, {batches} batches of {width} tasks"
+        return f"{what}{', ' if others else ''}{others}: {self.states} states ({bound})"
 
 
 class Explorer:
@@ -509,7 +509,7 @@ class Explorer:
     def _is_known(self, world: World, error: KafkaError) -> bool:
         """Whether the sink may stop in this way, having written nothing wrong; docs/exactly-once.md says so."""
         if isinstance(error, LostEndError):
-            # A second driver's fence, or one after a description by a coordinator that was replaced, came before the proof.
+            # A fence came before the proof: another driver's, or behind a description by a replaced coordinator.
             was_replaced = world.has_lost and any(model.replaced for model in world.models)
             return world.were_two or world.is_repair_over or world.has_expired or was_replaced
         if isinstance(error, ProgressError):

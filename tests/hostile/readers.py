@@ -56,14 +56,14 @@ from kafka_sink.common.errors import (
     SerializationError,
     UnsupportedVersionError,
 )
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
+from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.scram_credential import ScramCredential, credential_text, parse_credential
-from kafka_sink.exactly_once.model import ExactlyOnceError, OpenTransaction, ProgressError, Transaction
+from kafka_sink.exactly_once.model import ExactlyOnceError, OpenTransaction, Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import is_writer_id, sink_of_id, split_writer_id, writer_id
-from kafka_sink.exactly_once.progress import ProgressStore, decode_transactions, encode_transactions, latest_batch
+from kafka_sink.exactly_once.progress import ProgressStore, decode_lists, encode_lists, latest_batch
 from kafka_sink.formats.json.reading import check_json
 from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
 from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, FrameReader
@@ -163,23 +163,30 @@ def _progress_seeds() -> Iterable[bytes]:
     for file in sorted((_GOLDEN / "state").glob("*.json")):
         for part in json.loads(file.read_text(encoding="utf-8"))["progress"]:
             yield part["metadata"].encode()
-    transactions = _transactions()
-    lists = [encode_transactions(_SINK, transactions, dense=dense) for dense in (False, True)]
-    for each in lists:
-        yield f"kafkalite2|2|1|w|1764000000|offsets|{each}".encode()
-    yield f"kafkalite2|1|2|w|0||{lists[0][:8]}\n6|{lists[0][8:]}".encode()
+    for each in _LISTS:
+        yield f"kafkalite3|2|1|6|w|1764000000|offsets|7|3|{each}".encode()
+    yield f"kafkalite3|1|2|6|w|0||7|3|{_LISTS[0][:8]}\n6|{_LISTS[0][8:]}".encode()
+    yield b"kafkalite2|1|1|w|0||AAAAAAAAAhICAg=="
     yield b"kafkalite1|2|2147483647|w|0|"
 
 
-def _transactions() -> list[Transaction]:
-    return [Transaction(writer_id(_SINK, bytes([n % 3] * 6), n), 4_000 + 130 * n, n) for n in range(9)]
+def _progress(transactions: Iterable[Transaction], ends: Iterable[tuple[TopicPartition, int]]) -> Progress:
+    return Progress(7, "w", TransactionVersion.V2, 0, tuple(transactions), "", None, tuple(ends))
 
 
-def _transaction_list(data: bytes) -> None:
-    transactions = decode_transactions(_SINK, text(data))
-    # What was read can be written, and what names it are ids of the sink.
-    encode_transactions(_SINK, transactions)
-    assert all(is_writer_id(_SINK, each.transactional_id) for each in transactions)
+_LISTED: Final = _progress(
+    (Transaction(writer_id(_SINK, bytes([n % 3] * 6), n), 4_000 + 130 * n, n) for n in range(9)),
+    ((TopicPartition(topic, n), 2**n) for topic in ("a", "t") for n in range(4)),
+)
+_LISTS: Final = [encode_lists(_LISTED, _SINK, dense=dense) for dense in (False, True)]
+
+
+def _lists(data: bytes) -> None:
+    for with_ends in (False, True):
+        lists = decode_lists(_SINK, text(data), with_ends=with_ends)
+        # What was read can be written, and what names it are ids of the sink.
+        encode_lists(_progress(*lists), _SINK)
+        assert all(is_writer_id(_SINK, each.transactional_id) for each in lists.transactions)
 
 
 def _ids(data: bytes) -> None:
@@ -507,7 +514,7 @@ def _outcome(data: bytes) -> None:
 
 
 def _outcomes() -> Iterable[bytes]:
-    written = OpenTransaction(_transactions()[0], frozenset({TopicPartition("t", 0)}))
+    written = OpenTransaction(_LISTED.transactions[0], frozenset({TopicPartition("t", 0)}))
     yield encode_outcome(TransactionalCommit(task_partition=3, attempt=1, written=written)).encode()
     yield encode_outcome(ExactlyOnceError("no")).encode()
 
@@ -556,10 +563,11 @@ TABLE: Final = (
         ProgressError,
     ),
     Reader(
-        "lists of transactions",
-        "exactly_once.progress:decode_transactions exactly_once.progress:_undense",
-        _transaction_list,
-        tuple(encode_transactions(_SINK, _transactions(), dense=dense).encode() for dense in (False, True)),
+        "lists of transactions and ends",
+        "exactly_once.progress:decode_lists exactly_once.progress:_transactions_of_process "
+        "exactly_once.progress:_undense",
+        _lists,
+        tuple(each.encode() for each in _LISTS),
         ValueError,
     ),
     Reader(
