@@ -240,6 +240,10 @@ class Client:
         return self.ask(label, ApiKey.OFFSET_DELETE, 0, group_id, [asked])
 
 
+#: One byte more than a group may have by default (message.max.bytes).
+_TOO_MANY_BYTES: Final = 1_048_589
+
+
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +301,11 @@ def refusals(script: Script) -> None:
     one.leave("leave: several", "nobody", ("", "i"), "")
     one.delete("delete: has members")
     one.heartbeat("still there")
+    one.sync("sync: again, too large", assignments=[(one.member_id, bytes(_TOO_MANY_BYTES))])
+    large = Client(script, script.group("large"))
+    large.enter("join: room for less")
+    large.sync("sync: too large", assignments=[(large.member_id, bytes(_TOO_MANY_BYTES))])
+    large.heartbeat("after a sync that is too large")
 
 
 def rebalances(script: Script) -> None:

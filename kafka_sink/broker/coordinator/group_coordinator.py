@@ -13,6 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
@@ -26,6 +28,7 @@ from kafka_sink.broker.coordinator.group_metadata import (
     GroupListing,
     GroupState,
     describe,
+    subscribed_topics,
 )
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kafka_sink.broker.coordinator.group_rebalance import GroupRebalance
@@ -40,7 +43,7 @@ from kafka_sink.broker.coordinator.group_requests import (
     SyncRequest,
     SyncResult,
 )
-from kafka_sink.broker.coordinator.group_store import GroupStore
+from kafka_sink.broker.coordinator.group_store import GroupStore, too_large
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.timer import Timer
 from kafka_sink.common.clock import FOREVER_MS, Clock
@@ -48,7 +51,9 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
 
-_MINUTE_MS = 60_000
+_MINUTE_MS: Final = 60_000
+#: Kafka's clients offer three at most; the time to choose one grows with their number.
+_MOST_PROTOCOLS: Final = 100
 
 
 class GroupCoordinator:
@@ -67,7 +72,7 @@ class GroupCoordinator:
         self._log = ContextLogger(__name__, "group coordinator")
         self._lock = threading.Lock()
         # Guarded by the lock.
-        self._store = GroupStore(store)
+        self._store = GroupStore(store, config.message_max_bytes)
         self._offsets = GroupOffsets(store)
         self._rebalance = GroupRebalance(config.group_initial_rebalance_delay_ms, self._save)
         self._membership = GroupMembership(self._rebalance, config.group_max_size, self._save)
@@ -118,8 +123,14 @@ class GroupCoordinator:
 
     def join(self, request: JoinRequest, answer: JoinAnswer) -> None:
         """*answer* is called, on any thread, when the next generation begins or if the member cannot be part of it."""
+        refused = self._too_much(request)
+        if refused is None and request.protocol_type == CONSUMER:
+            topics = {name: subscribed_topics(metadata) for name, metadata in request.protocols.items()}
+            request = replace(request, topics=topics)
         with self._locked() as now_ms:
             try:
+                if refused is not None:
+                    raise refused
                 self._check_id(request.group_id)
                 low_ms, high_ms = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
                 if not low_ms <= request.session_timeout_ms <= high_ms:
@@ -142,6 +153,14 @@ class GroupCoordinator:
                 return
             self._membership.join(group, request, answer, now_ms)
             self._wake_for(group)
+
+    def _too_much(self, request: JoinRequest) -> ApiError | None:
+        """The error of a member that offers more protocols than are compared, or whose metadata could not be stored."""
+        if len(request.protocols) > _MOST_PROTOCOLS:
+            text = f"{len(request.protocols)} protocols are offered, expected {_MOST_PROTOCOLS} at most"
+            return ApiError(text, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        size = sum(map(len, request.protocols.values()))
+        return None if size <= self._config.message_max_bytes else too_large(request.group_id, size)
 
     def sync(self, request: SyncRequest, answer: SyncAnswer) -> None:
         """*answer* is called, on any thread, with the member's assignment or with an error."""

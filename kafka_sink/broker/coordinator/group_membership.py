@@ -94,6 +94,7 @@ class GroupMembership:
             request.rebalance_timeout_ms,
             request.session_timeout_ms,
             request.protocols,
+            topics=request.topics,
             deadline_ms=now_ms + NEW_MEMBER_TIMEOUT_MS,
             is_new=True,
             join_answer=answer,
@@ -122,6 +123,7 @@ class GroupMembership:
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> None:
         member.protocols = request.protocols
+        member.topics = request.topics
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.join_answer = answer

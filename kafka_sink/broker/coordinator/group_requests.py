@@ -6,7 +6,7 @@ Handlers create the requests; answers are given on any thread. Plain values with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from kafka_sink.common.errors import ErrorCode
@@ -33,6 +33,8 @@ class JoinRequest:
     needs_known_id: bool
     may_skip_assignment: bool
     reason: str
+    #: Protocol name → the topics that the member subscribes to, None if that is unknown; the coordinator reads them.
+    topics: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Stores groups of both protocols in the coordinators' file, each as a whole.
 
 :class:`GroupCoordinator` calls it under its lock. Of the protocols of a classic group's members only the selected one
-is stored, as in Kafka: after a restart no protocol is selected before all members have joined again.
+is stored, as in Kafka: after a restart no protocol is selected before all members have joined again. And as Kafka
+stores a group in one batch of records, which has a largest size, what its members say has that size at most.
 
 Source: apache/kafka ``GroupMetadataValue``; ``ConsumerGroupMemberMetadataValue``,
 ``ConsumerGroupCurrentMemberAssignmentValue`` and ``ConsumerGroupTargetAssignmentMemberValue``, for what is kept.
@@ -12,15 +13,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
 from kafka_sink.broker.coordinator.assignors import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Owned
-from kafka_sink.broker.coordinator.group_metadata import Group, GroupState, Member
+from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState, Member, subscribed_topics
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.common.bounded import parsed_json
+from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.text import words
 
 _IDENTITY: Final = attrgetter(
@@ -32,14 +35,21 @@ _PLAIN: Final = words("""
 """)
 
 
+def too_large(group_id: str, size: int) -> ApiError:
+    """The error for a group that cannot be stored, because its members say *size* bytes; the code is Kafka's."""
+    text = f"{size} bytes of metadata and assignments of group {group_id} exceed message.max.bytes"
+    return ApiError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 class GroupStore:
-    """Reads and writes groups.
+    """Reads and writes groups, in which the members say *most_bytes* at most.
 
     :raises ApiError: COORDINATOR_NOT_AVAILABLE, from every method, if the file cannot be read or written.
     """
 
-    def __init__(self, store: CoordinatorStore) -> None:
+    def __init__(self, store: CoordinatorStore, most_bytes: int) -> None:
         self._store = store
+        self._most_bytes = most_bytes
 
     def load(self) -> list[Group]:
         """Load all classic groups; one with members is Stable. :raises ConfigError: if the file is damaged."""
@@ -59,8 +69,9 @@ class GroupStore:
         )
         for row in members:
             group = groups[row[0]]
-            protocols = {group.protocol_name or "": row[7]}
-            member = Member(row[1], row[2], row[3], row[4], row[5], row[6], protocols, row[8])
+            name = group.protocol_name or ""
+            topics = {name: subscribed_topics(row[7])} if group.protocol_type == CONSUMER else {}
+            member = Member(row[1], row[2], row[3], row[4], row[5], row[6], {name: row[7]}, row[8], topics)
             leader = group.leader
             group.add(member, group.protocol_type or "")
             group.leader = leader
@@ -76,25 +87,41 @@ class GroupStore:
             return [_decoded(group_id, parsed_json(content)) for group_id, content in rows]
 
     def save(self, group: Group) -> None:
-        """Store the current state of a classic group, in place of a group of the consumer protocol with its id."""
+        """Store the current state of a classic group, in place of a group of the consumer protocol with its id.
+
+        :raises ApiError: UNKNOWN_SERVER_ERROR, if it is too large.
+        """
         name = group.protocol_name or ""
         row = group.group_id, group.protocol_type, group.generation, group.protocol_name, group.leader
         members = [
             (group.group_id, *_IDENTITY(member), member.protocols.get(name, b""), member.assignment)
             for member in group.members.values()
         ]
+        self._check(group.group_id, chain.from_iterable(members))
         with self._store.transaction() as connection:
             _delete(connection, group.group_id)
             connection.execute("INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?)", (*row, group.empty_since_ms))
             connection.executemany("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", members)
 
     def save_consumers(self, group: ConsumerGroup) -> None:
-        """Store the current state of a group of the consumer protocol, in place of a classic group with its id."""
+        """Store the current state of a group of the consumer protocol, in place of a classic group with its id.
+
+        :raises ApiError: UNKNOWN_SERVER_ERROR, if it is too large.
+        """
+        said = (
+            (each.instance_id, each.rack_id, each.topic_regex, *each.topic_names) for each in group.members.values()
+        )
+        self._check(group.group_id, chain.from_iterable(said))
         with self._store.transaction() as connection:
             _delete(connection, group.group_id)
             connection.execute(
                 "INSERT INTO consumer_groups VALUES (?, ?)", (group.group_id, json.dumps(_encoded(group)))
             )
+
+    def _check(self, group_id: str, said: Iterable[object]) -> None:
+        size = sum(len(part) for part in said if isinstance(part, str | bytes))
+        if size > self._most_bytes:
+            raise too_large(group_id, size)
 
     def delete(self, group_id: str) -> None:
         """Delete a group of either protocol and all its offsets, including those of open transactions."""

@@ -239,6 +239,20 @@ def test_a_member_that_waits_may_want_still_less(world: GroupWorld) -> None:
     assert (one.partitions, two.partitions) == (all_of("u", 4), all_of("t", 4))
 
 
+@pytest.mark.behaviour("Consumer groups", "What the members of a group subscribe to has message.max.bytes at most")
+def test_members_subscribe_to_no_more_than_can_be_stored(tmp_path: Path) -> None:
+    world = GroupWorld(tmp_path, message_max_bytes=1000)
+    Consumer(world, "one", frozenset({"t" * 600})).heartbeat()
+    two = Consumer(world, "two", frozenset({"u" * 401}))
+    assert two.refusal() is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert group_of(world).members.keys() == {"one"}
+    two.topics, two.regex = frozenset(), "r" * 401
+    assert two.refusal() is ErrorCode.UNKNOWN_SERVER_ERROR
+    two.regex = "r" * 400
+    assert two.heartbeat().epoch > 0
+
+
+
 def test_a_full_group_takes_nobody_else(tmp_path: Path) -> None:
     world = GroupWorld(tmp_path, group_consumer_max_size=1)
     one = Consumer(world, "one")

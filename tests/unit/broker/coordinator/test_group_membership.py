@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.coordinator import group_coordinator
 from kafka_sink.broker.coordinator.group_membership import NEW_MEMBER_TIMEOUT_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
-from tests.fakes.group_world import GROUP, REBALANCE_MS, SESSION_MS, GroupWorld
+from kafka_sink.common.model import TopicPartition
+from tests.fakes.group_world import GROUP, REBALANCE_MS, SESSION_MS, TOPIC, GroupWorld
 from tests.support.group_script import subscription
 
 
@@ -261,6 +263,44 @@ def test_a_group_does_not_outgrow_its_limit(tmp_path: Path) -> None:
     two.join()
     results = [each.joined.error for each in (one, three, two) if each.joined is not None]
     assert results.count(ErrorCode.GROUP_MAX_SIZE_REACHED) == 1
+
+
+@pytest.mark.behaviour("Group coordinator", "What members say of a group has message.max.bytes at most, as in Kafka")
+def test_members_say_no_more_than_can_be_stored(tmp_path: Path) -> None:
+    world = GroupWorld(tmp_path, message_max_bytes=1000)
+    (leader,) = world.stable(protocols={"range": bytes(400)})
+    for protocols, code in (
+        ({"range": bytes(1001)}, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ({"range": bytes(600), "other": bytes(401)}, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ({f"p{number}": b"" for number in range(101)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ):
+        refused = world.member().join(protocols=protocols)
+        assert refused is not None and refused.error is code
+    assert world.state() == "Stable"
+
+    leader.join(protocols={"range": bytes(401)})
+    refused_sync = leader.sync(assignments={leader.member_id: bytes(600)})
+    assert refused_sync is not None and refused_sync.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal(leader.heartbeat) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.behaviour("Group coordinator", "Subscriptions are parsed once, when a member joins, and without a lock")
+def test_a_subscription_is_parsed_once_and_without_a_lock(world: GroupWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+
+    def parse(metadata: bytes) -> frozenset[str]:
+        # Would wait for ever if this thread held the lock.
+        assert world.groups.all() is not None
+        parsed.append(metadata)
+        return frozenset({TOPIC})
+
+    monkeypatch.setattr(group_coordinator, "subscribed_topics", parse)
+    world.stable(3)
+    joins = len(parsed)
+    assert joins == 2 * 3 + 2
+    world.wait(SESSION_MS + 1)
+    world.groups.delete_offsets(GROUP, [TopicPartition(TOPIC, 0)])
+    assert world.state() == "Empty" and len(parsed) == joins
 
 
 @pytest.mark.parametrize(

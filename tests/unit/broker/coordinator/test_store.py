@@ -133,7 +133,9 @@ def test_flipped_bits_are_refused_or_change_only_what_they_hit(tmp_path: Path, f
     def read() -> object:
         again = CoordinatorStore(tmp_path, flush_writes=False)
         try:
-            return list(TransactionStore(again).load()), [group.group_id for group in GroupStore(again).load()]
+            return list(TransactionStore(again).load()), [
+                group.group_id for group in GroupStore(again, 1_000_000).load()
+            ]
         finally:
             again.close()
 
