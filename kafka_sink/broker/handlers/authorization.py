@@ -136,11 +136,15 @@ def permitted_topic(
     An id that does not exist needs no permission.
     """
     topic = asked_topic(context, request, name, topic_id)
-    try:
-        if isinstance(topic, TopicState):
-            require(context, request, operation, ResourceType.TOPIC, topic.name)
-        elif topic.code is not ErrorCode.UNKNOWN_TOPIC_ID:
-            require(context, request, operation, ResourceType.TOPIC, name)
-    except ApiError as error:
-        return error
-    return topic
+    known = topic.name if isinstance(topic, TopicState) else name
+    if isinstance(topic, ApiError) and topic.code is ErrorCode.UNKNOWN_TOPIC_ID:
+        return topic
+    if is_allowed(context, request, operation, ResourceType.TOPIC, known):
+        return topic
+    refused = refusal(request, operation, ResourceType.TOPIC, known)
+    return refused if known == name else without_name(operation)
+
+
+def without_name(operation: AclOperation) -> ApiError:
+    """The error for a client that asked with a topic's id, which is no secret as its name is."""
+    return ApiError(f"{operation.name} on this topic is not allowed", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

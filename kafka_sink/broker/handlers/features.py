@@ -105,7 +105,7 @@ def _problem(context: BrokerContext, update: FeatureUpdateKey) -> str | None:
     """Why the update is refused; None if there is nothing to change."""
     levels = feature_levels(context.config)
     if update.feature not in levels:
-        return f"feature {update.feature!r} is unknown; this broker has {' and '.join(levels)} only"
+        return f"feature {update.feature!r:.200} is unknown; this broker has {' and '.join(levels)} only"
     level, highest = levels[update.feature]
     if not 0 <= update.max_version_level <= highest:
         return f"{update.feature} has no level {update.max_version_level}"

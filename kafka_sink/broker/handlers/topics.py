@@ -9,7 +9,7 @@ from typing import Final
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, TopicState, too_many_partitions
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require, without_name
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
@@ -174,8 +174,9 @@ def _deletable(
         name = state.name
     refused = _refusal(context, request, name)
     if refused is not None:
-        can_describe = is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        return m.DeletableTopicResult(name if can_describe else topic.name, topic.topic_id, refused.code, str(refused))
+        if topic.name is None and not is_allowed(context, request, AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            return _not_deleted(topic, without_name(AclOperation.DELETE))
+        return m.DeletableTopicResult(name, topic.topic_id, refused.code, str(refused))
     return name
 
 

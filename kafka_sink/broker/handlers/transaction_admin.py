@@ -164,21 +164,22 @@ def _write(context: BrokerContext, writable: m.WritableTxnMarker) -> m.WritableT
     marker = EndTransactionMarker(
         writable.producer_id, writable.producer_epoch, writable.transaction_result, writable.coordinator_epoch
     )
-    return m.WritableTxnMarkerResult(
-        writable.producer_id,
-        [
-            m.WritableTxnMarkerTopicResult(
-                topic.name,
-                [
-                    m.WritableTxnMarkerPartitionResult(
-                        index, _write_partition(context, topic.name, index, marker, writable.transaction_version)
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in writable.topics
-        ],
-    )
+    # A partition that is named many times is written once.
+    outcomes = {
+        (name, index): _write_partition(context, name, index, marker, writable.transaction_version)
+        for name, index in {(topic.name, index): None for topic in writable.topics for index in topic.partition_indexes}
+    }
+    topics = [
+        m.WritableTxnMarkerTopicResult(
+            topic.name,
+            [
+                m.WritableTxnMarkerPartitionResult(index, outcomes[topic.name, index])
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in writable.topics
+    ]
+    return m.WritableTxnMarkerResult(writable.producer_id, topics)
 
 
 def _write_partition(

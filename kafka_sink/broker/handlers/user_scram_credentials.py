@@ -107,10 +107,10 @@ def describe_user_scram_credentials(
 
     def described(name: str, times: int) -> m.DescribeUserScramCredentialsResult:
         if times > 1:
-            text = f"user {name!r} is named {times} times in one request"
+            text = f"user {name!r:.200} is named {times} times in one request"
             return m.DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, text)
         if name not in infos:
-            text = f"user {name!r} has no credential for SCRAM"
+            text = f"user {name!r:.200} has no credential for SCRAM"
             return m.DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
         return m.DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
 

@@ -49,8 +49,8 @@ _MAX_BYTES_BEFORE_AUTHENTICATION: Final = 512 * 1024
 #: The share of its lifetime after which a session is renewed: early enough, and at different times for the clients of a
 #: cluster.
 REAUTHENTICATE_AFTER: Final = (0.85, 0.95)
-#: A broker that grants less does not keep its clients busy with logins.
-_LEAST_SESSION_MS: Final = 100
+#: However short a session is: Kafka's brokers refuse to authenticate a connection again within a second (KIP-368).
+_LEAST_SESSION_MS: Final = 1000
 
 
 class _State(Enum):
@@ -236,8 +236,8 @@ class SaslClientAuthenticator:
         self._exchange = None
         self._reader.limit(self._max_receive_bytes, UNLIMITED_MEMORY_POOL)
         if session_lifetime_ms > 0:
-            lives_ms = max(session_lifetime_ms, _LEAST_SESSION_MS) * random.uniform(*REAUTHENTICATE_AFTER)
-            self._reauthenticate_at_ms = self._clock.monotonic_ms() + int(lives_ms)
+            lives_ms = int(session_lifetime_ms * random.uniform(*REAUTHENTICATE_AFTER))
+            self._reauthenticate_at_ms = self._clock.monotonic_ms() + max(lives_ms, _LEAST_SESSION_MS)
 
 
 def _correlation_id(received: NetworkReceive) -> int:

@@ -183,18 +183,23 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
         return FindCoordinatorRequest(key_type=self.key_type, key=self.names[0])
 
     def coordinators(self, body: Struct) -> Mapping[CoordinatorKey, Node]:
-        """The coordinators in *body*, also if others are not available."""
+        """The coordinators in *body*, also if others are not available. An answer without a name that was asked for, or
+        without an address, has none."""
         return {
             (self.key_type, name): Node(each.node_id, each.host, each.port)
             for name, each in self._each(body)
-            if not each.error_code
+            if not each.error_code and name in self.names and each.host
         }
 
     def read(self, body: Struct) -> Done[Mapping[CoordinatorKey, Node]] | Errors[Mapping[CoordinatorKey, Node]]:
         refused = [(name, each) for name, each in self._each(body) if each.error_code]
-        if not refused:
-            return Done(self.coordinators(body))
+        found = self.coordinators(body)
+        if found and not refused:
+            return Done(found)
         kind = "group" if self.key_type == GROUP else "transactional id"
+        if not refused:
+            text = f"the answer names no coordinator of the {kind} {self.names[0]!r}"
+            return Errors([ErrorCode.COORDINATOR_NOT_AVAILABLE], text)
         texts = ", ".join(
             f"{name!r} ({each.error_message})" if each.error_message else repr(name) for name, each in refused
         )

@@ -98,3 +98,14 @@ def test_a_partition_that_is_named_twice_has_no_offsets() -> None:
     answer = node.call(ApiKey.LIST_OFFSETS, 5, topics=[("t", asked)])
     codes = [partition.error_code for partition in answer.topics[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+
+
+def test_a_marker_is_written_once_to_a_partition_that_is_named_many_times() -> None:
+    node = BrokerNode()
+    node.cluster.create_topic("t", 1, 1)
+    topic = node.context.topic("t")
+    marker = {"producer_id": 1, "topics": [("t", [0, 0])] * MANY}
+    answer = node.call(ApiKey.WRITE_TXN_MARKERS, 1, [marker])
+    codes = [each.error_code for of_topic in answer.markers[0].topics for each in of_topic.partitions]
+    assert codes == [ErrorCode.NONE] * 2 * MANY
+    assert node.context.log_of(topic, 0).end_offset == 1

@@ -369,6 +369,18 @@ def test_reauthentication_must_be_needed_and_not_too_frequent() -> None:
     again(world)
 
 
+@pytest.mark.behaviour(
+    "SASL", "However short a session is, a client authenticates again after a second at the earliest"
+)
+def test_a_client_does_not_authenticate_again_within_a_second() -> None:
+    world = World(connections_max_reauth_ms=1)
+    world.run()
+    world.clock.advance(999)
+    assert not world.client.wants_reauthentication
+    world.clock.advance(1)
+    assert world.client.wants_reauthentication
+
+
 @pytest.mark.behaviour("Faults: hostile servers", "A broker gets memory for large responses only once it is known")
 def test_large_responses_are_read_only_after_authentication() -> None:
     world = World()

@@ -162,6 +162,21 @@ def test_coordinators_that_were_found_count_beside_an_error() -> None:
     assert "'b'" in outcome.detail
 
 
+@with_each(
+    "answer",
+    [
+        FindCoordinatorResponse(),
+        FindCoordinatorResponse(coordinators=[Coordinator("other", 1, "host", 9092, E.NONE)]),
+        FindCoordinatorResponse(coordinators=[Coordinator("a", 1, "", -1, E.NONE)]),
+    ],
+)
+def test_an_answer_that_names_no_coordinator_is_asked_for_again(answer: FindCoordinatorResponse) -> None:
+    outcome = Attempts(FindCoordinator(GROUP, ("a",)), caller_reaction).take(answer)
+    assert isinstance(outcome, Refused)
+    assert outcome.reaction.is_retry
+    assert "no coordinator of the group 'a'" in outcome.detail
+
+
 def test_a_caller_that_waits_repeats_exactly_these_errors() -> None:
     repeated = {code for code in ErrorCode if caller_reaction(ApiKey.END_TXN, code) is Reaction.RETRY}
     moved = {code for code in ErrorCode if caller_reaction(ApiKey.END_TXN, code) is Reaction.LOOK_UP}

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.scram_credential import MAX_ITERATIONS, ScramCredential, parse_credential
-from kafka_sink.network.sasl.bearer_token import Token, token_of, unsecured_tokens
+from kafka_sink.network.sasl.bearer_token import Token, encoded, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer
@@ -201,6 +201,28 @@ def test_unsecured_tokens_are_let_in_until_they_expire() -> None:
     with pytest.raises(AuthenticationError, match="invalid_token"):
         server.evaluate(confirmation)
     assert (client.complete, server.complete) == (False, False)
+
+
+@with_each(
+    "claims",
+    [
+        {"exp": 2e9},
+        {"sub": None, "exp": 2e9},
+        {"sub": "", "exp": 2e9},
+        {"sub": 7, "exp": 2e9},
+        {"sub": ["dora"], "exp": 2e9},
+        {"sub": "dora"},
+        *(
+            {"sub": "dora", "exp": exp}
+            for exp in (None, True, "2000000000", [], 1e999, -1e999, float("nan"), 1e17, 10**400)
+        ),
+    ],
+)
+def test_a_token_with_odd_claims_is_refused(claims: dict[str, Any]) -> None:
+    server = OAuthBearerServer(FakeClock())
+    odd = Token(f"{encoded({'alg': 'none'})}.{encoded(claims)}.", 0)
+    assert server.evaluate(OAuthBearerClient(lambda: odd).initial_response()) == b'{"status":"invalid_token"}'
+    assert not server.complete
 
 
 def test_extensions_follow_the_token() -> None:
