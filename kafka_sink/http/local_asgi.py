@@ -52,6 +52,8 @@ class _Handler(LocalHandler):
 
     async def _send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
+            # The application's answers have a policy of their own.
+            self.policy = {}
             self.send_response_only(message["status"])
             for name, value in message["headers"]:
                 self.send_header(name.decode("latin-1"), value.decode("latin-1"))

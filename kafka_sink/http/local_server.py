@@ -16,7 +16,9 @@ import http.client
 import ipaddress
 import logging
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
@@ -38,6 +40,16 @@ _MOST_HEAD_BYTES: Final = 1 << 17
 _REFUSED_PAUSE_MS: Final = 100
 #: Connections that wait to be accepted: a flood of others must not make a client try again after a second.
 _BACKLOG: Final = 256
+#: Of every answer that has no such headers of its own, errors that are found before a handler is asked among them: a
+#: browser shows it as a text that does nothing.
+POLICY: Final = MappingProxyType(
+    {
+        "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+)
 #: SHUT_RDWR: a connection is only ended here.
 _BOTH_WAYS: Final = 2
 T = TypeVar("T", bound="LocalServer")
@@ -200,6 +212,9 @@ class LocalHandler(BaseHTTPRequestHandler):
     """Answers one request; the methods of subclasses begin with :meth:`is_refused`."""
 
     timeout = _IDLE_S
+    #: Of a request whose first line cannot be read: its answer has headers, which that of the default version has not.
+    default_request_version = "HTTP/1.0"
+    policy: Mapping[str, str] = POLICY
     #: Whether clients may name the server as they like where it listens beyond this machine: for what is only read.
     has_any_name = False
 
@@ -251,6 +266,12 @@ class LocalHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def end_headers(self) -> None:
+        """Called when all other headers were sent."""
+        for name, value in self.policy.items():
+            self.send_header(name, value)
+        super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -92,6 +93,34 @@ def test_a_head_has_a_limit(server: tuple[LocalServer, str]) -> None:
             answer = greedy.recv(100)
             assert not answer or b" 431 " in answer
     assert status(asked, path) == 200
+
+
+#: Requests that are refused before a handler is asked, and their statuses.
+ODD: Final = {
+    b"GET\r\n\r\n": 400,
+    b"nonsense\r\n\r\n": 400,
+    b"GET /subjects HTTP/x\r\n\r\n": 400,
+    b"GET /subjects\r\n\r\n": 403,
+    b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n": 414,
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200 + b"\r\n": 431,
+    b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n": 501,
+    b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n": 505,
+    b"GET /subjects HTTP/1.1\r\nHost: elsewhere\r\n\r\n": 403,
+    b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n": 404,
+}
+
+
+@pytest.mark.behaviour("Faults: hostile clients", "Every answer of every port over HTTP has a policy for browsers")
+def test_every_answer_has_a_policy(server: tuple[LocalServer, str]) -> None:
+    asked, path = server
+    for request, code in {**ODD, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(): 200}.items():
+        with connected(asked) as one:
+            one.sendall(request)
+            answer = http.client.HTTPResponse(one)
+            answer.begin()
+            assert answer.status == code, request[:60]
+            assert (answer.headers["Content-Security-Policy"] or "").startswith("default-src 'none'"), request[:60]
+            assert answer.headers.get_all("X-Content-Type-Options") == ["nosniff"], request[:60]
 
 
 @pytest.mark.behaviour("Faults: hostile clients", "An accept that fails is said once, and does not spin")

@@ -43,6 +43,7 @@ from kafka_sink.registry.errors import (
     SchemaNotFoundError,
 )
 from kafka_sink.testing import EmbeddedRegistry
+from kafka_sink.testing.registry import schema_store
 from tests.support.certificates import Authority
 from tests.support.token_server import CLIENT, SECRET, Issuer, token_server
 
@@ -403,3 +404,28 @@ def test_a_slow_client_holds_nobody_up() -> None:
             connection.request("GET", "/subjects")
             assert connection.getresponse().status == 200
             connection.close()
+
+
+def status_of(registry: EmbeddedRegistry, method: str, path: str, **body: str) -> int:
+    connection = HTTPConnection("127.0.0.1", registry.port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path, json.dumps(body))
+        return connection.getresponse().status
+
+
+@pytest.mark.behaviour("Schema registry", "No lock is held while schemas are compared")
+def test_others_are_answered_while_a_schema_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def problems(*pair: Any) -> list[str]:
+        asked.append(status_of(server, "GET", "/subjects"))
+        asked.append(status_of(server, "PUT", "/mode/other", mode="READONLY"))
+        asked.append(status_of(server, "POST", "/subjects/another/versions", schema=A))
+        return []
+
+    monkeypatch.setattr(schema_store, "problems", problems)
+    with EmbeddedRegistry() as server:
+        for schema in (A, B):
+            assert status_of(server, "POST", "/subjects/s/versions", schema=schema) == 200
+        assert status_of(server, "POST", "/compatibility/subjects/s/versions", schema=A) == 200
+    assert asked == [200] * 6

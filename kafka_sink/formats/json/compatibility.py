@@ -206,8 +206,9 @@ def _of_objects(reader: dict[str, Any], writer: dict[str, Any], path: str, compa
                 f"PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL: path '{path}/properties/{name}' is new, and what was written "
                 "may have anything there"
             )
+    required = set(writer.get("required", ()))
     for name in reader.get("required", ()):
-        if name not in writer.get("required", ()):
+        if name not in required:
             yield f"REQUIRED_ATTRIBUTE_ADDED: path '{path}/properties/{name}' is required, and was not"
     if others_written is not False:
         yield from _problems(others_read, others_written, f"{path}/additionalProperties", compared)

@@ -25,7 +25,16 @@ from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_text import NO_NAMESPACE, compact, records_of, spelled_out
-from kafka_sink.testing.registry.refusals import CannotJudgeError
+from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
+
+#: Apache's package compares the name of each field with all names before it.
+_MOST_FIELDS: Final = 5_000
+#: Of two schemas.
+_MOST_PROBLEMS: Final = 100
+#: Of fields, looked for in records of one name.
+_MOST_NAMES: Final = 1_000_000
+#: Of a problem: it may name all symbols of an enum.
+_MOST_CHARACTERS: Final = 500
 
 
 def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
@@ -41,11 +50,12 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
         raise CannotJudgeError(
             "Avro schemas without Apache's package avro", "pip install 'kafkalite[registry]', or "
         ) from None
-    checker: Any = compatibility.ReaderWriterCompatibilityChecker
     texts = [spelled_out(json_of(linked(each))) for each in (reader, writer)]
+    if any(len(record["fields"]) > _MOST_FIELDS for text in texts for record in records_of(text)):
+        raise CannotJudgeError(f"a record of Avro with more than {_MOST_FIELDS} fields")
     try:
         read, written = (parse(compact(each), validate_names=False) for each in texts)
-        verdict = checker().get_compatibility(read, written)
+        verdict = _checker(compatibility).get_compatibility(read, written)
     except (AvroException, RecursionError) as error:
         raise CannotJudgeError(f"this Avro schema ({error})".replace(f"{NO_NAMESPACE}.", "")) from None
     twice = _found_twice(*texts)
@@ -54,22 +64,74 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
     kinds = dict.fromkeys(each.name.upper() for each in verdict.incompatibilities)
     # The root is always among them.
     places = ", ".join(f"path '{each}'" for each in sorted(verdict.locations - {"/"} or {"/"}))
-    messages = ", ".join(sorted(verdict.messages)).replace(f"{NO_NAMESPACE}.", "")
+    messages = ", ".join(f"{each:.{_MOST_CHARACTERS}}" for each in sorted(verdict.messages)).replace(
+        f"{NO_NAMESPACE}.", ""
+    )
     return [f"{', '.join(kinds)}: {messages} at {places}"] if kinds else []
+
+
+def _checker(package: Any) -> Any:
+    """Apache's checker, which ends: its steps are counted, and of the problems that it finds some are kept, where it
+    copies all of them with each."""
+
+    class Checker(package.ReaderWriterCompatibilityChecker):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._steps = Steps("Avro schemas")
+            #: By identity: Apache's schemas are compared as JSON.
+            self._fields: dict[int, Mapping[str, Any]] = {}
+
+        def get_compatibility(self, reader: Any, writer: Any, *place: Any) -> Any:
+            self._steps.take()
+            return _some_of(super().get_compatibility(reader, writer, *place))
+
+        def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
+            if id(writer) not in self._fields:
+                self._fields[id(writer)] = writer.fields_dict
+            fields = self._fields[id(writer)]
+            problems = package.CompatibleResult
+            for index, field in enumerate(reader.fields):
+                names = (field.name, *(field.props.get("aliases") or ()))
+                written = next((fields[each] for each in names if each in fields), None)
+                place = [*location, "fields", str(index)]
+                if written is not None:
+                    found = self.get_compatibility(field.type, written.type, "type", place)
+                elif field.has_default:
+                    continue
+                elif field.type.type == "enum" and field.type.props.get("default"):
+                    found = self.get_compatibility(field.type, writer, "type", place)
+                else:
+                    kind = package.SchemaIncompatibilityType.reader_field_missing_default_value
+                    found = package.incompatible(kind, field.name, place)
+                problems = _some_of(package.merge(problems, found))
+            return problems
+
+    return Checker()
+
+
+def _some_of(result: Any) -> Any:
+    """*result* with some of its problems: one is enough to refuse a schema."""
+    if len(result.incompatibilities) > _MOST_PROBLEMS:
+        del result.incompatibilities[_MOST_PROBLEMS:]
+        result.messages = set(sorted(result.messages)[:_MOST_PROBLEMS])
+        result.locations = set(sorted(result.locations)[:_MOST_PROBLEMS])
+    return result
 
 
 def _found_twice(reader: Any, writer: Any) -> str | None:
     """A field of a record in *reader* that stands, by its name and aliases, for several fields of the same record in
     *writer*: Java's library refuses it, and the package takes the first.
     """
-    written: dict[str, list[Mapping[str, Any]]] = {}
+    steps = Steps("Avro schemas", _MOST_NAMES)
+    written: dict[str, list[Counter[str]]] = {}
     for record in records_of(writer):
+        names = Counter(each["name"] for each in record["fields"])
         for name in {record["name"], record["name"].rpartition(".")[2]}:
-            written.setdefault(name, []).append(record)
+            written.setdefault(name, []).append(names)
     for record in records_of(reader):
         for name in (record["name"].rpartition(".")[2], *record["aliases"]):
-            for other in written.get(name, ()):
-                names = Counter(each["name"] for each in other["fields"])
+            for names in written.get(name, ()):
+                steps.take(1 + sum(1 + len(each["aliases"]) for each in record["fields"]))
                 for field in record["fields"]:
                     if sum(names[each] for each in (field["name"], *field["aliases"])) > 1:
                         return str(field["name"])

@@ -1,6 +1,6 @@
 """A schema registry on loopback, for development and tests: the REST API that clients use.
 
-Requests are answered one after the other. With a data directory its content outlives it; without, nothing does.
+With a data directory its content outlives it; without, nothing does.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -204,7 +204,10 @@ def answer(store: SchemaStore, method: str, target: str, body: bytes) -> tuple[i
             match = pattern.fullmatch(path)
             if match is not None and each == method:
                 parts = {name: unquote(part) for name, part in match.groupdict().items()}
-                return 200, action(store, _Request(parts, query, _object(body)))
+                asked = _Request(parts, query, _object(body))
+                # What is only read, and what is registered, takes time that depends on schemas of others.
+                with store.lock if method in ("PUT", "DELETE") else nullcontext():
+                    return 200, action(store, asked)
         raise RefusalError(404)
     except RefusalError as error:
         return error.status, {"error_code": error.code, "message": str(error)}
@@ -231,8 +234,7 @@ class _Handler(LocalHandler):
         body = self.read_body(_MAX_BODY_BYTES)
         if body is None:
             return
-        with registry.lock:
-            status, content = answer(registry.store, self.command, self.path, body)
+        status, content = answer(registry.store, self.command, self.path, body)
         text = content if isinstance(content, str) else json.dumps(content)
         self.send_body(status, _CONTENT_TYPE, text.encode())
 
@@ -253,7 +255,7 @@ class EmbeddedRegistry(LocalServer):
         file = None if data_dir is None else CheckedFile(Path(data_dir), OsFileSystem(), _FILE)
         self._held = None if file is None else _hold(file.path.with_suffix(".lock"))
         try:
-            self.store, self.lock = SchemaStore(file), threading.Lock()
+            self.store = SchemaStore(file)
             super().__init__((host, port), _Handler)
         except BaseException:
             self._release()

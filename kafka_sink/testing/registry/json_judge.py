@@ -12,16 +12,13 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 from kafka_sink.formats.json.compatibility import COMPARED, OTHER_CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_text import compact
-from kafka_sink.testing.registry.refusals import CannotJudgeError
+from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
-#: Each alternative of one schema is compared with each of the other, down to the leaves.
-_MOST_COMPARED: Final = 10_000
 #: Keywords that may refuse values.
 _CONSTRAINTS: Final = COMPARED | OTHER_CONSTRAINTS
 _ALTERNATIVES: Final = ("oneOf", "anyOf", "allOf")
@@ -59,11 +56,13 @@ class _Choice(NamedTuple):
 
 class _Comparison:
     def __init__(self) -> None:
-        self._compared = count(1)
+        #: Each alternative of one schema is compared with each of the other, down to the leaves.
+        self._steps = Steps("JSON Schemas")
+        #: By a schema's identity and a keyword, its values, which many pairs need; the schema keeps its identity so.
+        self._values: dict[tuple[int, str], tuple[Any, frozenset[str]]] = {}
 
     def of(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
-        if next(self._compared) > _MOST_COMPARED:
-            raise CannotJudgeError(f"a JSON Schema with more than {_MOST_COMPARED} combinations of alternatives")
+        self._steps.take()
         if _is_same(reader, writer) or _takes_all(reader) or writer is False:
             return
         if reader is False or _takes_all(writer):
@@ -122,7 +121,7 @@ class _Comparison:
     def _of_one_type(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
         wanted, written = _type(reader), _type(writer)
         for name in ("enum", "const"):
-            yield from _of_values(name, reader, writer, path)
+            yield from self._of_values(name, reader, writer, path)
         if wanted is None or written is None:
             if wanted != written and not (written is not None and "enum" not in reader and "const" not in reader):
                 yield _changed(path, reader, writer)
@@ -145,6 +144,7 @@ class _Comparison:
     def _of_objects(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
         read, written = reader.get("properties", {}), writer.get("properties", {})
         others_read, others_written = (each.get("additionalProperties", True) for each in (reader, writer))
+        newly_required = set(reader.get("required", ())) - set(writer.get("required", ()))
         for name, kind in written.items():
             if name in read:
                 yield from self.of(read[name], kind, f"{path}/properties/{name}")
@@ -154,8 +154,7 @@ class _Comparison:
                 yield from self.of(others_read, kind, f"{path}/additionalProperties")
         for name, kind in read.items():
             place = f"{path}/properties/{name}"
-            is_required = name in reader.get("required", ()) and name not in writer.get("required", ())
-            is_needed = is_required and not (isinstance(kind, Mapping) and "default" in kind)
+            is_needed = name in newly_required and not (isinstance(kind, Mapping) and "default" in kind)
             if name not in written:
                 yield from self._of_new(kind, others_written, is_needed, place)
             elif is_needed:
@@ -181,6 +180,17 @@ class _Comparison:
             yield from self.of(kind, others, path)
         if is_needed:
             yield f"REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL: path '{path}' is required, and has no default"
+
+    def _of_values(self, name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+        if name in reader and (name not in writer or not self._all(name, writer) <= self._all(name, reader)):
+            yield f"{_upper(name)}_NARROWED: '{name}' at path '{path or '/'}' has fewer values than before"
+
+    def _all(self, name: str, schema: Mapping[str, Any]) -> frozenset[str]:
+        key = (id(schema), name)
+        if key not in self._values:
+            values = [schema[name]] if name == "const" else schema[name]
+            self._values[key] = schema, frozenset(compact(each) for each in values)
+        return self._values[key][1]
 
 
 def _takes_all(schema: Any) -> bool:
@@ -227,18 +237,6 @@ def _check(schema: Mapping[str, Any], *known: str) -> None:
     others = sorted((schema.keys() & _CONSTRAINTS) - set(known))
     if others:
         raise CannotJudgeError(f"a changed JSON Schema with {', '.join(others)}")
-
-
-def _of_values(name: str, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
-    if name not in reader:
-        return
-    new, old = ({compact(value) for value in _values(name, each)} for each in (reader, writer))
-    if name not in writer or not old <= new:
-        yield f"{_upper(name)}_NARROWED: '{name}' at path '{path or '/'}' has fewer values than before"
-
-
-def _values(name: str, schema: Mapping[str, Any]) -> list[Any]:
-    return [schema[name]] if name == "const" and name in schema else list(schema.get(name, ()))
 
 
 def _is_same(reader: Any, writer: Any) -> bool:

@@ -9,7 +9,8 @@ https://protobuf.dev/programming-guides/proto3/#updating.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ def problems(reader: SchemaText, writer: SchemaText) -> list[str]:
     :raises CannotJudgeError: if one has groups, or is written in an edition.
     """
     read, written = (_Schema(descriptors(linked(each)).file) for each in (reader, writer))
-    reasons = list(_Comparison(read, written).of_types(read.messages, written.messages))
+    reasons = list(_Comparison(read, written).all())
     if read.package != written.package:
         reasons.insert(0, f"PACKAGE_CHANGED: the package is {read.package!r}, and was {written.package!r}")
     return reasons
@@ -76,22 +77,33 @@ class _Schema:
 class _Comparison:
     def __init__(self, reader: _Schema, writer: _Schema) -> None:
         self._reader, self._writer = reader, writer
+        #: Pairs that were found, and those of them that are still to be compared: fields may refer to one another in a
+        #: chain of any length.
         self._begun: set[tuple[_Message, _Message]] = set()
+        self._waiting: deque[tuple[_Message, _Message]] = deque()
 
-    def of_types(self, reader: Mapping[str, _Message], writer: Mapping[str, _Message]) -> Iterator[str]:
+    def all(self) -> Iterator[str]:
+        """Why not all messages can be read."""
+        yield from self._of_types(self._reader.messages, self._writer.messages)
+        while self._waiting:
+            yield from self._of_messages(*self._waiting.popleft())
+
+    def _begin(self, reader: _Message, writer: _Message) -> None:
+        if (reader, writer) not in self._begun:
+            self._begun.add((reader, writer))
+            self._waiting.append((reader, writer))
+
+    def _of_types(self, reader: Mapping[str, _Message], writer: Mapping[str, _Message]) -> Iterator[str]:
         """Of the messages that a file or a message declares."""
         for name, message in writer.items():
             if message.declared.options.map_entry:
                 continue
             if name in reader:
-                yield from self._of_messages(reader[name], message)
+                self._begin(reader[name], message)
             else:
                 yield f"MESSAGE_REMOVED: the message at path '{_path(message)}' is missing"
 
     def _of_messages(self, reader: _Message, writer: _Message) -> Iterator[str]:
-        if (reader, writer) in self._begun:
-            return
-        self._begun.add((reader, writer))
         read, written = ({field.number: field for field in each.declared.field} for each in (reader, writer))
         for number, field in read.items():
             path = f"{_path(reader)}/{number}"
@@ -100,11 +112,9 @@ class _Comparison:
                 yield from self._of_fields(field, written[number], labels, path)
             elif field.label == _REQUIRED:
                 yield f"REQUIRED_FIELD_ADDED: the field '{field.name}' at path '{path}' is required"
-        for field in written.values():
-            if field.number not in read:
-                yield from _of_removed(field, reader.declared, writer.declared, f"{_path(reader)}/{field.number}")
+        yield from _of_removed(reader.declared, writer.declared, read.keys(), _path(reader))
         yield from _of_oneofs(reader.declared, writer.declared, _path(reader))
-        yield from self.of_types(reader.messages, writer.messages)
+        yield from self._of_types(reader.messages, writer.messages)
 
     def _of_fields(self, reader: Any, writer: Any, labels: tuple[str | None, ...], path: str) -> Iterator[str]:
         read, written = self._reader.known.get(reader.type_name), self._writer.known.get(writer.type_name)
@@ -119,7 +129,7 @@ class _Comparison:
         elif read.name != written.name:
             yield f"FIELD_NAMED_TYPE_CHANGED: the field at path '{path}' is {read.name}, and was {written.name}"
         else:
-            yield from self._of_messages(read, written)
+            self._begin(read, written)
 
 
 def _path(message: _Message) -> str:
@@ -134,17 +144,19 @@ def _of_scalars(new: str, old: str, labels: tuple[str | None, ...], path: str) -
         yield f"FIELD_NUMERIC_LABEL_CHANGED: the field at path '{path}' is {labels[0]}, and was {labels[1]}"
 
 
-def _of_removed(field: Any, reader: Any, writer: Any, path: str) -> Iterator[str]:
-    if field.label == _REQUIRED:
-        yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{path}' is missing"
-        return
-    name = _oneof(field, writer)
-    if name is None:
-        return
-    numbers = {each.number for each in reader.field}
-    is_whole = name not in {each.name for each in reader.oneof_decl}
-    if not is_whole or any(_oneof(each, writer) == name and each.number in numbers for each in writer.field):
-        yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{path}' is missing"
+def _of_removed(reader: Any, writer: Any, numbers: Container[int], path: str) -> Iterator[str]:
+    """Fields that are missing from those with *numbers*; a oneof may be removed as a whole."""
+    left = {each.name for each in reader.oneof_decl} | {
+        _oneof(each, writer) for each in writer.field if each.number in numbers
+    }
+    for field in writer.field:
+        place = f"{path}/{field.number}"
+        if field.number in numbers:
+            continue
+        if field.label == _REQUIRED:
+            yield f"REQUIRED_FIELD_REMOVED: the required field '{field.name}' at path '{place}' is missing"
+        elif (name := _oneof(field, writer)) is not None and name in left:
+            yield f"ONEOF_FIELD_REMOVED: the field '{field.name}' of a oneof at path '{place}' is missing"
 
 
 def _of_oneofs(reader: Any, writer: Any, path: str) -> Iterator[str]:

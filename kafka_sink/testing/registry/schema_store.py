@@ -1,13 +1,16 @@
 """The subjects of the registry: their versions and ids, levels and modes, and what is changed of them.
 
-Called under one lock by the HTTP server, or directly by tests. It knows no socket. A change is on disk, if there is a
-file, before it is seen: an id that was answered is never given to another schema.
+Called by the threads of the HTTP server, or directly by tests. It knows no socket. A state is replaced and never
+changed, so readers take no lock. Schemas of others are parsed and compared without one; the lock is held while a change
+is checked against the state that it changes, and stored. A change is on disk, if there is a file, before it is seen: an
+id that was answered is never given to another schema.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,6 +42,8 @@ _LEVEL: Final = "compatibilityLevel"
 #: The words in a request for what a level consists of.
 _LEVEL_WORDS: Final = {"compatibility": _LEVEL, "normalize": "normalize"}
 _HIGHEST: Final = 2**31 - 1
+#: How often a schema is judged anew because its subject has changed meanwhile.
+_MOST_TRIES: Final = 100
 
 
 class SchemaStore:
@@ -49,6 +54,8 @@ class SchemaStore:
 
     def __init__(self, file: CheckedFile | None = None) -> None:
         self._file = file
+        #: Held by who reads a state to change it.
+        self.lock = threading.RLock()
         stored = None if file is None else file.read()
         try:
             self._state = State() if stored is None else State.of(stored)
@@ -59,7 +66,7 @@ class SchemaStore:
 
     @contextmanager
     def _changed(self) -> Iterator[State]:
-        """The state to be changed: it is kept, and seen, unless something goes wrong."""
+        """The state to be changed: it is kept, and seen, unless something goes wrong. Called under the lock."""
         draft = self._state.copy()
         yield draft
         if self._file is not None:
@@ -153,6 +160,20 @@ class SchemaStore:
 
         :raises RefusalError: if it is no schema, not compatible with earlier versions, or not allowed in the mode.
         """
+        for _ in range(_MOST_TRIES):
+            seen = self._state.of_subject(subject)
+            found = self._judged(subject, schema, normalize, schema_id, number)
+            if not isinstance(found, Schema):
+                return found
+            with self.lock:
+                if self._state.of_subject(subject) == seen:
+                    return self._added(subject, found, schema_id, number)
+        raise RefusalError(50001, f"subject {subject} changes all the time; try again")
+
+    def _judged(
+        self, subject: str, schema: Schema, normalize: bool, schema_id: int, number: int
+    ) -> tuple[int, Version] | Schema:
+        """The version of *subject* that *schema* is; if it is none, the schema, parsed, which may become one."""
         if subject.startswith(":."):
             raise RefusalError(42208, subject)
         self._check_mode(subject, schema_id)
@@ -166,7 +187,7 @@ class SchemaStore:
                 return known, version
         if not is_import:
             self._check_compatible(subject, parsed, list(live.values()))
-        return self._added(subject, parsed, schema_id, number)
+        return parsed
 
     def _added(self, subject: str, schema: Schema, schema_id: int, number: int) -> tuple[int, Version]:
         of_ids = {each.schema_id: each.schema.identity for _, _, each in self.all(deleted=True)}
@@ -182,6 +203,7 @@ class SchemaStore:
             for earlier in [each for each, old in versions.items() if old.is_deleted and old.schema_id == schema_id]:
                 if earlier < number and not self.referring(Place(subject, earlier), deleted=True):
                     del versions[earlier]
+                    state.drops += 1
             versions[number] = version
             state.subjects[subject] = dict(sorted(versions.items()))
         return number, version

@@ -1,6 +1,6 @@
 """Schemas as the registry keeps them: checked, and in the words in which they are compared.
 
-Called under the registry's lock. What others refer to is asked for with a function, and not kept.
+Called on any thread, without a lock. What others refer to is asked for with a function, and not kept.
 
 Source: https://docs.confluent.io/platform/current/schema-registry/develop/api.html,
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/data-contracts.html.
@@ -152,6 +152,8 @@ def problems(reader: Schema, writer: Schema, ask: Ask) -> list[str]:
         return judge(reader.whole(ask), writer.whole(ask))
     except (CannotJudgeError, FormatError) as error:
         raise RefusalError(42205, error) from None
+    except RecursionError:
+        raise RefusalError(42205, CannotJudgeError("schemas of so many levels")) from None
 
 
 def _guid(words: str, references: tuple[tuple[str, Place], ...], contract: Mapping[str, Any]) -> str:

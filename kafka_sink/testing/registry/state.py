@@ -27,11 +27,18 @@ class State:
     subjects: dict[str, dict[int, Version]] = field(default_factory=dict)
     levels: dict[str, dict[str, Any]] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
+    #: How often versions were dropped for ever since the start: others may get their numbers. Not stored.
+    drops: int = 0
 
     def copy(self) -> State:
         subjects = {name: dict(versions) for name, versions in self.subjects.items()}
         levels = {name: dict(level) for name, level in self.levels.items()}
-        return State(self.last_id, subjects, levels, dict(self.modes))
+        return State(self.last_id, subjects, levels, dict(self.modes), self.drops)
+
+    def of_subject(self, name: str) -> object:
+        """All by which a schema is judged that is registered for the subject *name*, and refers to others."""
+        scope = (name, "")
+        return self.drops, self.subjects.get(name), [(self.levels.get(each), self.modes.get(each)) for each in scope]
 
     def stored(self) -> bytes:
         subjects = {
@@ -57,6 +64,7 @@ class State:
         return cls(state["lastId"], subjects, state["levels"], state["modes"])
 
     def forget(self, subject: str, numbers: Sequence[int]) -> None:
+        self.drops += 1
         for number in numbers:
             del self.subjects[subject][number]
         if not self.subjects[subject]:

@@ -301,3 +301,58 @@ def test_json_that_is_not_judged_is_refused(schema: dict[str, Any]) -> None:
     for pair in ((changed, opened(a={"type": "object"})), (opened(a={"type": "object"}), changed)):
         with pytest.raises(CannotJudgeError, match="this registry cannot judge"):
             said_of(json_problems, *pair)
+
+
+def several(count: int, name: str) -> list[dict[str, Any]]:
+    return [record(field("x"), name=f"{name}{number}") for number in range(count)]
+
+
+def wide(count: int) -> dict[str, Any]:
+    return record(*(field(f"f{number}") for number in range(count)))
+
+
+def objects(count: int, name: str) -> list[dict[str, Any]]:
+    return [{"type": "object", "required": [f"{name}{number}"]} for number in range(count)]
+
+
+@pytest.mark.behaviour("Schema registry", "Judges of compatibility make 50,000 comparisons of two schemas at most")
+@with_each(
+    ("judge", "reader", "writer", "text"),
+    [
+        (
+            avro_problems,
+            record(field("u", several(250, "A"))),
+            record(field("u", several(250, "B"))),
+            "50000 comparisons",
+        ),
+        (avro_problems, wide(5001), wide(1), "a record of Avro with more than 5000 fields"),
+        (avro_problems, wide(1), wide(5001), "a record of Avro with more than 5000 fields"),
+        (
+            avro_problems,
+            record(*(field(f"r{number}", record(field("x"), namespace=f"a{number}")) for number in range(800))),
+            record(*(field(f"r{number}", record(field("x"), namespace=f"b{number}")) for number in range(800))),
+            "1000000 comparisons",
+        ),
+        (json_problems, {"anyOf": objects(250, "a")}, {"anyOf": objects(250, "b")}, "50000 comparisons"),
+    ],
+)
+def test_schemas_that_take_too_long_to_compare_are_refused(judge: Any, reader: Any, writer: Any, text: str) -> None:
+    with pytest.raises(CannotJudgeError, match=text):
+        said_of(judge, reader, writer)
+
+
+def test_messages_that_refer_to_each_other_in_a_chain_are_compared() -> None:
+    def chain(kind: str) -> SchemaText:
+        messages = (f"message M{number} {{ M{number + 1} a = 1; }}" for number in range(2_000))
+        return SchemaText(f'syntax = "proto3"; {" ".join(messages)} message M2000 {{ {kind} a = 1; }}')
+
+    assert protobuf_problems(chain("int32"), chain("int64")) == []
+    (problem,) = protobuf_problems(chain("string"), chain("int64"))
+    assert problem.startswith("FIELD_SCALAR_KIND_CHANGED: the field at path '#/M2000/1'")
+
+
+def test_records_of_5000_columns_that_may_be_null_are_compared() -> None:
+    kinds = (["null", "int"], ["null", "long"])
+    old, new = (record(*(field(f"f{number}", kind, default=None) for number in range(5_000))) for kind in kinds)
+    assert said_of(avro_problems, new, old) == ""
+    assert said_of(avro_problems, old, new) == "MISSING_UNION_BRANCH"

@@ -15,10 +15,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kafka_sink.broker.log.checksum import CheckedFile, with_checksum
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.testing.registry import schema_store
 from kafka_sink.testing.registry.avro_text import compact
 from kafka_sink.testing.registry.embedded_registry import answer
 from kafka_sink.testing.registry.schema_store import LEVELS, SchemaStore
 from kafka_sink.testing.registry.schemas import Schema
+from kafka_sink.testing.registry.schemas import problems as judge
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.support.cases import with_each
 
@@ -575,3 +577,20 @@ def test_damaged_and_strange_files_are_refused() -> None:
     disk.replace_file(FILE, b"{}")
     with pytest.raises(ConfigError, match=r"schema-registry\.json is damaged"):
         opened(disk)
+
+
+def test_a_schema_is_judged_anew_if_its_subject_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SchemaStore()
+    ask(store, "POST", "/subjects/s/versions", schema=A)
+    judged: list[str] = []
+
+    def problems(new: Schema, old: Schema, asks: Any) -> list[str]:
+        judged.append(old.text)
+        if len(judged) == 1:
+            ask(store, "DELETE", "/subjects/s")
+            ask(store, "POST", "/subjects/s/versions", schema=record(("a", "string")))
+        return judge(new, old, asks)
+
+    monkeypatch.setattr(schema_store, "problems", problems)
+    assert ask(store, "POST", "/subjects/s/versions", schema=A_AND_DEFAULT)[0] == 409
+    assert judged == [A, record(("a", "string"))]
