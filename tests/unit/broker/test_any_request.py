@@ -80,7 +80,7 @@ def answers(node: BrokerNode, key: ApiKey, version: int, body: Struct) -> bytes:
 
 @pytest.mark.behaviour("ACLs", "A client without permissions is told no name, and not whether one exists")
 @with_each("number", [None, 2, 4])
-def test_a_client_without_permissions_is_told_no_name(closed: BrokerNode, number: int | None) -> None:
+def test_without_permissions_no_name_is_told(closed: BrokerNode, number: int | None) -> None:
     topic_id = closed.context.topic(SECRET).topic_id
     for key, version in VERSIONS:
         for text in ("", None):
@@ -89,7 +89,7 @@ def test_a_client_without_permissions_is_told_no_name(closed: BrokerNode, number
 
 
 @with_each("number", [None, 2, 4])
-def test_a_client_without_permissions_is_not_told_whether_a_name_exists(closed: BrokerNode, number: int | None) -> None:
+def test_without_permissions_no_name_is_known_to_exist(closed: BrokerNode, number: int | None) -> None:
     for key, version in VERSIONS:
         there, absent = (
             [answers(closed, key, version, body) for body in bodies_of(key, version, text, ZERO_UUID, number)]

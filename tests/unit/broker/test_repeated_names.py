@@ -100,7 +100,7 @@ def test_a_partition_that_is_named_twice_has_no_offsets() -> None:
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
-def test_a_marker_is_written_once_to_a_partition_that_is_named_many_times() -> None:
+def test_a_marker_is_written_once_however_often_it_is_named() -> None:
     node = BrokerNode()
     node.cluster.create_topic("t", 1, 1)
     topic = node.context.topic("t")
