@@ -238,15 +238,6 @@ def again(world: World) -> None:
     assert not world.server.complete
 
 
-def test_session_of_a_millisecond_is_not_renewed_at_once() -> None:
-    world = World(connections_max_reauth_ms=1)
-    world.run()
-    world.clock.advance(84)
-    assert not world.client.wants_reauthentication
-    world.clock.advance(16)
-    assert world.client.wants_reauthentication
-
-
 @pytest.mark.behaviour("SASL", "A session is renewed before it ends")
 @pytest.mark.parametrize(("mechanism", "begin"), [("PLAIN", None), ("SCRAM-SHA-256", scram())])
 def test_a_session_is_renewed_before_it_ends(mechanism: str, begin: Any) -> None:
