@@ -29,7 +29,7 @@ from crc32c import crc32c
 from kafka_sink.broker.cluster import cluster_image
 from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.config import BrokerConfig, EndPoint, parse_counts
-from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, Member
+from kafka_sink.broker.coordinator.group_metadata import subscribed_topics
 from kafka_sink.broker.coordinator.group_store import GroupStore
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.broker.coordinator.transaction_store import TransactionStore
@@ -146,9 +146,7 @@ _ASSIGNMENTS: Final = (_assignment((b"orders", [0, 1, 2]), (b"t", [7])), _assign
 
 
 def _subscribed(data: bytes) -> None:
-    group = Group("g", 0, CONSUMER, "range")
-    group.add(Member("m", None, "c", "h", 1, 1, {"range": data}), CONSUMER)
-    group.read_subscriptions()
+    subscribed_topics(data)
 
 
 def _read_progress(data: bytes) -> None:
@@ -420,7 +418,7 @@ def _coordinators(data: bytes) -> None:
         )
     with suppress(ConfigError):
         TransactionStore(store).load()
-    GroupStore(store).load_consumers()
+    GroupStore(store, 1_000_000).load_consumers()
 
 
 _CONSUMERS: Final = json.dumps(
@@ -554,7 +552,7 @@ _ORDERS_OFFSETS: Final = b'10/11/12/13/14/15/16v1\n{"batchWatermarkMs":0}\n{"ord
 
 TABLE: Final = (
     Reader("assignments of consumers", "client.blocking.group_admin:assigned_in", assigned_in, _ASSIGNMENTS),
-    Reader("subscriptions", "broker.coordinator.group_metadata:_subscription", _subscribed, _ASSIGNMENTS),
+    Reader("subscriptions", "broker.coordinator.group_metadata:subscribed_topics", _subscribed, _ASSIGNMENTS),
     Reader(
         "progress of sinks",
         "exactly_once.progress:_FirstPart.of exactly_once.progress:latest_batch",

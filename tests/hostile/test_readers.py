@@ -64,7 +64,6 @@ EXCEPTED: Final = {
     "testing.security": "this machine's own time",
     "broker.authorizer:_java_address": "the address of a connection, from the system",
     "client.connection.api_versions": "numbers that the decoder made",
-    "client.login.sasl_authenticator:SaslClientAuthenticator._complete": "a number that the decoder made",
     "common.errors": "numbers that the decoder made",
     "consumer.topic_reading": "offsets, which are numbers already; its cursors are of partitions",
     "client.login.sasl_authenticator:_correlation_id": "four bytes, of a frame that was read",
