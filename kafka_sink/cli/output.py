@@ -37,17 +37,27 @@ _DEBUG_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(threadName)s %(name)s:
 _PIPE_WIDTH: Final = 10_000
 
 
-class _WithoutControls(logging.Formatter):
-    """For texts of brokers and of users in log lines."""
+class _OneLine(logging.Formatter):
+    """A message is one line, whatever names of clients, texts of brokers and users it has; the lines of a traceback are
+    indented, so that none looks like a message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_controls(super().format(record))
+        # Another handler may have formatted the traceback.
+        record.exc_text = None
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"    {printable(each)}" for each in lines)
 
 
 def configure_logging(debug: bool) -> None:
     """Log the package's warnings (with *debug*: all messages) to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_WithoutControls(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
+    handler.setFormatter(_OneLine(_DEBUG_LOG_FORMAT if debug else _LOG_FORMAT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(_PACKAGE).setLevel(logging.DEBUG if debug else logging.WARNING)
     for name in _TOLD_BY_THE_ERROR:
@@ -92,8 +102,8 @@ def error_line(text: str) -> None:
 
 
 def line(text: str, *, is_error: bool = False) -> None:
-    """Print *text*, which may have texts of brokers."""
-    click.echo(without_controls(text), err=is_error)
+    """Print *text*, which may have texts of brokers, as one line."""
+    click.echo(printable(text), err=is_error)
     begin_again()
 
 
@@ -114,9 +124,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """Print aligned *rows* under the names of the *columns*."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(printable(column), overflow="fold")
     for row in rows:
-        table.add_row(*(without_controls(str(cell)) for cell in row))
+        table.add_row(*(printable(str(cell)) for cell in row))
     table_console().print(table)
 
 
@@ -133,7 +143,7 @@ def ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     try:
-        click.confirm(without_controls(question), abort=True, err=True)
+        click.confirm(printable(question), abort=True, err=True)
         begin_again()
     except click.Abort:
         line("nothing was changed; --yes answers the question", is_error=True)

@@ -21,6 +21,7 @@ from rich.text import Text
 from kafka_sink.cli import output
 from kafka_sink.common.files import replace_text
 from kafka_sink.common.requirements import RequirementError
+from kafka_sink.common.text import printable
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import SinkProgress, read_writes, recent_rows_per_s, with_before
 
@@ -92,7 +93,9 @@ def _table(writes: Sequence[SinkProgress], *, with_bars: bool) -> Table:
     for name, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold", min_width=_REMARK_COLUMNS)
-    remarks = [Text(write.remark(before), _BAD if write.is_marked(before) else "") for write, before in pairs]
+    remarks = [
+        Text(printable(write.remark(before)), _BAD if write.is_marked(before) else "") for write, before in pairs
+    ]
     for row in zip(*(cells for _, cells in columns), remarks, strict=True):
         table.add_row(*row)
     return table
