@@ -24,6 +24,8 @@ INT64_MAX: Final = 2**63 - 1
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+#: Zeros before a number are no reason to refuse it: the names of files have them.
+_MOST_DIGITS: Final = 40
 #: Python's own function also reads ``1_000``, other digits than ASCII's, and blanks around them.
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]+")
 #: Of 64 bits.
@@ -125,7 +127,7 @@ def whole_number(text: str, low: int = 0, high: int = INT64_MAX) -> int:
 
     :raises ValueError: if it is none, or not from *low* to *high*. The message shows at most 40 characters of it.
     """
-    if len(text) > max(len(str(low)), len(str(high))) or _WHOLE_NUMBER.fullmatch(text) is None:
+    if len(text) > _MOST_DIGITS or _WHOLE_NUMBER.fullmatch(text) is None:
         raise ValueError(f"{text!r:.40} is not a whole number between {low} and {high}")
     value = int(text)
     if not low <= value <= high:

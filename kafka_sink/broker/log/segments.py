@@ -234,6 +234,4 @@ def _without_gaps(batches: bytes) -> bytes:
 def stored_offsets(directory: Path, filesystem: FileSystem, suffix: str) -> list[int]:
     """The offsets that are the names of files with *suffix* in *directory*, in ascending order."""
     names = (name.removesuffix(suffix) for name in filesystem.list_directory(directory) if name.endswith(suffix))
-    # They have 20 digits, of which an offset needs 19.
-    numbers = (known_number(name.removeprefix("0") or name) for name in names)
-    return sorted(number for number in numbers if number is not None)
+    return sorted(number for number in map(known_number, names) if number is not None)

@@ -64,3 +64,4 @@ def test_texts_that_are_no_number_in_range_are_refused(text: str) -> None:
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_in_range_are_read(number: int) -> None:
     assert whole_number(str(number), -(2**63)) == number
+    assert whole_number(f"{number:030}", -(2**63)) == number
