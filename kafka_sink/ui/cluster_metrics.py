@@ -105,6 +105,8 @@ def _of_topics(cluster: ClusterView) -> Iterator[Metric]:
 def _of_groups(cluster: ClusterView) -> Iterator[Metric]:
     for group in cluster.groups()[1]:
         name = ("consumergroup", group["group"])
+        if group["problem"]:
+            continue
         yield _MEMBERS.at(group["members"], name)
         for each in group["partitions"]:
             if each["lag"] is not None:

@@ -1,8 +1,9 @@
 """What the pages show of a cluster, asked with the project's own clients, and the speed of its partitions, from end
 offsets that were seen one after another.
 
-The threads of the web server call it; one of them asks the cluster at a time, and an answer is shared by all who ask
-within a second. It only sends requests that read.
+The threads of the web server call it. An answer is shared by all who ask within a second, or while it is awaited, and
+no lock is held meanwhile. What cannot be read of a group or a topic is shown as such, beside the others. It only sends
+requests that read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -17,15 +20,16 @@ from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, Admi
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, moment_ms
-from kafka_sink.common.errors import UnknownTopicOrPartitionError
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms
+from kafka_sink.common.deadline import within
+from kafka_sink.common.errors import ApiError, UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
 from kafka_sink.consumer.topic_reading import FromTime, Start
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.group_progress import assigned_of, group_document
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.group_progress import group_documents
+from kafka_sink.exactly_once.model import ProgressError, Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
@@ -157,19 +161,20 @@ class ClusterView:
         self._properties = {**properties, "bootstrap.servers": bootstrap_servers}
         admin_options = {**common_config.known_to(AdminConfig, properties), "default.api.timeout.ms": timeout_ms}
         self._clock = clock
+        self._timeout_ms = timeout_ms
         self._topics = AdminClient(bootstrap_servers, admin_options, clock=clock)
         self._groups = GroupAdmin(bootstrap_servers, admin_options, clock=clock)
         self._transactions = CoordinatorClient(self._properties, timeout_ms=timeout_ms, clock=clock)
         self._rates = Rates()
         self._lock = threading.Lock()
-        self._shared: dict[object, tuple[int, Any]] = {}
+        # What was asked → the answer, and when it was there.
+        self._shared: dict[object, tuple[Future[Any], int]] = {}
 
     def close(self) -> None:
-        """Close all connections, after the request that is under way."""
-        with self._lock:
-            self._topics.close()
-            self._groups.close()
-            self._transactions.close()
+        """Close all connections, after the requests that are under way."""
+        self._topics.close()
+        self._groups.close()
+        self._transactions.close()
 
     def topics(self) -> list[TopicView]:
         """All topics but Kafka's internal ones, by name. :raises ApiError: if no broker answered."""
@@ -198,17 +203,23 @@ class ClusterView:
         return self._share(("records", topic, search), read)
 
     def groups(self) -> tuple[int, list[dict[str, Any]]]:
-        """The number of groups, and what the offsets of the first ones say (``group_document``)."""
+        """The number of groups, and what the offsets of the first ones say (``group_documents``)."""
 
         def read() -> tuple[int, list[dict[str, Any]]]:
             names = sorted(self._groups.list_groups())
-            return len(names), self._documents(names[:MOST_GROUPS])
+            return len(names), group_documents(self._groups, self._topics, names[:MOST_GROUPS])
 
         return self._share("groups", read)
 
     def group(self, name: str) -> dict[str, Any]:
-        """What the offsets of the group say; a group that does not exist is dead and has none."""
-        return self._share(("group", name), lambda: self._documents([name])[0])
+        """What the offsets of the group say.
+
+        :raises ApiError: if it cannot be read, for example because it does not exist.
+        """
+        document = self._share(("group", name), lambda: group_documents(self._groups, self._topics, [name])[0])
+        if document["problem"]:
+            raise ApiError(document["problem"])
+        return document
 
     def transactions(self) -> tuple[int, list[TransactionView]]:
         """The number of transactional ids, and the transactions that are open or being ended, the oldest first."""
@@ -225,24 +236,31 @@ class ClusterView:
         return self._share("transactions", read)
 
     def _share(self, key: object, read: Callable[[], T]) -> T:
-        """What *read* returns, or has returned to another caller within the last second."""
+        """What *read* returns, or returns to another caller now, or has returned within the last second."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
-            self._shared = {each: kept for each, kept in self._shared.items() if kept[0] > now_ms - _SHARED_MS}
-            if key not in self._shared:
-                value = read()
-                self._shared[key] = self._clock.monotonic_ms(), value
-            shared: T = self._shared[key][1]
-            return shared
+            self._shared = {each: kept for each, kept in self._shared.items() if kept[1] > now_ms - _SHARED_MS}
+            is_asked = key in self._shared
+            answer: Future[T] = self._shared.setdefault(key, (Future(), FOREVER_MS))[0]
+        if not is_asked:
+            try:
+                with within(self._timeout_ms, self._clock):
+                    answer.set_result(read())
+            except BaseException as error:
+                answer.set_exception(error)
+            with self._lock:
+                self._shared[key] = answer, self._clock.monotonic_ms()
+        return answer.result()
 
     def _views(self, names: list[str], *, are_all: bool) -> list[TopicView]:
         described = self._described(names)
         led = [info.topic_partition for topic in described for info in topic.partitions if info.leader]
-        first, ends = self._topics.offsets(led, EARLIEST), self._topics.offsets(led, LATEST)
-        self._rates.note(self._clock.monotonic_ms(), ends)
-        if are_all:
-            self._rates.keep(ends)
-        return [self._view(topic, first, ends) for topic in described]
+        first, ends = (self._topics.offsets(led, each, known_only=True) for each in (EARLIEST, LATEST))
+        with self._lock:
+            self._rates.note(self._clock.monotonic_ms(), ends)
+            if are_all:
+                self._rates.keep(ends)
+            return [self._view(topic, first, ends) for topic in described]
 
     def _described(self, names: list[str]) -> list[TopicDescription]:
         try:
@@ -270,15 +288,8 @@ class ClusterView:
             )
             for info in topic.partitions
         )
-        offsets = sum(ends[place] - first[place] for place in places)
+        offsets = sum(ends[place] - first[place] for place in places if place in ends and place in first)
         return TopicView(topic.name, offsets, self._rates.per_s(places), partitions)
-
-    def _documents(self, names: list[str]) -> list[dict[str, Any]]:
-        groups = [(self._groups.describe(name), self._groups.committed(name)) for name in names]
-        wanted = {place for group, committed in groups for place in (*committed, *assigned_of(group))}
-        existing = set(self._topics.list_topics(include_internal=True)) if wanted else set()
-        ends = self._topics.offsets([place for place in wanted if place.topic in existing], LATEST)
-        return [group_document(group, committed, ends) for group, committed in groups]
 
     def _decided(self, running: list[TransactionDescription]) -> set[Transaction]:
         """The transactions that the sinks of *running* have decided to commit."""
@@ -286,8 +297,10 @@ class ClusterView:
         decided: set[Transaction] = set()
         sinks = {sink_of_id(each.transaction.transactional_id) for each in running}
         for name, topic in filter(None, sinks):
-            progress = client.run(ProgressStore(client, name, topic).read(require_stable=False))
-            decided.update(() if progress is None else progress.transactions)
+            # Another application may use the group of that name.
+            with suppress(ProgressError, ApiError):
+                progress = client.run(ProgressStore(client, name, topic).read(require_stable=False))
+                decided.update(() if progress is None else progress.transactions)
         return decided
 
     def _transaction(self, each: TransactionDescription, decided: set[Transaction]) -> TransactionView:

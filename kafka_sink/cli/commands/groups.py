@@ -17,7 +17,7 @@ from kafka_sink.cli.group import CommandGroup
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.group_progress import assigned_of, group_document, sinks_of
+from kafka_sink.exactly_once.group_progress import group_documents, sinks_of
 from kafka_sink.exactly_once.names import delete_progress_command
 
 
@@ -50,13 +50,12 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
 
     The offset of an exactly-once sink's group is a number of batches: instead of a lag, its last batch is shown.
     """
-    with _connect(connection) as admin:
-        described = [(admin.describe(name), admin.committed(name)) for name in names]
-    wanted = {place for group, committed in described for place in (*committed, *assigned_of(group))}
-    with AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
-        known = {place for place in wanted if place.topic in set(topics.list_topics(include_internal=True))}
-        ends = topics.offsets(known, LATEST)
-    documents = [group_document(group, committed, ends) for group, committed in described]
+    with _connect(connection) as admin, AdminClient(connection.bootstrap_servers, connection.bounded) as topics:
+        found = group_documents(admin, topics, names)
+    documents = [document for document in found if not document["problem"]]
+    problem = "; ".join(document["problem"] for document in found if document["problem"])
+    if not documents:
+        raise click.ClickException(f"{problem}.")
     columns = ("group", "state", "topic", "partition", "offset", "end offset", "lag", "member", "client", "host")
     output.show(as_json, documents, columns, [row for document in documents for row in _rows(document)])
     for document in documents if not as_json else ():
@@ -66,6 +65,8 @@ def describe(names: tuple[str, ...], as_json: bool, connection: options.Connecti
                 f"committed {timedelta(seconds=sink['age_s'])} ago by {sink['writer']}; its offset counts batches, so "
                 "there is no lag"
             )
+    if problem:
+        raise click.ClickException(f"{problem}.")
 
 
 @groups.command()

@@ -23,7 +23,7 @@ from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
 from kafka_sink.exactly_once.accepting import Standing, standing
 from kafka_sink.exactly_once.accepting import accept as accept_batch
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Transaction
+from kafka_sink.exactly_once.model import ProgressError, Transaction
 from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
@@ -101,11 +101,7 @@ def abort(names: tuple[str, ...], prefix: str | None, connection: options.Connec
             if not each.is_ongoing:
                 output.line(f"{name}: {each.state}, nothing to abort")
                 continue
-            if each.is_repair or each.transaction in _decided(client, name):
-                reason = (
-                    f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its "
-                    "rows: start the sink, which completes the batch, or use 'kafkalite txn commit'."
-                )
+            if reason := _against_end(client, each):
                 if prefix is None:
                     raise click.ClickException(reason)
                 output.line(f"not aborted: {reason}", is_error=True)
@@ -289,6 +285,20 @@ def _is_committed(client: CoordinatorClient, known: TransactionDescription, open
     if known.is_commit_of(transaction, client.transaction_version()):
         return True
     return transaction in _decided(client, transaction.transactional_id)
+
+
+def _against_end(client: CoordinatorClient, each: TransactionDescription) -> str:
+    """Why the transaction *each* must not be aborted; empty if nothing speaks against it."""
+    name = each.transaction.transactional_id
+    try:
+        if not each.is_repair and each.transaction not in _decided(client, name):
+            return ""
+    except ProgressError as error:
+        return f"{name}: {error}"
+    return (
+        f"{name} belongs to a batch that its sink has decided to commit, and an abort would lose its rows: start the "
+        "sink, which completes the batch, or use 'kafkalite txn commit'."
+    )
 
 
 def _against_commit(

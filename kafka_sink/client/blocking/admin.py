@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -43,6 +44,7 @@ from kafka_sink.protocol.messages.log_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from kafka_sink.protocol.messages.topics import (
@@ -330,14 +332,19 @@ class AdminClient:
 
     # -- offsets
 
-    def offsets(self, partitions: Iterable[TopicPartition], timestamp: int = LATEST) -> dict[TopicPartition, int]:
+    def offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: int = LATEST, *, known_only: bool = False
+    ) -> dict[TopicPartition, int]:
         """The offset of each of *partitions*: :data:`EARLIEST`, :data:`LATEST` (the end), or the offset of the first
         record whose timestamp is at least *timestamp* (ms since 1970; the end if there is no such record).
 
+        :param known_only: leave out partitions that do not exist, and those whose leader is missing or refuses.
         :raises UnknownTopicOrPartitionError: if a topic or partition does not exist.
-        :raises ApiError: if a leader refused, or was unavailable for too long.
+        :raises ApiError: if a leader refused, or was unavailable for too long; with *known_only* if no broker answers.
         """
         wanted = sorted(set(partitions))
+        if known_only:
+            return self._known_offsets(wanted, timestamp)
         offsets: dict[TopicPartition, int] = {}
 
         def attempt(remaining_ms: int) -> None:
@@ -355,6 +362,23 @@ class AdminClient:
             offsets.update(self.offsets(unset, LATEST))
         return {partition: offsets[partition] for partition in wanted}
 
+    def _known_offsets(self, wanted: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        cluster = self._client.fetch_cluster(sorted({each.topic for each in wanted}))
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        for each in wanted:
+            if (leader := cluster.leader_for(each)) is not None:
+                by_leader.setdefault(leader, []).append(each)
+        offsets: dict[TopicPartition, int] = {}
+        for leader, led in by_leader.items():
+            with suppress(ApiError):
+                offsets |= {
+                    TopicPartition(topic.name, part.partition_index): part.offset
+                    for topic in self._ask_offsets(leader, led, timestamp, self._timeout_ms).topics
+                    for part in topic.partitions
+                    if part.error_code == ErrorCode.NONE and part.offset >= 0
+                }
+        return {each: offsets[each] for each in wanted if each in offsets}
+
     def _by_leader(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[Node, list[TopicPartition]]:
         topics = sorted({partition.topic for partition in partitions})
         cluster = self._client.fetch_cluster(topics, timeout_ms=timeout_ms)
@@ -368,9 +392,9 @@ class AdminClient:
             by_leader.setdefault(leader, []).append(partition)
         return by_leader
 
-    def _offsets_from(
+    def _ask_offsets(
         self, leader: Node, partitions: list[TopicPartition], timestamp: int, timeout_ms: int
-    ) -> dict[TopicPartition, int]:
+    ) -> ListOffsetsResponse:
         by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for topic, partition in partitions:
             entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -380,9 +404,13 @@ class AdminClient:
             topics = [ListOffsetsTopic(name=topic, partitions=entries) for topic, entries in by_topic.items()]
             return ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=timeout_ms)
 
-        response = self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
+        return self._client.request(leader, ApiKey.LIST_OFFSETS, build, timeout_ms=timeout_ms)
+
+    def _offsets_from(
+        self, leader: Node, partitions: list[TopicPartition], timestamp: int, timeout_ms: int
+    ) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}
-        for topic_answer in response.topics:
+        for topic_answer in self._ask_offsets(leader, partitions, timestamp, timeout_ms).topics:
             for answer in topic_answer.partitions:
                 topic_partition = TopicPartition(topic_answer.name, answer.partition_index)
                 _raise_for(answer.error_code, str(topic_partition), None)
