@@ -319,11 +319,13 @@ fetch_jars() {
         fi
     done
     check_jars "$fresh"
+    (cd "$fresh" && printf '%s\n' *.jar >.jars)
     cp "$ivy_file" "$fresh/.complete"
     rm -rf "$target" "$WORK/ivy.$$" && mv "$fresh" "$target"
 }
 
-# check_jars DIR: end the script unless every jar in DIR has the checksum in scripts/jars.sha256. The checksums of the
+# check_jars DIR: end the script unless DIR has all jars that were downloaded into it (its file .jars lists them), and
+# every one has the checksum in scripts/jars.sha256. The checksums of the
 # repository, which Ivy compares, come from the same server as the jars.
 check_jars() {
     "$PYTHON_BIN" -P - "$1" "$ROOT/scripts/jars.sha256" "${KAFKALITE_UNKNOWN_JARS:-no}" <<'PYTHON' || exit 1
@@ -334,6 +336,10 @@ names = {name for _, name in sums}
 found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in sorted(folder.glob("*.jar"))}
 wrong = [name for name, digest in found.items() if name in names and (digest, name) not in sums]
 unknown = [name for name in found if name not in names]
+listed = folder / ".jars"
+missing = [name for name in listed.read_text().split() if name not in found] if listed.is_file() else []
+if missing or not found:
+    sys.exit(f"error: {', '.join(missing) or 'the jars'}: missing in {folder}; remove it to download them again.")
 if wrong:
     sys.exit(f"error: {', '.join(wrong)}: not the file whose checksum is in {known}; remove {folder} to download it again.")
 if unknown and not unknown_allowed:

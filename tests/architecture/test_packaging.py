@@ -93,3 +93,15 @@ def test_hooks_and_workflow_run_the_same_checks() -> None:
     assert sparks == {
         version.rpartition(".")[0] for version in re.findall(r"^\| (\d+\.\d+\.\d+) \|", ways, re.MULTILINE)
     }
+
+
+@pytest.mark.behaviour("Package", "What runs in the project's workflows is pinned by its content")
+def test_actions_of_workflows_are_pinned_by_commit() -> None:
+    used = [
+        line.partition("uses:")[2].strip()
+        for file in (ROOT / ".github" / "workflows").iterdir()
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w/.-]+@[0-9a-f]{40}  # v[0-9.]+", each)] == []

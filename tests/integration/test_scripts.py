@@ -181,6 +181,11 @@ def test_jars_are_checked_each_time_and_whatever_the_folder_has(tmp_path: Path) 
         return done.stdout, done.stderr
 
     assert fetch() == ("installed\n", "")
+    (jars / ".jars").write_text("a-1.jar\nb-1.jar\n")
+    assert fetch() == ("", f"error: b-1.jar: missing in {jars}; remove it to download them again.\n")
+    (jars / ".jars").unlink()
+    (jars / "a-1.jar").rename(tmp_path / "a-1.jar")
+    assert fetch() == ("", f"error: the jars: missing in {jars}; remove it to download them again.\n")
     (jars / "a-1.jar").write_bytes(b"other")
     said, problem = fetch()
     assert said == "" and problem.startswith("error: a-1.jar: not the file whose checksum is in ")
