@@ -120,14 +120,16 @@ def _named(form: str, name: str, text: str) -> _Named:
 
 
 def _beside(root: Path, named: Mapping[str, _Named]) -> dict[str, _Named]:
-    """The files in the folder of *root* that it and its imports import, and that are not *named*."""
+    """The files in the folder of *root*, and below, that it and its imports import, and that are not *named*."""
+    from kafka_sink.formats.protobuf.descriptors import is_file_name
+
     imported: dict[str, _Named] = {}
     waiting = list(named.values())
     while waiting:
         for (name,) in waiting.pop().used:
             path = root.parent / name
             is_known = any(name in each.declared for each in (*named.values(), *imported.values()))
-            if not is_known and path.is_file() and len(imported) < MOST_REFERENCES:
+            if not is_known and is_file_name(name) and path.is_file() and len(imported) < MOST_REFERENCES:
                 imported[str(path)] = _named(PROTOBUF, name, _text(path))
                 waiting.append(imported[str(path)])
     return imported

@@ -79,7 +79,7 @@ def linked(schema: SchemaText) -> str:
     if not others:
         return schema.text
     for name in others:
-        if not _is_file_name(name):
+        if not is_file_name(name):
             raise FormatError(
                 f"the Protobuf schema refers to {name!r:.200}, which is not the name of a file to import: letters, "
                 "digits, '_', '-', '.' and '/', ending in .proto, and no '..'; rename the reference and its import"
@@ -106,7 +106,8 @@ def _read_file(name: str, text: str) -> Any:
     return file
 
 
-def _is_file_name(name: str) -> bool:
+def is_file_name(name: str) -> bool:
+    """Whether *name* is one of a proto file that stays within the folder in which it is looked for."""
     return _FILE_NAME.fullmatch(name) is not None
 
 

@@ -30,10 +30,11 @@ def read_in_own_process(
     """What :func:`main` finds at *location*; without digest if its process ends otherwise or takes too long."""
     # The location may contain credentials, and everybody sees the arguments of a process.
     question = json.dumps({"location": location, "version": version})
-    environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            # It imports what this process would import, in its order, and nothing else from the working directory.
+            [sys.executable, "-P", "-c", program],
             input=question,
             env=environ,
             stdout=subprocess.PIPE,

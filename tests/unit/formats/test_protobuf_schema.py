@@ -219,6 +219,19 @@ def test_files_and_sets_are_read_with_what_they_import(tmp_path: Path) -> None:
         read_schema("protobuf", [whole.rename(tmp_path / "whole.bin")])
 
 
+@pytest.mark.parametrize("name", ["../part.proto", "/part.proto", "other/../../part.proto", "part.txt"])
+def test_a_file_imports_nothing_from_outside_its_folder(name: str, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    (inside / "other").mkdir(parents=True)
+    name = name.replace("/part", f"{tmp_path}/part") if name.startswith("/") else name
+    for folder in (tmp_path, inside):
+        (folder / "part.txt").write_text('syntax = "proto3"; message Part { int32 n = 1; }')
+    (tmp_path / "part.proto").write_text('syntax = "proto3"; message Part { int32 n = 1; }')
+    whole = inside / "whole.proto"
+    whole.write_text(f'syntax = "proto3"; import "{name}"; message Whole {{ Part part = 1; }}')
+    assert read_schema("protobuf", [whole]).references == ()
+
+
 def test_descriptor_without_what_it_imports_is_refused() -> None:
     text = (
         'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp at = 1; }'
