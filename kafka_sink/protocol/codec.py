@@ -20,11 +20,17 @@ from kafka_sink.protocol.schema import S, Struct
 # Compiled on first use. If two threads compile the same version at once, either result is valid, so there is no lock.
 _WRITERS: dict[tuple[type[Struct], int], Write] = {}
 _READERS: dict[tuple[type[Struct], int], Read] = {}
-_REQUEST_READERS: dict[tuple[type[Struct], int], Read] = {}
+_BOUNDED_READERS: dict[tuple[type[Struct], int], Read] = {}
 
 #: What a request may take of memory, whatever its size, with its answer.
 LEAST_BYTES: Final = 64 << 20
 MOST_TIMES: Final = 8
+#: What an answer may take of memory: a million partitions of Metadata.
+ANSWER_BYTES: Final = 1 << 30
+#: What a byte of one takes at most, so that most answers need no estimate.
+ANSWER_TIMES: Final = 64
+#: An estimate has room for an answer to each thing, which nobody makes of an answer.
+_TIMES_WITHOUT_ANSWER: Final = 3
 
 
 def encode(message: Struct, version: int) -> list[Buffer]:
@@ -74,28 +80,39 @@ def decode_request(kind: type[S], data: Buffer, version: int) -> S:
 
     :raises ProtocolError: also if that is more than :data:`LEAST_BYTES` and :data:`MOST_TIMES` the request's size.
     """
-    _BUDGET.left = max(LEAST_BYTES, MOST_TIMES * memoryview(data).nbytes)
-    return _decode(kind, data, version, _request_reader(kind, version))
+    return _decode_within(max(LEAST_BYTES, MOST_TIMES * memoryview(data).nbytes), kind, data, version)
 
 
-def _request_reader(kind: type[Struct], version: int) -> Read:
-    read = _REQUEST_READERS.get((kind, version))
+def decode_answer(kind: type[S], data: Buffer, version: int) -> S:
+    """As :func:`decode`, for an answer of a broker, which a client believes no more than that.
+
+    :raises ProtocolError: also if it would take more memory than :data:`ANSWER_BYTES`.
+    """
+    if memoryview(data).nbytes * ANSWER_TIMES <= ANSWER_BYTES:
+        return decode(kind, data, version)
+    return _decode_within(ANSWER_BYTES, kind, data, version, _TIMES_WITHOUT_ANSWER)
+
+
+def _decode_within(most_bytes: int, kind: type[S], data: Buffer, version: int, times: int = 1) -> S:
+    """*times* is how often an estimate has what a thing takes."""
+    _BUDGET.most, _BUDGET.left = most_bytes, most_bytes * times
+    read = _BOUNDED_READERS.get((kind, version))
     if read is None:
         read = struct_reader(kind, version, _is_flexible(kind, version), _BUDGET.spend)
-        _REQUEST_READERS[kind, version] = read
-    return read
+        _BOUNDED_READERS[kind, version] = read
+    return _decode(kind, data, version, read)
 
 
 class _Budget(threading.local):
-    """The bytes that the request which this thread decodes may still take."""
+    """The bytes that the message which this thread decodes may take, and those that are left."""
 
-    left = 0
+    most = left = 0
 
     def spend(self, size: int) -> None:
         """:raises ProtocolError: if there are not *size* bytes left."""
         self.left -= size
         if self.left < 0:
-            raise ProtocolError(f"it names so much that it would take more than {LEAST_BYTES} bytes of memory")
+            raise ProtocolError(f"it names so much that it would take more than {self.most} bytes of memory")
 
 
 _BUDGET: Final = _Budget()

@@ -16,7 +16,7 @@ from typing import Final
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ErrorCode, ProtocolError
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.codec import decode, decode_request, encode_into
+from kafka_sink.protocol.codec import decode, decode_answer, decode_request, encode_into
 from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, Writer, end_of, read_int16_length, skip_tags
 from kafka_sink.protocol.registry import Api, api
 from kafka_sink.protocol.schema import Struct
@@ -116,13 +116,13 @@ def decode_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, 
             # broker mocks (such as librdkafka's) only the error code can be read.
             version = 0
             with contextlib.suppress(ProtocolError):
-                return correlation_id, decode(entry.response, data[pos:], version)
+                return correlation_id, decode_answer(entry.response, data[pos:], version)
             return correlation_id, decode(
                 entry.response, data[pos : pos + _ERROR_CODE.size].tobytes() + bytes(4), version
             )
     except (IndexError, struct.error) as error:
         raise ProtocolError(f"response header of {entry.key.name}: {error}") from error
-    return correlation_id, decode(entry.response, data[pos:], version)
+    return correlation_id, decode_answer(entry.response, data[pos:], version)
 
 
 def _has_response_tags(entry: Api, version: int) -> bool:

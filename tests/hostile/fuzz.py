@@ -26,6 +26,7 @@ import hypothesis
 from tests.compat.java_judges.judged import JUDGED
 from tests.compat.java_judges.judging import JavaJudges, Judged
 from tests.hostile import (
+    answers,
     batches,
     guarded,
     json_columns,
@@ -80,6 +81,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "schema references": references.schema_references,
     "HTTP answers": servers.http_answers,
     "command lines": servers.command_lines,
+    "answers of every API": answers.answers_of_apis,
     "HTTP requests": ports.http_requests,
     "broker requests": ports.broker_requests,
     "guarded listeners": guarded.guarded_listeners,

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.behaviour("Schema registry", "What is read is bounded: 
 
 #: Cases of each attack; those of properties are in tests/property.
 CASES = {**dict.fromkeys(ATTACKS, 60), "HTTP answers": 20, "command lines": 30, "echoing registries": 20}
-CASES |= {"guarded listeners": 40, "slow TLS": 8}
+CASES |= {"answers of every API": 10, "guarded listeners": 40, "slow TLS": 8}
 IN_PROPERTY = ("Avro columns", "Avro slices", "Avro nulls", "Protobuf columns", "Protobuf slices")
 
 #: A record of everything that a schema can nest: an array, a map, a union and itself.

@@ -115,9 +115,9 @@ class SlowRegistry(EvilHttp):
         super().__init__(self._say)
         self.clock, self.asked, self._many = FakeClock(), 0, many
 
-    def client(self, **limits: int) -> RegistryClient:
+    def client(self, limit_ms: int = 1_000, rounds: int = 3) -> RegistryClient:
         options = {"schema.registry.url": f"http://127.0.0.1:{self.port}"}
-        return RegistryClient(*registry_configs(options), clock=self.clock, **limits)
+        return RegistryClient(*registry_configs(options), clock=self.clock, limit_ms=limit_ms, rounds=rounds)
 
     def _say(self, connection: socket.socket, head: bytes) -> None:
         self.asked += 1
