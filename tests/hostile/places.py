@@ -124,7 +124,7 @@ _LIBRARY = "The standard library's own constant, with values of others."
 
 #: Formats, patterns and texts of logs that are no literals.
 FORMATS: Final[dict[str, tuple[str, str]]] = {
-    "kafka_sink.cli.output:_WithoutControls.format": ("super().format", _SPARK),
+    "kafka_sink.cli.output:_OneLine.format": ("super().format", _SPARK),
     "kafka_sink.common.once:warn": ("log.warning", _CONSTANT),
     "kafka_sink.common.repeated_secrets:RepeatedSecrets.__init__": ("re.compile", _CONSTANT),
     "kafka_sink.exactly_once.names:is_writer_id": ("re.fullmatch", _CONSTANT),
