@@ -176,60 +176,6 @@ def test_bodies_and_reports_are_as_large_as_the_page_says(tmp_path: Path) -> Non
             assert (write.rows, write.error) == (rows, "e" * 2_000)
 
 
-#: Files of tests, what SECURITY.md says beside that, and the test that reaches it.
-REACHED = {
-    "unit/broker/test_sasl_authenticators.py": {
-        "512 KiB a response before SASL has ended": "test_large_responses_are_read_only_after_authentication"
-    },
-    "hostile/test_attacks.py": {
-        "as JSON 4 MiB and four times its own size": "test_items_without_bytes_are_not_counted_to_the_end",
-        "4 MiB and a deadline, whatever it says of its own size": "test_an_answer_is_bounded_whatever_its_chunks_say",
-    },
-    "hostile/test_odd_schemas.py": {
-        "of Protobuf 200,000 values (10,000 on a page)": "test_odd_descriptors_are_refused_with_the_reason"
-    },
-    "unit/consumer/test_fetched_partition.py": {
-        "up to 256 MiB (`max.decompressed.bytes`)": "test_a_batch_that_decompresses_to_too_much_is_refused"
-    },
-    "unit/broker/log/test_partition_log.py": {
-        "a million records of a batch are compared": "test_a_search_by_time_is_bounded"
-    },
-    "integration/test_newest.py": {
-        "records that take 16 MiB in memory are read": "test_bytes_are_limited",
-        "for 5 s at most, which also ends within a batch": "test_time_is_limited",
-    },
-    "unit/ui/test_shown.py": {
-        "2,000 characters of a value and 20 headers of a record": (
-            "test_of_long_values_the_beginning_is_shown_and_the_rest_told"
-        )
-    },
-    "unit/cli/test_kept_schemas.py": {
-        "concern the records of that schema, for 30 s": "test_a_refusal_concerns_one_schema",
-        "is asked again after 30 s": "test_a_registry_that_is_down_is_left_alone_for_a_while",
-    },
-    "unit/trust/test_key_stores.py": {
-        "a password is hashed 10,000,000 times at most, in DER and in BER": (
-            "test_hashes_without_end_are_refused_in_ber"
-        )
-    },
-    "unit/broker/test_request_memory.py": {
-        "in memory eight times its size, or 64 MiB": "test_a_request_takes_no_more_than_is_estimated"
-    },
-    "unit/network/test_selector.py": {
-        "10 s (`socket.connection.setup.timeout.ms`)": "test_a_login_that_is_not_complete_in_time_is_closed"
-    },
-    "unit/network/test_memory_pool.py": {
-        "16 MiB for all of them together, of which 16 KiB each": "test_small_frames_are_granted_when_nothing_is_left"
-    },
-    "unit/common/test_open_files.py": {
-        "a sixteenth of the files that the process may open for connections, 64 at most": "test_descriptors_are_shared",
-        "leave a quarter of the files that the process may open": "test_descriptors_are_shared",
-    },
-    "integration/test_local_server.py": {
-        "gives way to a newer one, and has 10 s": "test_a_request_that_is_too_slow_is_ended",
-        "its first line and headers have 128 KiB": "test_a_head_has_a_limit",
-    },
-}
 #: Numbers of the page where a test takes smaller ones, or those of the code.
 NUMBERS: dict[str, tuple[object, object]] = {
     "up to 256 MiB (`max.decompressed.bytes`)": (DEFAULT_MAX_DECOMPRESSED_BYTES, 256 << 20),
@@ -244,10 +190,6 @@ NUMBERS: dict[str, tuple[object, object]] = {
 }
 
 
-def test_the_bounds_of_the_page_are_reached_by_tests() -> None:
-    for file, reached in REACHED.items():
-        text = (Path(__file__).parents[1] / file).read_text()
-        for said, name in reached.items():
-            assert said in PAGE and f"def {name}(" in text, said
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     for said, (in_code, on_page) in NUMBERS.items():
         assert said in PAGE and in_code == on_page, said
