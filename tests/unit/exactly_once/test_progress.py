@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress, ProgressError, Transaction, UndecidedError
+from kafka_sink.common.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition, TransactionVersion
+from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.progress import ProgressStore, latest_batch
 from tests.fakes.immediate import ImmediateClient, immediate, returned
@@ -109,6 +110,73 @@ def test_metadata_with_odd_numbers_are_not_progress(version: str, parts: str, de
     with pytest.raises(ProgressError, match="not the progress of this sink"):
         returned(ProgressStore(offsets, "s", "t").read())  # type: ignore[arg-type]
     assert [len(partitions) for partitions in offsets.asked] == [16]
+
+
+BEFORE = Progress(5, "query", TransactionVersion.V2, 17, (), "a" * 16, ProducerIdAndEpoch(7, 3))
+TASKS = (Transaction("s/t.000000000000.9", 1, 1),)
+#: As release 1.0.0 wrote it, which did not name the decider.
+OLD = replace(BEFORE, transactions=TASKS, decider=None)
+OLD_TEXT = f"kafkalite2|2|1|query|17|{'a' * 16}|AAAAAAAAAhICAg=="
+
+
+@pytest.mark.behaviour(
+    "Exactly once: plan", "A batch is decided only if the progress behind the write is the one that was planned with"
+)
+@with_each(
+    ("before", "latest", "is_same"),
+    [
+        (None, None, True),
+        (BEFORE, None, False),
+        (None, BEFORE, False),
+        (BEFORE, BEFORE, True),
+        # Tasks do not get the lists, nor does a commit that gets its plan from them.
+        (BEFORE, replace(BEFORE, transactions=TASKS, ends=((TopicPartition("t", 0), 1),)), True),
+        (BEFORE, replace(BEFORE, next_version=6), False),
+        (BEFORE, replace(BEFORE, writer="another"), False),
+        (BEFORE, replace(BEFORE, decided_s=18), False),
+        (BEFORE, replace(BEFORE, offsets="b" * 16), False),
+        (BEFORE, replace(BEFORE, decider=ProducerIdAndEpoch(7, 4)), False),
+        (BEFORE, replace(BEFORE, decider=ProducerIdAndEpoch(8, 3)), False),
+        (BEFORE, replace(BEFORE, transaction_version=TransactionVersion.V1), False),
+        (OLD, OLD_TEXT, True),
+        (replace(OLD, transactions=()), OLD_TEXT, True),
+        (replace(OLD, transactions=(replace(TASKS[0], epoch=2),)), OLD_TEXT, False),
+        (replace(OLD, transactions=(replace(TASKS[0], epoch=2),)), OLD_TEXT.replace("|2|1|", "|2|2|"), True),
+        (replace(OLD, next_version=4), OLD_TEXT, False),
+        (BEFORE, OLD_TEXT, False),
+        (BEFORE, "of another program", False),
+    ],
+)
+def test_progress_is_compared_behind_the_write(
+    before: Progress | None, latest: Progress | str | None, is_same: bool
+) -> None:
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    if isinstance(latest, str):
+        offsets.found[0] = OffsetAndMetadata(5, latest)
+    elif latest is not None:
+        decider = Transaction("s/t.driver", *(latest.decider or ()))
+        returned(store.write(decider, TransactionVersion.V2, latest, 1, None))
+    following = store.write(DRIVER, TransactionVersion.V2, replace(BEFORE, next_version=7), 1, before)
+    if is_same:
+        returned(following)
+        return
+    with pytest.raises(OutdatedProgressError) as caught:
+        returned(following)
+    said = "none" if before is None else f"version {before.version}"
+    now = "none" if latest is None else f"version {4 if isinstance(latest, str) else latest.version}"
+    assert f"it said {said}, and the latest is {now}" in str(caught.value)
+    assert ("was deleted meanwhile" in str(caught.value)) == (latest is None)
+
+
+@pytest.mark.parametrize(("count", "parts"), [(0, 1), (203, 1), (204, 2), (407, 2), (408, 3)])
+def test_no_part_is_longer_than_brokers_allow(count: int, parts: int) -> None:
+    offsets = Offsets()
+    store = ProgressStore(offsets, "s", "t")  # type: ignore[arg-type]
+    returned(store.write(DRIVER, TransactionVersion.V2, of_version(4, count), 10, None))
+    lengths = [len(each.metadata) for _, each in sorted(offsets.found.items())]
+    assert len(lengths) == parts and max(lengths) <= 4096 and all(each >= 4095 for each in lengths[:-1])
+    assert offsets.found[0].metadata.endswith("|") == (count == 0)
 
 
 @pytest.mark.parametrize(("transactions", "asked"), [(0, [16]), (400, [16]), (10_000, [16, 49])])

@@ -1,0 +1,1 @@
+"""Changes the source once at each place, and runs the unit tests that must notice it."""
