@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ from kafka_sink.exactly_once.situation import (
     reserved,
 )
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
+from scripts.move_table import move_table
+from scripts.pages import printed
 from tests.support.cases import with_each
 
 V1, V2 = TransactionVersion
@@ -285,6 +288,11 @@ def check_safe(s: Situation, move: Move) -> None:
     if move is Move.FOLLOW:
         assert s.own == driver(4) and s.last is not None and s.last.transaction == driver(5)
         assert not s.left_open and not is_held
+
+
+def test_the_page_shows_the_table() -> None:
+    shown = printed(Path(__file__).parents[3] / "docs" / "exactly-once.md", "moves")
+    assert shown.strip() == move_table().strip(), "python -m scripts.move_table docs/exactly-once.md"
 
 
 def test_moves_that_end_a_plan_are_those_that_have_one() -> None:
