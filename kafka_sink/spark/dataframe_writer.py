@@ -36,7 +36,7 @@ from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
-from kafka_sink.spark.driver.batch_calls import note_written, require_same_rows
+from kafka_sink.spark.driver.batch_calls import note_call
 from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
@@ -238,8 +238,7 @@ class _Write:
             else:
                 result = (self._atomically if atomic else self._in_parallel)(once, version, course)
                 if self.run is not None:
-                    keep = note_written if result.skipped is None else require_same_rows
-                    keep(self.df, task, once, self.run, version)
+                    note_call(self.df, task, once, self.run, version)
         except BaseException as error:
             failure = course.ended_by(self.interrupts.behind(error))
             publish_failure((), reporting, reported(failure), **named)

@@ -54,3 +54,115 @@ TARGETS: Final = {
         [f"{_UNIT}{name}" for name in ("test_progress", "test_same_rows", "test_decision", "test_manifest")],
         _EXACTLY_ONCE,
     ),
+}
+
+#: Mutants that change nothing, by the target and a part of their text, with the reason.
+EQUIVALENT: Final[dict[tuple[str, str], str]] = {
+    ("situation", "element OpenTransaction"): "a type",
+    ("situation", "element TopicPartition"): "a type",
+    ("situation", ": 0 -> 1"): "the time-out before the fence, which nothing reads",
+}
+
+
+class _Mutated(MetaPathFinder, Loader):
+    def __init__(self, module: str, source: str) -> None:
+        self._module, self._source = module, source
+
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
+        return spec_from_loader(fullname, self) if fullname == self._module else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self._source, f"<mutant of {self._module}>", "exec"), module.__dict__)
+
+
+def _survives(target: Target, mutant: Mutant) -> bool:
+    """Whether the tests of *target* pass with *mutant*; asked in a process of its own."""
+    for name in [name for name in sys.modules if name.startswith(tuple(target.fresh))]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Mutated(target.module, mutant.source))
+    try:
+        for test in target.tests:
+            module = importlib.import_module(test)
+            for name, function in vars(module).items():
+                if name.startswith("test_"):
+                    _run(function)
+    except BaseException:
+        return False
+    return True
+
+
+def _run(test: Callable[..., None]) -> None:
+    """Run *test* with each of its parameters, without pytest, which takes longer than most tests."""
+    cases: list[dict[str, Any]] = [{}]
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names, values = mark.args
+            wanted = names.split(",") if isinstance(names, str) else names
+            given = [dict(zip(wanted, [value] if len(wanted) == 1 else value, strict=True)) for value in values]
+            cases = [{**case, **more} for case in cases for more in given]
+    for case in cases:
+        test(**case)
+
+
+def _start(target: Target, mutant: Mutant) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            code = 0 if _survives(target, mutant) else 1
+        os._exit(code)
+    return pid
+
+
+def survivors(target: Target, processes: int) -> tuple[list[Mutant], int]:
+    """The mutants of *target* that its tests do not notice, and the number of all."""
+    path = ROOT / f"{target.module.replace('.', '/')}.py"
+    waiting = list(mutants(path.read_text(encoding="utf-8"), target.names or None))
+    count, running, survived = len(waiting), dict[int, tuple[Mutant, float]](), list[Mutant]()
+    while waiting or running:
+        while waiting and len(running) < processes:
+            mutant = waiting.pop()
+            running[_start(target, mutant)] = mutant, time.monotonic()
+        for pid, (mutant, since) in list(running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del running[pid]
+                if status == 0:
+                    survived.append(mutant)
+            elif time.monotonic() - since > _TIMEOUT_S:
+                os.kill(pid, 9)
+        time.sleep(0.005)
+    return sorted(survived), count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Mutate the source, and print what the unit tests do not notice.")
+    parser.add_argument("names", nargs="*", choices=[*TARGETS, []], help="the targets; all by default")
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    has_failed = False
+    for name in asked.names or TARGETS:
+        target, begun = TARGETS[name], time.monotonic()
+        # What the forks share.
+        for test in target.tests:
+            importlib.import_module(test)
+        survived, count = survivors(target, asked.processes)
+        known = {
+            each: reason
+            for (of, part), reason in EQUIVALENT.items()
+            for each in survived
+            if of == name and part in str(each)
+        }
+        print(
+            f"{name}: {count} mutants, {count - len(survived)} killed, {len(known)} equivalent, "
+            f"{len(survived) - len(known)} survived, {time.monotonic() - begun:.0f} s",
+            flush=True,
+        )
+        for each in survived:
+            print(f"    {target.module}:{each}" + (f" (equivalent: {known[each]})" if each in known else ""))
+        has_failed |= len(survived) > len(known)
+    return int(has_failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

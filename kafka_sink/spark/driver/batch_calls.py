@@ -1,4 +1,4 @@
-"""Which rows a query last wrote to each sink, in this process.
+"""The rows of the last call for each sink, in this process.
 
 Two calls of :func:`kafka_sink.foreach_batch` with one name in one micro-batch look like a batch that Spark runs again:
 the second one would be skipped as committed. Spark runs a batch again only in another run of its query; within one run,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
 
 
-class _Written(NamedTuple):
+class _Call(NamedTuple):
     run: str
     version: int
     df: DataFrame
@@ -27,18 +27,23 @@ class _Written(NamedTuple):
 #: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
 _MOST: Final = 50
 #: By cluster, name and progress topic.
-_last: Final[Latest[tuple[str, str, str], _Written]] = Latest(_MOST)
+_last: Final[Latest[tuple[str, str, str], _Call]] = Latest(_MOST)
 
 
-def note_written(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
-    """*df* was written as *version* in this *run* of a query."""
-    _last.put(_key(task, sink), _Written(run, version, df))
+def note_call(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
+    """*df* was written as *version* in this *run* of a query, or skipped because *version* was committed: by another
+    call, if this one has other rows than the first call for *version* in this run.
 
+    A skipped call counts as well: whoever restarts a query after the error finds the batch committed in both calls.
 
-def require_same_rows(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
-    """:raises ConfigError: if other rows than those of *df* were written as *version* in this *run* of a query."""
-    last = _last.get(_key(task, sink))
-    if last is None or (last.run, last.version) != (run, version) or df.sameSemantics(last.df):
+    :raises ConfigError: if it has other rows.
+    """
+    key = _key(task, sink)
+    last = _last.get(key)
+    if last is None or (last.run, last.version) != (run, version):
+        _last.put(key, _Call(run, version, df))
+        return
+    if df.sameSemantics(last.df):
         return
     missing = "" if version == 0 else ", with option allowMissingProgress=true in its first batch"
     raise ConfigError(
