@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from kafka_sink.common.files import OWNER_ONLY
+from kafka_sink.common.files import OWNER_ONLY, require_own
 from kafka_sink.common.threads import at_fork, no_forks
 
 
@@ -24,7 +24,10 @@ class FileLock:
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
-        flags = os.O_RDWR | os.O_CREAT if create and not path.is_dir() else os.O_RDONLY
+        flags = os.O_RDONLY
+        if create and not path.is_dir():
+            require_own(path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         with no_forks():
             self._fd = os.open(path, flags | os.O_CLOEXEC, OWNER_ONLY)
             at_fork(self, FileLock.release)

@@ -4,7 +4,9 @@ thread."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,19 @@ def make_own_file(path: Path) -> None:
     """Create *path* for its owner only, unless it exists. :raises OSError: if it cannot be created."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY))
+
+
+def require_own(path: Path) -> None:
+    """Return if *path* is a file or a directory, or nothing. A link would have another file written, and a pipe would
+    have its reader wait for ever.
+
+    :raises OSError: if it is something else.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            kind = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
+            raise OSError(errno.EINVAL, f"{path} is {kind}, where kafkalite has files of its own: remove it")
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
-from kafka_sink.common.files import make_own_file
+from kafka_sink.common.files import make_own_file, require_own
 
 FILE_NAME: Final = "coordinators.sqlite"
 _FORMAT: Final = 1
@@ -78,6 +78,8 @@ class CoordinatorStore:
     def __init__(self, directory: Path, *, flush_writes: bool) -> None:
         self._path = directory / FILE_NAME
         self._lock = threading.Lock()
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            require_own(directory / f"{FILE_NAME}{suffix}")
         try:
             # The files beside it get its permissions from SQLite.
             make_own_file(self._path)

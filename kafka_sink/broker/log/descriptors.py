@@ -20,7 +20,8 @@ from typing import Final
 from kafka_sink.common.files import OWNER_ONLY
 from kafka_sink.common.threads import at_fork
 
-_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+#: A link is not followed: it would have another file truncated.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Descriptor:

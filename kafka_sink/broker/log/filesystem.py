@@ -7,6 +7,7 @@ the bytes, and must not report an append as complete before the operating system
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Final, Protocol
 
 from kafka_sink.broker.log.descriptors import Descriptors
 from kafka_sink.common.buffers import Buffer
-from kafka_sink.common.files import make_own_directory, make_own_file
+from kafka_sink.common.files import make_own_directory, make_own_file, require_own
 from kafka_sink.common.open_files import most_log_files
 
 # Linux's limit on the number of buffers of one writev.
@@ -162,12 +163,18 @@ class OsFileSystem:
         make_own_directory(path)
 
     def list_directory(self, path: Path) -> list[str]:
-        try:
-            return sorted(os.listdir(path))  # noqa: PTH208 - names only, without a Path object for each
-        except FileNotFoundError:
-            return []
+        require_own(path)
+        names = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
+            for entry in entries:
+                # Their types come with the names.
+                if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
+                    require_own(path / entry.name)
+                names.append(entry.name)
+        return sorted(names)
 
     def read_file(self, path: Path) -> bytes | None:
+        require_own(path)
         try:
             return path.read_bytes()
         except FileNotFoundError:
