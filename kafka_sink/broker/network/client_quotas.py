@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.broker.network.rate_quota import RateQuotas
 from kafka_sink.common.model import QuotaEntity
 
 #: Kafka's names of the quotas that are enforced.
@@ -27,7 +27,6 @@ NO_QUOTA: Final = 2**63 - 1
 
 #: The throttle time in an answer is an int32.
 _LONGEST_THROTTLE_MS: Final = 2**31 - 1
-_CLIENTS_TRACKED: Final = 10_000
 
 
 class ClientQuota:
@@ -40,7 +39,7 @@ class ClientQuota:
         # Guarded by the lock.
         self._default = bytes_per_s
         self._limits: Mapping[QuotaEntity, float] = {}
-        self._rates: dict[tuple[str | None, str | None], RateQuota] = {}
+        self._rates = RateQuotas[tuple[str | None, str | None]](windows, window_ms)
         # Read without the lock: usually there is no quota, and that case must cost nothing.
         self._unlimited = bytes_per_s >= NO_QUOTA
 
@@ -58,17 +57,12 @@ class ClientQuota:
             limit, key = self._limit(user, client_id)
             if limit >= NO_QUOTA:
                 return 0
-            rate = self._rates.get(key)
-            if rate is None:
-                if len(self._rates) >= _CLIENTS_TRACKED:
-                    self._rates = {name: known for name, known in self._rates.items() if not known.is_idle(now_ms)}
-                rate = self._rates[key] = RateQuota(self._windows, self._window_ms)
-            return min(rate.record(size, limit, now_ms), _LONGEST_THROTTLE_MS)
+            return min(self._rates.of(key, now_ms).record(size, limit, now_ms), _LONGEST_THROTTLE_MS)
 
     def unrecord(self, client_id: str, size: int, user: str = "") -> None:
         """Revoke a record of *size* bytes, which are not sent after all."""
         with self._lock:
-            rate = self._rates.get(self._limit(user, client_id)[1])
+            rate = self._rates.known(self._limit(user, client_id)[1])
             if rate is not None:
                 rate.unrecord(size)
 

@@ -12,16 +12,12 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
-from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.broker.network.rate_quota import RateQuota, RateQuotas
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.transport.resolver import resolve
-
-#: With this many addresses, the rates of idle ones are dropped: clients that change addresses must not fill the memory.
-_ADDRESSES_TRACKED: Final = 1024
 
 
 class TooManyConnectionsError(Exception):
@@ -86,7 +82,7 @@ class ConnectionQuotas:
         self._by_ip: Counter[str] = Counter()
         self._rate = self._new_rate()
         self._listener_rates: defaultdict[str, RateQuota] = defaultdict(self._new_rate)
-        self._ip_rates: dict[str, RateQuota] = {}
+        self._ip_rates = RateQuotas[str](limits.windows, limits.window_ms)
         self._closed = False
 
     def _new_rate(self) -> RateQuota:
@@ -179,11 +175,7 @@ class ConnectionQuotas:
         if limits.creation_rate_per_ip >= UNLIMITED:
             return 0
         now_ms = self._clock.monotonic_ms()
-        rate = self._ip_rates.get(address)
-        if rate is None:
-            if len(self._ip_rates) >= _ADDRESSES_TRACKED:
-                self._ip_rates = {ip: known for ip, known in self._ip_rates.items() if not known.is_idle(now_ms)}
-            rate = self._ip_rates[address] = self._new_rate()
+        rate = self._ip_rates.of(address, now_ms)
         throttle_ms = rate.record(1, limits.creation_rate_per_ip, now_ms)
         if throttle_ms:
             # A rejected connection is not counted; otherwise a client that keeps retrying would never be accepted

@@ -9,6 +9,36 @@ Source: apache/kafka ``Rate``, ``SampledStat`` and ``QuotaUtils.throttleTime`` (
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+#: With fewer, none are forgotten.
+_LEAST: Final = 1_000
+
+
+class RateQuotas(Generic[K]):
+    """A :class:`RateQuota` for each key. Keys come from clients, which may change them with each request, so that those
+    that are idle are forgotten: whenever their number has doubled, and thus in constant time for each."""
+
+    def __init__(self, windows: int, window_ms: int) -> None:
+        self._windows, self._window_ms = windows, window_ms
+        self._rates: dict[K, RateQuota] = {}
+        self._most = _LEAST
+
+    def of(self, key: K, now_ms: int) -> RateQuota:
+        """The rate of *key*, which is new if it was forgotten."""
+        rate = self._rates.get(key)
+        if rate is None:
+            if len(self._rates) >= self._most:
+                self._rates = {each: known for each, known in self._rates.items() if not known.is_idle(now_ms)}
+                self._most = max(2 * len(self._rates), _LEAST)
+            rate = self._rates[key] = RateQuota(self._windows, self._window_ms)
+        return rate
+
+    def known(self, key: K) -> RateQuota | None:
+        """The rate of *key*, if it has one."""
+        return self._rates.get(key)
 
 
 class RateQuota:
