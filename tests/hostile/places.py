@@ -46,7 +46,7 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.broker.handlers.replicas:describe_log_dirs": ("shutil.disk_usage", _DATA),
     "kafka_sink.broker.log.descriptors:Descriptors.acquire": ("os.open", _DATA),
     "kafka_sink.broker.log.descriptors:Descriptors.create": ("os.open", _DATA),
-    "kafka_sink.broker.log.filesystem:OsFileSystem.list_directory": ("os.listdir", _DATA),
+    "kafka_sink.broker.log.filesystem:OsFileSystem.list_directory": ("os.scandir", _DATA),
     "kafka_sink.broker.log.filesystem:OsFileSystem.read_file": (".read_bytes", _DATA),
     "kafka_sink.broker.log.filesystem:OsFileSystem.remove_file": (".unlink", _DATA),
     "kafka_sink.broker.log.filesystem:OsFileSystem.remove_tree": ("shutil.rmtree", _DATA),

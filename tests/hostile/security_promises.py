@@ -41,6 +41,23 @@ PAGE: Final[dict[str, tuple[str, ...]]] = {
     "in memory eight times its size, or 64 MiB": (
         "unit/broker/test_request_memory.py::test_a_request_takes_no_more_than_is_estimated",
     ),
+    "its members say `message.max.bytes` of metadata, assignments and topics together": (
+        "unit/broker/coordinator/test_group_membership.py::test_members_say_no_more_than_can_be_stored",
+        "unit/broker/coordinator/test_consumer_groups.py::test_members_subscribe_to_no_more_than_can_be_stored",
+    ),
+    "its subscription is parsed once, before any lock": (
+        "unit/broker/coordinator/test_group_membership.py::test_a_subscription_is_parsed_once_and_without_a_lock",
+    ),
+    "50,000 comparisons of types, and 5,000 fields of a record of Avro": (
+        "unit/testing/test_judges.py::test_schemas_that_take_too_long_to_compare_are_refused",
+        "unit/testing/test_judges.py::test_records_of_5000_columns_that_may_be_null_are_compared",
+    ),
+    "no lock is held while schemas are parsed and compared": (
+        "integration/test_schema_registry.py::test_others_are_answered_while_a_schema_is_compared",
+    ),
+    "a link, a pipe or a device is refused at the start": (
+        "integration/test_log_startup.py::test_links_and_pipes_in_a_data_directory_are_refused",
+    ),
     "10 s (`socket.connection.setup.timeout.ms`)": (
         "unit/network/test_selector.py::test_a_login_that_is_not_complete_in_time_is_closed",
     ),
