@@ -88,6 +88,16 @@ def test_record_size_fails_only_where_it_was_asked_for(given: Mapping[str, str],
     assert "refuse records over 1000 bytes" in found.what_to_do
 
 
+@pytest.mark.parametrize("value", ["", "1MB", "-1", "9" * 5000])
+def test_a_setting_that_is_no_number_is_told(value: str) -> None:
+    found = findings(settings={"max.message.bytes": value, "min.insync.replicas": value})
+    size = found["record size"]
+    assert (size.status, size.what_to_do) == (Status.WARNING, "ask the cluster's administrator to correct it")
+    assert "is not a number" in size.found
+    assert len(size.found) < 80
+    assert "replicas" not in found
+
+
 @with_each(
     ("topic", "ours", "status"),
     [
