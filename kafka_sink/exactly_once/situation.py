@@ -25,61 +25,72 @@ OpenRows: TypeAlias = Mapping[TopicPartition, OpenTransaction]
 class Fence(Enum):
     """The driver's own InitProducerId in this plan."""
 
-    NONE = "not sent, or used up"
-    HELD = "held: its epoch follows the last transaction"
-    LATE = "held: another driver was there between the description and the fence"
-    LOST = "lost: a newer driver has taken over"
+    NONE = "not sent yet, or used up by a move since"
+    HELD = "its epoch is the one after the transaction that was described before it"
+    LATE = (
+        "its epoch is a later one: another driver was there in between. Described again, the id is still this driver's"
+    )
+    LOST = "likewise, and described again, the id has a newer driver"
 
 
 class End(Enum):
     """How far the last transaction of the driver's id has ended, everywhere."""
 
-    UNSEEN = "not known: the progress was read before the transaction was described"
-    UNUSED = "there is none: the id is new or forgotten, and nothing is pending"
-    OPEN = "open"
-    ENDING = "decided, and its coordinator writes the ends"
-    APPLYING = "complete, or forgotten, and its offsets are still pending for less than two seconds"
-    ENDED = "complete, and its end is in every partition"
-    LOST_COMMIT = "a commit whose end is missing in a partition, or in the progress"
-    LOST_ABORT = "an abort whose end is missing in a partition"
-    REPAIR = "a lost commit, which is being written again"
-    REPAIR_ABORTED = "a lost commit that was being written again, and was aborted meanwhile"
-    UNPROVEN = "its end is missing, and nothing proves whether it was a commit"
+    UNSEEN = "not known: the progress was read before the id was described, or at the same time"
+    UNUSED = "none: the id is new or forgotten, and no offsets are pending"
+    OPEN = "Ongoing, with an ordinary time-out"
+    ENDING = "PrepareCommit or PrepareAbort: decided, and its coordinator writes the ends"
+    APPLYING = "complete, or forgotten, while offsets are pending, within two seconds of the first look"
+    ENDED = "complete, and its end is in every partition and in the progress"
+    LOST_COMMIT = "CompleteCommit, and its end is missing in a partition, or in the progress"
+    LOST_ABORT = "CompleteAbort, and its end is missing in a partition, or in the progress"
+    REPAIR = "a lost commit that is being written again: it has a time-out that no other transaction has"
+    REPAIR_ABORTED = "CompleteAbort with that time-out: the lost commit was aborted before it was written again"
+    UNPROVEN = "its end is missing, and the id is Empty, forgotten or has rows of another epoch open"
 
 
 class Batch(Enum):
     """The transactions of the last decided batch."""
 
-    COMMITTED = "all committed, or there are none"
-    UNKNOWN = "not known to be committed"
-    ABORTED = "all aborted by the brokers"
-    FORGOTTEN = "forgotten by the brokers"
-    TORN = "some committed, some aborted by the brokers"
+    COMMITTED = "all are committed, or there are none, as in the atomic protocol, whose rows are the driver's own"
+    UNKNOWN = "not all are described as committed, and EndTxn was not sent in this plan"
+    ABORTED = "EndTxn says that the brokers had aborted all"
+    FORGOTTEN = "EndTxn says that the brokers have forgotten them, or an operator accepts the torn batch"
+    TORN = "EndTxn says that the brokers had aborted some"
 
 
 class Move(Enum):
     """What the driver does next. The texts are those of the documentation."""
 
     REFUSE_WRITER = "stop with ProgressError"
-    SKIP = "plan nothing: the batch is skipped"
-    FOLLOW = "begin the batch in the epoch that the last commit has begun"
-    DESCRIBE = "describe the transactions of the decided batch"
-    SEE = "describe the last transaction, then read the progress"
-    WAIT = "wait, then see"
-    ABORT_OPEN = "abort it by InitProducerId with its epoch (KIP-360), then see"
-    COMMIT_AGAIN = "write the commit again, in the partitions and in the progress, then see"
-    ABORT_AGAIN = "write the abort again, in the partitions, then see"
-    FENCE = "InitProducerId once; with its answer read the progress, without one see"
+    SKIP = "end the plan without an epoch: the batch is not written"
+    FOLLOW = "end the plan with the epoch that the last commit has begun"
+    DESCRIBE = "DescribeTransactions of the decided batch's transactions"
+    SEE = "see"
+    WAIT = "pause, then see"
+    ABORT_OPEN = "InitProducerId with its producer id and epoch (KIP-360), which aborts it; then see"
+    COMMIT_AGAIN = (
+        "unless it is a repair: InitProducerId with its producer id and epoch, and the time-out of a repair; then "
+        "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (commit), and see"
+    )
+    ABORT_AGAIN = "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (abort); then see"
+    FENCE = (
+        "InitProducerId without an epoch, once. With an answer: see, if the epoch is not the next one, and read the "
+        "progress. Without one, or if something was open: see"
+    )
     STOP_LOST_END = "stop with LostEndError"
     STOP_FENCED = "stop with FencedError"
-    COMMIT_DECIDED = "commit the transactions of the decided batch"
-    PROVE = "write a progress behind which the latest one is read, and abort it; then see"
+    COMMIT_DECIDED = "EndTxn (commit) of those transactions; its codes say what became of them"
+    PROVE = (
+        "write a progress, and read the one before it from the same coordinator: another one than is known ends this "
+        "plan; abort. The fence is used up; see"
+    )
     STOP_TORN = "stop with TornBatchError"
-    ROLL_BACK = "decide that the batch before is the last one; then see"
-    TRY_TWO_PHASE = "InitProducerId with two-phase commit; then see"
-    ABORT_LEFT = "abort what tasks left open"
+    ROLL_BACK = "decide a progress that names the batch before, and no transactions. The fence is used up; see"
+    TRY_TWO_PHASE = "InitProducerId with two-phase commit. The fence is used up; see"
+    ABORT_LEFT = "EndTxn (abort) of what tasks left open"
     SEARCH = "search the logs for lost ends of tasks, and write them again"
-    BEGIN = "begin the batch in the epoch of the fence"
+    BEGIN = "end the plan with the epoch of the fence"
 
 
 #: The moves that end a plan.
@@ -245,13 +256,14 @@ def another_writer(s: Situation) -> bool:
 
 
 def later_batch(s: Situation) -> bool:
-    """a later batch than this one is committed"""
+    """the batch to be written is older than the last committed one"""
     return s.batch_version is not None and s.progress is not None and s.batch_version < s.progress.version
 
 
 def nothing_happened(s: Situation) -> bool:
-    """version 2: it is the commit of the batch that this process planned last, which decided the progress; no task left
-    anything open, no leader changed, the epoch is not reserved, and the time-out is the wanted one"""
+    """transaction version 2; the last transaction is the commit of the batch that this process planned last, and has
+    decided the progress; no task of any process has a transaction open; no leader has changed; its epoch is not
+    reserved, and its time-out is an ordinary one"""
     last, own, progress = s.last, s.own, s.progress
     return (
         s.version is TransactionVersion.V2
@@ -267,12 +279,12 @@ def nothing_happened(s: Situation) -> bool:
 
 
 def not_described(s: Situation) -> bool:
-    """its transactions were not described yet"""
+    """they were not described in this plan"""
     return s.described is None
 
 
 def accepted(s: Situation) -> bool:
-    """an operator accepts a batch"""
+    """an operator accepts a batch, which is decided when the plan has ended"""
     return s.accepted is not None
 
 
@@ -287,12 +299,12 @@ def not_proven(s: Situation) -> bool:
 
 
 def new_or_left_open(s: Situation) -> bool:
-    """there is no progress, or tasks left something open that was not decided"""
+    """there is no progress, or before the fence tasks had transactions open that the progress does not list"""
     return s.progress is None or bool(s.undecided)
 
 
 def left_undecided(s: Situation) -> bool:
-    """tasks left something open that was not decided"""
+    """before the fence tasks had transactions open that the progress does not list"""
     return bool(s.undecided)
 
 
@@ -302,7 +314,7 @@ def two_phase_untried(s: Situation) -> bool:
 
 
 def new_leaders(s: Situation) -> bool:
-    """partitions have other leaders than when they were searched"""
+    """this process has not searched the partitions, or not under their present leaders"""
     return s.has_new_leaders
 
 
@@ -340,8 +352,8 @@ TABLE: Final = (
     ),
     Rule(
         Move.SKIP,
-        "What is below the last committed batch is never written, whoever writes there now. A stale answer can only "
-        "tell less.",
+        "What is below the last committed batch is never written, whoever is the driver now, so no fence is needed. A "
+        "stale answer can only tell less.",
         _BEFORE,
         also=(later_batch,),
     ),
@@ -355,9 +367,9 @@ TABLE: Final = (
     ),
     Rule(
         Move.FOLLOW,
-        "EndTxn has begun the next epoch (KIP-890). Older drivers are still fenced; one that fences from now on stops "
-        "this driver at TxnOffsetCommit, at the latest. An epoch has one commit, so the progress that it decided is "
-        "the latest one.",
+        "EndTxn has begun the next epoch (KIP-890). Whoever was fenced by this process's first batch still is; a "
+        "driver that fences from now on stops this one at TxnOffsetCommit, at the latest. An epoch has one commit, so "
+        "the progress that it decided is the latest one.",
         _BEFORE,
         (End.ENDED,),
         (Batch.COMMITTED,),
@@ -372,16 +384,16 @@ TABLE: Final = (
     Rule(Move.WAIT, "What is decided ends in one way only.", _LOOKING, (End.ENDING, End.APPLYING)),
     Rule(
         Move.ABORT_OPEN,
-        "Nothing of an open transaction is decided. The request names the exact epoch: of a transaction that has ended "
-        "meanwhile it changes nothing. EndTxn would not fence in version 1.",
+        "Nothing of an open transaction is decided. One that is decided meanwhile stays decided: the request names "
+        "the exact epoch. EndTxn would not fence in version 1.",
         _LOOKING,
         (End.OPEN,),
     ),
     Rule(
         Move.COMMIT_AGAIN,
-        "The description proves a commit, until the next InitProducerId. So that it stays proven while the transaction "
-        "is open again, the first InitProducerId records it in the id, by a time-out of its own. Every request names "
-        "the exact epoch.",
+        "The description proves a commit. The next InitProducerId would end that proof, so this one records it in the "
+        "id: whoever finds the time-out of a repair goes on with the commit. Nothing is written but the ends; every "
+        "request names the exact epoch, so that two drivers may do the same.",
         _LOOKING,
         (End.LOST_COMMIT, End.REPAIR),
     ),
@@ -393,25 +405,31 @@ TABLE: Final = (
     ),
     Rule(
         Move.FENCE,
-        "The operator has compared the batch with its source, and says which one is the last.",
+        "The operator has compared the batches with their source, and says which one is the last.",
         _BEFORE,
         (End.REPAIR_ABORTED,),
         also=(accepted,),
     ),
     Rule(
         Move.STOP_LOST_END,
-        "The next end of the producer id would decide about the missing one, and nothing tells how.",
+        "The next end of the producer id would decide about what is open, and nothing tells how it was decided. An "
+        "operator has to look.",
         _LOOKING,
         (End.UNPROVEN, End.REPAIR_ABORTED),
     ),
     Rule(
         Move.FENCE,
-        "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: an answer "
-        "that is lost, or CONCURRENT_TRANSACTIONS, means that it may have aborted something, which is seen first.",
+        "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: if its "
+        "answer is lost, or something was open, it may have aborted what another driver was repairing, which is seen "
+        "first.",
         _BEFORE,
         (End.UNUSED, End.ENDED),
     ),
-    Rule(Move.STOP_FENCED, "Whoever has the newest epoch is the driver.", (Fence.LOST,)),
+    Rule(
+        Move.STOP_FENCED,
+        "Whoever has the newest epoch is the driver, also an older process that woke up late.",
+        (Fence.LOST,),
+    ),
     Rule(
         Move.FENCE,
         "After its last epochs an id gets another producer id, and no request reaches what the former one has open. "
@@ -435,8 +453,14 @@ TABLE: Final = (
         (Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN),
         (not_proven,),
     ),
-    Rule(Move.STOP_TORN, "An operator has to decide about the rows that are missing.", _AFTER, (), (Batch.TORN,)),
-    Rule(Move.ROLL_BACK, "No row of the batch is in Kafka.", _AFTER, (), (Batch.ABORTED,)),
+    Rule(
+        Move.STOP_TORN,
+        "An operator has to decide about the rows that are missing, and accept the batch.",
+        _AFTER,
+        (),
+        (Batch.TORN,),
+    ),
+    Rule(Move.ROLL_BACK, "No reader will ever see a row of the batch.", _AFTER, (), (Batch.ABORTED,)),
     Rule(
         Move.PROVE,
         "Only what the latest progress does not list may be aborted. Of a new sink this also finds missing permissions "
@@ -465,8 +489,8 @@ TABLE: Final = (
     ),
     Rule(
         Move.BEGIN,
-        "Older drivers are fenced, everything before has ended, and the read behind the proposal proves that nobody "
-        "else has decided.",
+        "All other drivers are fenced, everything before has ended, and the read behind the proposal proves that "
+        "nobody else has decided. A forgotten batch is neither written again nor skipped (ProgressError).",
     ),
 )
 
