@@ -419,7 +419,7 @@ def test_outcomes_count_only_for_the_progress_that_was_read() -> None:
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_only_decided_transactions_that_are_committed_need_no_end(version: TransactionVersion) -> None:
+def test_decided_transactions_are_ended_unless_committed(version: TransactionVersion) -> None:
     decided = replace(DECIDED, transaction_version=version)
     seen = replace(HELD, progress=decided, described=committed(task(1), version=version))
     assert seen.unended == [task(2)]
