@@ -8,6 +8,7 @@ the bytes, and must not report an append as complete before the operating system
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.files import make_own_directory, make_own_file, require_own
 from kafka_sink.common.open_files import most_log_files
 
+#: Of a file that is read as a whole: an index of a segment of 1 GiB has 3 MiB.
+_MOST_SMALL_BYTES: Final = 256 << 20
 # Linux's limit on the number of buffers of one writev.
 _IOV_MAX: Final = 1024
 # macOS has no fdatasync.
@@ -87,6 +90,12 @@ def flush_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _check_small(path: Path, size: int) -> None:
+    if size > _MOST_SMALL_BYTES:
+        text = f"{path} has {size} bytes, expected {_MOST_SMALL_BYTES} at most: remove it, or restore it from a copy"
+        raise OSError(errno.EFBIG, text)
 
 
 class _OsLogFile:
@@ -176,11 +185,14 @@ class OsFileSystem:
     def read_file(self, path: Path) -> bytes | None:
         require_own(path)
         try:
+            _check_small(path, path.stat().st_size)
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def replace_file(self, path: Path, data: bytes) -> None:
+        # What is written has to be read again.
+        _check_small(path, len(data))
         temporary = path.with_name(path.name + ".tmp")
         temporary.unlink(missing_ok=True)
         make_own_file(temporary)

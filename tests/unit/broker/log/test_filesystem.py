@@ -153,3 +153,15 @@ def test_directories(place: tuple[FileSystem, Path]) -> None:
     filesystem.remove_tree(directory / "c")
     filesystem.remove_tree(directory / "c")
     assert filesystem.list_directory(directory) == []
+
+
+@pytest.mark.behaviour("Log", "A file that is larger than any of its kind is refused, and not read into memory")
+def test_a_small_file_is_not_large(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match=r"cluster\.json has 1099511627776 bytes, expected 268435456 at most"):
+        OsFileSystem().read_file(path)
+    with pytest.raises(OSError, match="expected 268435456 at most"):
+        OsFileSystem().replace_file(path, bytes((256 << 20) + 1))
+    assert path.stat().st_size == 1 << 40
