@@ -17,7 +17,7 @@ from scripts.pages import print_into
 def move_table() -> str:
     """The rules and the words that they use, in Markdown."""
     lines = [
-        "| | fence | last transaction of the driver | decided batch | and | move | why it is safe |",
+        "| | fence | last transaction of the driver (end) | decided batch | and | move | why it is safe |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(f"| {number} | {' | '.join(_cells(rule))} |" for number, rule in enumerate(TABLE, 1)),
         "",
