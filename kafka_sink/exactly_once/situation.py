@@ -27,9 +27,7 @@ class Fence(Enum):
 
     NONE = "not sent yet, or used up by a move since"
     HELD = "its epoch is the one after the transaction that was described before it"
-    LATE = (
-        "its epoch is a later one: another driver was there in between. Described again, the id is still this driver's"
-    )
+    LATE = "its epoch is a later one: another driver was there in between. Seen again, the id is Empty, and still ours"
     LOST = "likewise, and described again, the id has a newer driver"
 
 
@@ -41,7 +39,7 @@ class End(Enum):
     OPEN = "Ongoing, with an ordinary time-out"
     ENDING = "PrepareCommit or PrepareAbort: decided, and its coordinator writes the ends"
     APPLYING = "complete, or forgotten, while offsets are pending, within two seconds of the first look"
-    ENDED = "complete, and its end is in every partition and in the progress"
+    ENDED = "complete, and its end is in every partition and in the progress; or Empty, and nothing is open or pending"
     LOST_COMMIT = "CompleteCommit, and its end is missing in a partition, or in the progress"
     LOST_ABORT = "CompleteAbort, and its end is missing in a partition, or in the progress"
     REPAIR = "a lost commit that is being written again: it has a time-out that no other transaction has"
@@ -56,7 +54,7 @@ class Batch(Enum):
     UNKNOWN = "not all are described as committed, and EndTxn was not sent in this plan"
     ABORTED = "EndTxn says that the brokers had aborted all"
     FORGOTTEN = "EndTxn says that the brokers have forgotten them, or an operator accepts the torn batch"
-    TORN = "EndTxn says that the brokers had aborted some"
+    TORN = "EndTxn says that the brokers had aborted, or have forgotten, some"
 
 
 class Move(Enum):
@@ -304,7 +302,7 @@ def new_or_left_open(s: Situation) -> bool:
 
 
 def left_undecided(s: Situation) -> bool:
-    """before the fence tasks had transactions open that the progress does not list"""
+    """before the fence tasks had transactions open that the progress does not list, and they are not aborted yet"""
     return bool(s.undecided)
 
 
