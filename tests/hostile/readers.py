@@ -106,7 +106,8 @@ from tests.unit.exactly_once.test_progress import Offsets
 _MOST_S: Final = 5.0
 _MOST_S_PER_BYTE: Final = 50e-6
 _GOLDEN: Final = Path(__file__).parents[1] / "golden"
-_SCRATCH: Final = Path(tempfile.mkdtemp(prefix="kafkalite-readers-"))
+_FOLDER: Final = tempfile.TemporaryDirectory(prefix="kafkalite-readers-")  # removed when this process ends
+_SCRATCH: Final = Path(_FOLDER.name)
 #: Of decompressed data so much is taken.
 _MOST_PLAIN: Final = 1 << 16
 _SINK: Final = "s/t"

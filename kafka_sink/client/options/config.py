@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Self
 from kafka_sink.client.options import other_names, other_readers
 from kafka_sink.client.options.oauth_config import OAuthConfig
 from kafka_sink.common import config as c
+from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import GSSAPI, MECHANISMS
 from kafka_sink.common.tls_config import ClientSslConfig
@@ -69,9 +70,10 @@ class SecurityConfig(OAuthConfig, ClientSslConfig):
 
 def _parse_address(entry: str) -> tuple[str, int]:
     match = _ADDRESS.match(entry)
-    if match is None or not 0 < int(match[2]) <= 65535:
+    port = None if match is None else known_number(match[2], 1, 65535)
+    if match is None or port is None:
         raise ConfigError(f"{entry!r} is not host:port, for example 127.0.0.1:9092")
-    return match[1], int(match[2])
+    return match[1], port
 
 
 def parse_addresses(bootstrap_servers: tuple[str, ...]) -> list[tuple[str, int]]:

@@ -197,7 +197,7 @@ def _column_of(refusal: str, form: ColumnFormat) -> str:
         message = declared.messages[declared.root]
         # Of a message within another one the registry does not say where it is used.
         is_root = match is not None and message.name in (match[1], f"{message.name.rpartition('.')[0]}.{match[1]}")
-        names = [each.name for each in message.fields if match and is_root and each.number == int(match[2])]
+        names = [each.name for each in message.fields if match and is_root and each.number == known_number(match[2])]
         return ".".join([form.column, *names])
     match = _POINTER.search(refusal)
     place: Any = json.loads(form.schema) if match else None
