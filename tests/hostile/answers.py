@@ -6,11 +6,10 @@ import contextlib
 import random
 import socket
 import struct
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.options.config import ClientConfig
@@ -23,7 +22,7 @@ from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResp
 from kafka_sink.protocol.registry import APIS, api
 from kafka_sink.protocol.schema import Array, Primitive, Struct
 from tests.hostile.records import damaged
-from tests.hostile.servers import OPEN, interrupted_late
+from tests.hostile.servers import OPEN, Listener, interrupted_late
 
 #: A client waits so long for an answer that does not come.
 _TIMEOUT_MS: Final = 300
@@ -117,30 +116,13 @@ def _value(element: Primitive) -> Any:
     return 1 if element.format else "t" if element.name == "string" else b"t"
 
 
-class Liar:
+class Liar(Listener):
     """A broker that answers what :attr:`key` asks as :attr:`lie` says."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.key: ApiKey | None = None
         self.lie: Callable[[bytes], Iterator[bytes]] = lambda payload: iter([_framed(payload)])
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError, struct.error), connection, connection.makefile("rb") as asked:

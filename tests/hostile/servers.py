@@ -39,11 +39,10 @@ CHUNKED: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 Answer = Callable[[socket.socket, bytes], None]
 
 
-class EvilHttp:
-    """Answers each request with :attr:`answer`, which is given the connection and the request's head."""
+class Listener:
+    """Listens on :attr:`port` of loopback while it is entered, and serves each connection in a thread of its own."""
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
+    def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -61,7 +60,19 @@ class EvilHttp:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        raise NotImplementedError
+
+
+class EvilHttp(Listener):
+    """Answers each request with :attr:`answer`, which is given the connection and the request's head."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
