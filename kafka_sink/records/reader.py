@@ -28,6 +28,8 @@ from kafka_sink.records.spans import Span, record_spans
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
 #: The objects of a header take some 150 bytes, and a header may take two.
 _MOST_HEADERS: Final = 1 << 17
+#: So many damaged records of a batch are shown. Some hundred compressed bytes may hold millions.
+_MOST_DAMAGED: Final = 1000
 _INT64: Final = 1 << 63
 
 
@@ -46,7 +48,8 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """How people look at records: one that is damaged is returned with its problem, and the next ones follow.
+    """How people look at records: one that is damaged is returned with its problem, and the next ones follow, until a
+    thousand of a batch were damaged.
 
     *tick* is called before every piece of about a MiB, and may end the reading by an error. A record has at most
     *most_record_bytes*; one with more ends its batch.
@@ -98,7 +101,7 @@ class RecordBatchView:
         :raises CorruptRecordError: where the records are damaged, are not as many as the header says, or decompress to
             more than *max_decompressed_bytes*; with *looking* a record says so instead.
         """
-        header, expected = self.header, self.header.base_offset
+        header, expected, damaged = self.header, self.header.base_offset, 0
         # With no offset left out, as after compaction, the number of a record says its offset.
         if header.record_count == header.last_offset_delta + 1 and start > expected:
             expected = start
@@ -109,6 +112,9 @@ class RecordBatchView:
                 except CorruptRecordError as error:
                     if looking is None:
                         raise
+                    damaged += 1
+                    if damaged > _MOST_DAMAGED:
+                        raise CorruptRecordError(f"{_MOST_DAMAGED:,} of its records are damaged") from error
                     data, first, end = span
                     record = _damaged(header, expected, data[first:end], str(error))
                 offset = record[0]

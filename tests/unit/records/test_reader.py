@@ -9,7 +9,7 @@ from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import batch, layout
 from kafka_sink.records.compression import CompressionType, compress
-from kafka_sink.records.reader import read_batches
+from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.reference import write_record
 from tests.support.cases import with_each
 
@@ -102,3 +102,12 @@ def test_a_record_does_not_read_on_into_the_next() -> None:
     (view,) = read_batches(wrap(body, 2))
     with pytest.raises(CorruptRecordError):
         list(view.records())
+
+
+def test_of_a_batch_that_is_damaged_all_over_a_thousand_records_are_shown() -> None:
+    body = record(b"\0\0\0\1\1\0") * 5000
+    (view,) = read_batches(wrap(body, 5000, CompressionType.ZSTD))
+    shown = list(view.records(looking=Looking()))
+    assert len(shown) == 1 + 1000 + 1 and shown[0].problem == ""
+    assert {each.problem.partition(",")[0] for each in shown[1:-1]} == {"its offset is 0"}
+    assert shown[-1].problem == "from here on the batch cannot be read: 1,000 of its records are damaged"
