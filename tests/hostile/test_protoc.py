@@ -80,3 +80,9 @@ def test_a_name_within_a_folder_is_the_one_that_is_imported() -> None:
     other = 'syntax = "proto3"; package p; message Part { string a = 1; }'
     text = 'syntax = "proto3"; import "p-1/part_2.x.proto"; message M { p.Part part = 1; }'
     assert linked(SchemaText(text, (Reference("p-1/part_2.x.proto", SchemaText(other), "other", 1),)))
+
+
+def test_errors_show_the_files_by_the_names_that_they_have_in_the_schema() -> None:
+    with pytest.raises(FormatError, match=r"the Protobuf schema is invalid: shop/other\.proto:2:3: ") as refused:
+        linked(_referring("shop/other.proto", 'syntax = "proto3";\n  mesage Other {}'))
+    assert "kafkalite-protoc-" not in str(refused.value)

@@ -295,6 +295,8 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
             raise FormatError(f"the Protobuf schema was not compiled within {_TIMEOUT_S} s; try again") from None
         except subprocess.CalledProcessError as error:
             errors = " ".join(line for line in error.stderr.splitlines() if not _LOG_LINE.match(line))
+            for name, file in written.items():
+                errors = errors.replace(str(file), name)
             raise FormatError(
                 f"the Protobuf schema is invalid: {errors[:_SHOWN]} Correct it; imports are those of {_WELL_KNOWN}, "
                 "files beside a schema that is a file, and those that are given with it; others need a descriptor set"
