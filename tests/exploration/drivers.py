@@ -1,15 +1,16 @@
 """Drivers of a sink, and their tasks, that run on the model: the real protocols, one request at a time.
 
-A driver is a function of the answers that it has received. To make one step it is run from its beginning on the answers
-so far, until it asks something new; so a driver can be copied with the state of the world, and needs no thread.
+A driver is a function of the answers that it has received (:class:`Told`). So it can be copied with the state of the
+world, and needs no thread.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from unittest import mock
 
 from kafka_sink.client.blocking.exchange import Exchange
@@ -109,19 +110,15 @@ class Settings(NamedTuple):
         return self.others == "accepted" and self.protocol == "parallel" and not self.two_phase
 
 
-class _Asks(BaseException):
-    """The driver asks something that has not been answered yet."""
-
-    def __init__(self, request: tuple[Any, ...]) -> None:
-        super().__init__(request)
-        self.request = request
-
-
 @dataclass(frozen=True)
 class Ended:
     """The driver has ended: with *error*, or without one after all batches."""
 
     error: KafkaError | None
+
+
+#: A driver as a function of what answers its requests.
+Run: TypeAlias = Callable[[Callable[[tuple[Any, ...]], Any]], Ended]
 
 
 class _Clock:
@@ -139,7 +136,7 @@ class _Clock:
 class Client:
     """A coordinator client that is answered by *answer*; *elsewhere*, by the other one of two clusters."""
 
-    timeout_ms = 10 * _PAUSE_MS
+    timeout_ms = 4 * _PAUSE_MS
 
     def __init__(
         self, answer: Callable[[tuple[Any, ...]], Any], settings: Settings, *, elsewhere: bool = False
@@ -316,24 +313,71 @@ class Client:
         return ends[partition]
 
 
-def next_request(
-    settings: Settings, life: int, answers: Sequence[Any], accepts: int | None = None
-) -> tuple[Any, ...] | Ended:
-    """What the driver of *life* asks after *answers*, or how it has ended; or the operator who *accepts* a batch."""
-    left = iter(answers)
-    asked: list[_Asks] = []
+class Told:
+    """A driver by the answers that it has been told so far. Those of one driver are a tree, in which equal answers lead
+    to one object, so that they are compared by identity, and no driver is run twice on the same answers.
 
-    def answer(request: tuple[Any, ...]) -> Any:
-        for each in left:
-            return each
-        # What an interrupted driver asks is not asked here.
-        asked.append(_Asks(request))
-        raise asked[0]
+    *run* is the driver: a function of what answers it.
+    """
 
-    try:
-        return run_driver(settings, life, answer) if accepts is None else run_operator(settings, accepts, answer)
-    except _Asks as first:
-        return first.request
+    def __init__(self, run: Run, before: Told | None = None, answer: Any = None) -> None:
+        self._run, self._before, self._answer = run, before, answer
+        self._request: tuple[Any, ...] | Ended | None = None
+        self._following: dict[Any, Told] = {}
+
+    def after(self, answer: Any) -> Told:
+        """The driver that has also been told *answer*."""
+        # An error's code equals a number.
+        key = type(answer), answer
+        following = self._following.get(key)
+        if following is None:
+            following = self._following[key] = Told(self._run, self, answer)
+        return following
+
+    def request(self, likely: Callable[[tuple[Any, ...]], Any]) -> tuple[Any, ...] | Ended:
+        """What it asks next, or how it has ended. If it has to be run for that, it goes on with *likely* answers to its
+        end, because a run that goes on takes much less than one from its beginning."""
+        if self._request is None:
+            self.go_on(likely)
+        assert self._request is not None
+        return self._request
+
+    def go_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
+        """Answer it to its end; what is known of it is not run again."""
+        told = self
+        while told._request is not None:
+            if isinstance(told._request, Ended):
+                return told._request
+            told = told.after(answer(told._request))
+        return told._run_on(answer)
+
+    def _run_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
+        told, told_before = self, self._answers()
+
+        def next_answer(request: tuple[Any, ...]) -> Any:
+            nonlocal told
+            for each in told_before:
+                return each
+            told._request = request
+            answered = answer(request)
+            told = told.after(answered)
+            return answered
+
+        ended = told._request = self._run(next_answer)
+        return ended
+
+    def _answers(self) -> Iterator[Any]:
+        found: list[Any] = []
+        told: Told = self
+        while told._before is not None:
+            found.append(told._answer)
+            told = told._before
+        return iter(found[::-1])
+
+
+def driver_of(settings: Settings, life: int, accepts: int | None = None) -> Told:
+    """The driver of *life* at its beginning; or the operator who *accepts* a batch."""
+    return Told(partial(run_driver, settings, life) if accepts is None else partial(run_operator, settings, accepts))
 
 
 # So that ids are used again in a few batches.

@@ -18,11 +18,9 @@ import argparse
 import logging
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
@@ -37,8 +35,9 @@ from tests.exploration.drivers import (
     PAUSE,
     Ended,
     Settings,
+    Told,
+    driver_of,
     is_of_task,
-    next_request,
     run_driver,
 )
 from tests.exploration.model import COORDINATORS, GROUP, NEARLY_LAST_EPOCH, TOPIC, Model
@@ -52,6 +51,8 @@ _LAST = 9
 _DRIVER_ID: Final = driver_id(sink_id(GROUP, TOPIC))
 
 
+#: What happened, as a text or as parts of one, because few are ever read.
+Step: TypeAlias = str | tuple[object, ...]
 #: How likely it is that the next step of a walk is no fault, if there is one.
 _CALM: Final = 0.7
 
@@ -114,13 +115,11 @@ _FAULTS_OF_OTHERS: Final[dict[str, dict[str, int]]] = {
 _REPLACED: Final = ("group", "transactions", "leaders")
 
 
-@dataclass(frozen=True)
-class Life:
-    """A driver, by the answers that it has received; or an operator who *accepts* a batch. Its client is connected to
-    *cluster*."""
+class Life(NamedTuple):
+    """A driver as it was *told*; or an operator who *accepts* a batch. Its client is connected to *cluster*."""
 
     number: int
-    answers: tuple[Any, ...] = ()
+    told: Told
     #: The replaced coordinators that it asks, and the current ones that it has found since these were replaced.
     asks_old: frozenset[str] = frozenset()
     has_found: frozenset[str] = frozenset()
@@ -133,9 +132,11 @@ class Life:
         """The cluster that *request* goes to, and the request."""
         return (1 - self.cluster, request[1:]) if request[0] == ELSEWHERE else (self.cluster, request)
 
+    def after(self, answer: Any) -> Life:
+        return self._replace(told=self.told.after(answer))
 
-@dataclass(frozen=True)
-class World:
+
+class World(NamedTuple):
     models: tuple[Model, ...]
     lives: tuple[Life, ...]
     faults: Faults
@@ -168,7 +169,11 @@ class World:
     def following(self, cluster: int, model: Model, **changes: Any) -> World:
         """The world in which *cluster* is as in *model*."""
         models = tuple(model if number == cluster else each for number, each in enumerate(self.models))
-        return replace(self, models=models, **changes)
+        return self._replace(models=models, **changes)
+
+
+#: How the last driver has ended, the clusters behind it, and its steps.
+_Last: TypeAlias = tuple[Ended, tuple[Model, ...], tuple[Step, ...]]
 
 
 class Report(NamedTuple):
@@ -198,10 +203,11 @@ class Explorer:
         self._settings, self._most_states, self._drivers = settings, most_states, drivers
         self._is_deep = is_deep
         self._faults = faults.with_others(settings)
-        self._next = lru_cache(maxsize=None)(
-            lambda life: next_request(settings, life.number, life.answers, life.accepts)
-        )
+        self._beginnings: dict[tuple[int, int | None], Told] = {}
+        #: Each model once, with what was asked of it.
+        self._models: dict[Model, Model] = {}
         self._judged: set[tuple[Any, ...]] = set()
+        self._last: dict[tuple[tuple[Model, ...], Life], _Last | None] = {}
 
     def _beginning(self) -> World:
         settings = self._settings
@@ -212,10 +218,16 @@ class Explorer:
         if settings.begins_torn:
             model = _with_first_batch(model, settings._replace(batches=1, others=""), is_torn=True)
         if settings.others == "moved":
-            ran = [_until_second_plan(model, settings, Life(number + 1, cluster=number)) for number in range(2)]
+            ran = [_until_second_plan(model, self._life(number + 1, cluster=number)) for number in range(2)]
             return World(tuple(each for each, _ in ran), tuple(life for _, life in ran), self._faults, 2, were_two=True)
         models = (model,) * (2 if settings.others == "two clusters" else 1)
-        return World(models, (Life(1),), self._faults, 1, has_timed_out=settings.begins_torn)
+        return World(models, (self._life(1),), self._faults, 1, has_timed_out=settings.begins_torn)
+
+    def _life(self, number: int, accepts: int | None = None, **more: Any) -> Life:
+        told = self._beginnings.get((number, accepts))
+        if told is None:
+            told = self._beginnings[number, accepts] = driver_of(self._settings, number, accepts)
+        return Life(number, told, accepts=accepts, **more)
 
     def walk(self, walks: int, seed: int) -> Report:
         """Take *walks* at random, each to its end. Faults come one by one, so that some walks are long.
@@ -237,15 +249,15 @@ class Explorer:
                     break
                 calm = [each for each in steps if each[1].faults == world.faults]
                 step, after = chance.choice(calm if calm and chance.random() < _CALM else steps)
-                taken.append(step)
-                world = replace(after, just_decided=after.deciding - world.deciding)
+                taken.append(_text(step))
+                world = after._replace(just_decided=after.deciding - world.deciding)
         return Report(self._settings, len(seen), is_complete=False, walks=walks)
 
     def run(self) -> Report:
         """:raises ViolationError: if a promise is broken."""
         first = self._beginning()
         seen = {first}
-        came_from: dict[World, tuple[World, str] | None] = {first: None}
+        came_from: dict[World, tuple[World, Step] | None] = {first: None}
         waiting = deque([first])
         while waiting and len(seen) < self._most_states:
             world = waiting.pop() if self._is_deep else waiting.popleft()
@@ -255,7 +267,8 @@ class Explorer:
             except ViolationError as error:
                 raise ViolationError(f"{error}\n{_steps_to(world, came_from)}") from error
             for step, after in steps:
-                following = replace(after, just_decided=after.deciding - world.deciding)
+                models = tuple(self._models.setdefault(each, each) for each in after.models)
+                following = after._replace(models=models, just_decided=after.deciding - world.deciding)
                 if following not in seen:
                     seen.add(following)
                     came_from[following] = world, step
@@ -264,30 +277,30 @@ class Explorer:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _steps(self, world: World) -> Iterator[tuple[str, World]]:
+    def _steps(self, world: World) -> Iterator[tuple[Step, World]]:
         yield from self._steps_of_brokers(world)
         if world.begun < self._drivers:
             begun = world.begun + 1
-            lives = (*world.lives, Life(begun))
-            yield f"driver {begun} starts", replace(world, lives=lives, begun=begun, were_two=len(lives) > 1)
+            lives = (*world.lives, self._life(begun))
+            yield f"driver {begun} starts", world._replace(lives=lives, begun=begun, were_two=len(lives) > 1)
         yield from self._operators(world)
         for life in world.lives:
             if life.is_orphan or life.number == world.active:
                 yield from self._steps_of_driver(world, life)
             elif all(each.is_orphan or each.number != world.active for each in world.lives):
-                yield from self._steps_of_driver(replace(world, active=life.number), life)
+                yield from self._steps_of_driver(world._replace(active=life.number), life)
             elif world.faults.switches:
                 left = world.faults._replace(switches=world.faults.switches - 1)
-                yield from self._steps_of_driver(replace(world, active=life.number, faults=left), life)
+                yield from self._steps_of_driver(world._replace(active=life.number, faults=left), life)
         yield from self._replaced(world)
 
-    def _operators(self, world: World) -> Iterator[tuple[str, World]]:
+    def _operators(self, world: World) -> Iterator[tuple[Step, World]]:
         if not world.faults.accepts:
             return
         left = world.faults._replace(accepts=world.faults.accepts - 1)
         for version in self._versions_to_accept(world):
-            operator = Life(_OPERATOR + world.faults.accepts, accepts=version)
-            after = replace(world, lives=_sorted(*world.lives, operator), faults=left, were_two=True)
+            operator = self._life(_OPERATOR + world.faults.accepts, version)
+            after = world._replace(lives=_sorted(*world.lives, operator), faults=left, were_two=True)
             yield f"an operator accepts {version}", after
 
     def _versions_to_accept(self, world: World) -> range:
@@ -297,7 +310,7 @@ class Explorer:
         seen = {int(value.partition("-")[0]) for value in world.models[0].visible()}
         return range(max(seen, default=-1), max(seen, default=-1) + 1)
 
-    def _replaced(self, world: World) -> Iterator[tuple[str, World]]:
+    def _replaced(self, world: World) -> Iterator[tuple[Step, World]]:
         for coordinator in _REPLACED:
             if world.faults.can(coordinator) and coordinator not in world.models[0].replaced:
                 model = world.models[0].with_replaced(coordinator)
@@ -306,7 +319,7 @@ class Explorer:
                     world.following(0, model, faults=world.faults.after(coordinator)),
                 )
 
-    def _steps_of_brokers(self, world: World) -> Iterator[tuple[str, World]]:
+    def _steps_of_brokers(self, world: World) -> Iterator[tuple[Step, World]]:
         faults = world.faults
         for cluster, name in sorted(self._due(world)):
             model, where = world.models[cluster], f" in cluster {cluster}" if len(world.models) > 1 else ""
@@ -320,16 +333,16 @@ class Explorer:
                 for name in model.timing_out:
                     is_over = world.is_repair_over or dict(model.ids)[name].timeout_ms in COMPLETING_MS
                     after = world.following(cluster, model.time_out(name), faults=left, is_repair_over=is_over)
-                    yield f"{name} times out", replace(after, has_timed_out=True)
+                    yield f"{name} times out", after._replace(has_timed_out=True)
         yield from self._weeks(world)
         if world.late is not None:
             life, request = world.late
             cluster, asked = life.asks(request)
             following, answer = world.models[cluster].ask(*asked)
             after = self._accepting(world, life, request, answer).following(cluster, following, late=None)
-            yield f"late: {request}", replace(after, were_two=True)
+            yield f"late: {request}", after._replace(were_two=True)
 
-    def _weeks(self, world: World) -> Iterator[tuple[str, World]]:
+    def _weeks(self, world: World) -> Iterator[tuple[Step, World]]:
         if not world.faults.can("weeks"):
             return
         (model,) = world.models
@@ -342,25 +355,25 @@ class Explorer:
 
     def _due(self, world: World) -> frozenset[tuple[int, str]]:
         """The clusters and ids whose ends may be written now: they have just been decided, or somebody waits."""
-        if any(self._next(life) == PAUSE for life in world.lives):
+        if any(_asked_by(world, life) == PAUSE for life in world.lives):
             return world.deciding
         return world.deciding & world.just_decided
 
-    def _steps_of_driver(self, world: World, life: Life) -> Iterator[tuple[str, World]]:
-        request = self._next(life)
+    def _steps_of_driver(self, world: World, life: Life) -> Iterator[tuple[Step, World]]:
+        request = _asked_by(world, life)
         others = tuple(each for each in world.lives if each is not life)
         if life.is_orphan and not is_of_task(request):
-            yield f"the tasks of driver {life.number} end", replace(world, lives=others)
+            yield f"the tasks of driver {life.number} end", world._replace(lives=others)
             return
         if isinstance(request, Ended):
             is_calm = not (world.were_two or world.has_timed_out or world.was_replaced)
             if request.error is not None and is_calm and not (world.has_expired or world.was_moved):
                 raise ViolationError(f"driver {life.number} was alone and failed: {request.error!r}")
-            yield f"driver {life.number} ends: {request.error}", replace(world, lives=others)
+            yield f"driver {life.number} ends: {request.error}", world._replace(lives=others)
             return
         if request == PAUSE:
             if not world.deciding:
-                yield f"driver {life.number} waits", replace(world, lives=(*others, _told(life, None)))
+                yield f"driver {life.number} waits", world._replace(lives=(*others, life.after(None)))
         elif request[0] == "cluster":
             yield from self._clusters(world, life, others)
         else:
@@ -368,56 +381,57 @@ class Explorer:
         if life.accepts is None:
             yield from self._deaths(world, life, request, others)
 
-    def _clusters(self, world: World, life: Life, others: tuple[Life, ...]) -> Iterator[tuple[str, World]]:
-        lives = _sorted(*others, _told(life, str(life.cluster)))
-        yield f"driver {life.number}: in cluster {life.cluster}", replace(world, lives=lives)
+    def _clusters(self, world: World, life: Life, others: tuple[Life, ...]) -> Iterator[tuple[Step, World]]:
+        lives = _sorted(*others, life.after(str(life.cluster)))
+        yield f"driver {life.number}: in cluster {life.cluster}", world._replace(lives=lives)
         if world.faults.can("moved"):
-            there = replace(life, cluster=1 - life.cluster)
-            lives = _sorted(*others, _told(there, str(there.cluster)))
-            after = replace(world, lives=lives, faults=world.faults.after("moved"), was_moved=True)
+            there = life._replace(cluster=1 - life.cluster)
+            lives = _sorted(*others, there.after(str(there.cluster)))
+            after = world._replace(lives=lives, faults=world.faults.after("moved"), was_moved=True)
             yield f"driver {life.number}: moved to cluster {there.cluster}", after
 
     def _answered(
         self, world: World, life: Life, request: tuple[Any, ...], others: tuple[Life, ...]
-    ) -> Iterator[tuple[str, World]]:
+    ) -> Iterator[tuple[Step, World]]:
         faults, (cluster, asked) = world.faults, life.asks(request)
-        text, following, answer, asking = "", world.models[cluster], None, life
+        text: tuple[object, ...] = ()
+        following, answer = world.models[cluster], None
         for text, following, answer, asking in _answers(world.models[cluster], life, asked):
             was_replaced = world.was_replaced or bool(asking.asks_old)
-            lives = _sorted(*others, _told(asking, answer))
+            lives = _sorted(*others, asking.after(answer))
             after = self._accepting(world, life, request, answer)
             yield text, after.following(cluster, following, lives=lives, was_replaced=was_replaced)
         if faults.can("answers") and asked[0] not in LOOKS:
             after = self._accepting(world, life, request, answer)
-            yield f"{text}, answer lost", after.following(cluster, following, faults=faults.after("answers"))
+            yield (*text, ", answer lost"), after.following(cluster, following, faults=faults.after("answers"))
         if faults.can("fail") and asked[0] == "write" and self._settings.protocol == "atomic" and not life.is_orphan:
-            failed = replace(world, lives=_sorted(*others, _told(life, FAILED)), faults=faults.after("fail"))
-            yield f"{text}, and the task fails", failed.following(cluster, following)
+            failed = world._replace(lives=_sorted(*others, life.after(FAILED)), faults=faults.after("fail"))
+            yield (*text, ", and the task fails"), failed.following(cluster, following)
             yield f"driver {life.number}: a task fails at {asked[0]}", failed
             if faults.tasks:
-                lives = _sorted(*others, _told(life, FAILED), replace(life, is_orphan=True))
+                lives = _sorted(*others, life.after(FAILED), life._replace(is_orphan=True))
                 left = failed.faults._replace(tasks=faults.tasks - 1)
-                yield f"driver {life.number}: a task fails, and goes on", replace(failed, lives=lives, faults=left)
+                yield f"driver {life.number}: a task fails, and goes on", failed._replace(lives=lives, faults=left)
 
     def _deaths(
         self, world: World, life: Life, request: tuple[Any, ...], others: tuple[Life, ...]
-    ) -> Iterator[tuple[str, World]]:
+    ) -> Iterator[tuple[Step, World]]:
         faults, (_, asked) = world.faults, life.asks(request)
         if faults.can("deaths") and not life.is_orphan:
             left = faults.after("deaths")
-            dead = replace(world, lives=others, faults=left)
+            dead = world._replace(lives=others, faults=left)
             yield f"driver {life.number} dies", dead
             if faults.tasks and is_of_task(request):
-                going_on = _sorted(*others, replace(life, is_orphan=True))
+                going_on = _sorted(*others, life._replace(is_orphan=True))
                 yield (
                     f"driver {life.number} dies, its tasks go on",
-                    replace(dead, lives=going_on, faults=left._replace(tasks=faults.tasks - 1)),
+                    dead._replace(lives=going_on, faults=left._replace(tasks=faults.tasks - 1)),
                 )
             # The late request of a death is no fault of its own.
             if faults.late and world.late is None and asked[0] not in (*LOOKS, *PAUSE):
                 yield (
                     f"driver {life.number} dies, {request} is on its way",
-                    replace(dead, late=(life, request), faults=left._replace(late=faults.late - 1)),
+                    dead._replace(late=(life, request), faults=left._replace(late=faults.late - 1)),
                 )
 
     def _accepting(self, world: World, life: Life, request: tuple[Any, ...], answer: Any) -> World:
@@ -435,7 +449,7 @@ class Explorer:
         seen = [value for value in model.visible() if value.startswith(f"{life.accepts}-")]
         if len(seen) != 1 and not world.has_expired:
             raise ViolationError(f"batch {life.accepts} was accepted, of which readers see {seen}")
-        return replace(world, accepted=world.accepted | {life.accepts})
+        return world._replace(accepted=world.accepted | {life.accepts})
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
@@ -449,49 +463,42 @@ class Explorer:
             _check_once(model)
         for cluster, model in enumerate(world.models if self._settings.others == "moved" else world.models[:1]):
             for asks_old in {frozenset[str](), model.replaced}:
-                self._judge_last(world, Life(_LAST, (), asks_old, model.replaced - asks_old, cluster=cluster))
+                found = model.replaced - asks_old
+                self._judge_last(world, self._life(_LAST, asks_old=asks_old, has_found=found, cluster=cluster))
 
     def _judge_last(self, world: World, life: Life) -> None:
-        """Judge what the last driver does. It asks its replaced coordinators until the current ones accept a change."""
-        steps: list[str] = []
-        models, own, asked_old = list(world.models), life.cluster, life.asks_old
-        checked = [model.logs for model in models]
-
-        def answer(request: tuple[Any, ...]) -> Any:
-            nonlocal life
-            answered = None
-            cluster, asked = life.asks(request)
-            if asked[0] == "cluster":
-                return str(cluster)
-            if request != PAUSE:
-                text, models[cluster], answered, life = next(_answers(models[cluster], life, asked))
-                steps.append(text)
-            complete()
-            return answered
-
-        def complete() -> None:
-            for cluster, model in enumerate(models):
-                for name in model.deciding:
-                    model = model.complete(name)
-                models[cluster] = model
-                if model.logs is not checked[cluster]:
-                    _check_once(model)
-                    checked[cluster] = model.logs
-
+        """Judge what the last driver does."""
+        key = world.models, life
+        if key not in self._last:
+            self._last[key] = self._run_last(world.models, life)
+        last = self._last[key]
+        if last is None:
+            return
+        ended, models, steps = last
         try:
-            ended = run_driver(self._settings, _LAST, answer)
-            complete()
-            if life.asks_old and _has_waited(ended.error):
-                return
-            if asked_old and ended.error is None and not models[own].is_settled:
-                # A replaced coordinator need not name the newest open transactions; the next plan ends them.
-                life = replace(life, asks_old=frozenset(), has_found=models[own].replaced)
-                ended = run_driver(self._settings, _LAST, answer)
-                complete()
-            for model in models if self._settings.others == "two clusters" else [models[own]]:
+            for model in models if self._settings.others == "two clusters" else [models[life.cluster]]:
                 self._check_end(world, model, ended)
         except ViolationError as error:
-            raise ViolationError(f"{error}\n" + "\n".join(reversed(steps))) from error
+            raise ViolationError("\n".join([str(error), *map(_text, reversed(steps))])) from error
+
+    def _run_last(self, models: Sequence[Model], life: Life) -> _Last | None:
+        """The end of the last driver, the clusters after it, and its steps. None if it has waited for what a replaced
+        coordinator never learns, and has written nothing."""
+        alone = Checked(list(models), life)
+        try:
+            ended = life.told.go_on(alone.answer)
+            alone.complete()
+            if alone.life.asks_old and _has_waited(ended.error):
+                return None
+            if life.asks_old and ended.error is None and not alone.models[life.cluster].is_settled:
+                # A replaced coordinator need not name the newest open transactions; the next plan ends them.
+                replaced = alone.models[life.cluster].replaced
+                alone.life = alone.life._replace(asks_old=frozenset(), has_found=replaced)
+                ended = life.told.go_on(alone.answer)
+                alone.complete()
+        except ViolationError as error:
+            raise ViolationError("\n".join([str(error), *map(_text, reversed(alone.steps))])) from error
+        return ended, tuple(alone.models), tuple(alone.steps)
 
     def _check_end(self, world: World, model: Model, ended: Ended) -> None:
         if ended.error is not None:
@@ -544,10 +551,50 @@ def _with_first_batch(model: Model, settings: Settings, *, is_torn: bool = False
     return model.after_a_week(offsets=False, ids=False)
 
 
-def _until_second_plan(model: Model, settings: Settings, life: Life) -> tuple[Model, Life]:
+def _asked_by(world: World, life: Life) -> tuple[Any, ...] | Ended:
+    """What *life* asks next. The likely answers are those that it gets if it is alone from now on."""
+    return life.told.request(Alone(list(world.models), life).answer)
+
+
+class Alone:
+    """Answers one driver after another, which are alone: their own steps are all that happens in *models*, and each
+    end is written at once. A driver asks its replaced coordinators until the current ones accept a change."""
+
+    def __init__(self, models: list[Model], life: Life) -> None:
+        self.models, self.life = models, life
+        self.steps: list[Step] = []
+
+    def answer(self, request: tuple[Any, ...]) -> Any:
+        answered = None
+        cluster, asked = self.life.asks(request)
+        if asked[0] == "cluster":
+            return str(cluster)
+        if request != PAUSE:
+            text, self.models[cluster], answered, self.life = next(_answers(self.models[cluster], self.life, asked))
+            self.steps.append(text)
+        self.complete()
+        return answered
+
+    def complete(self) -> None:
+        for cluster, model in enumerate(self.models):
+            for name in model.deciding:
+                model = model.complete(name)
+            self.models[cluster] = model
+
+
+class Checked(Alone):
+    """Looks after each step that no row is visible twice."""
+
+    def complete(self) -> None:
+        super().complete()
+        for model in self.models:
+            _check_once(model)
+
+
+def _until_second_plan(model: Model, life: Life) -> tuple[Model, Life]:
     """The cluster and the driver after its first batch, before it asks where it is."""
     places = 0
-    while not isinstance(request := next_request(settings, life.number, life.answers), Ended):
+    while not isinstance(request := life.told.request(Alone([model, model], life).answer), Ended):
         answer = None
         if request[0] == "cluster":
             places += 1
@@ -556,27 +603,29 @@ def _until_second_plan(model: Model, settings: Settings, life: Life) -> tuple[Mo
             answer = str(life.cluster)
         elif request != PAUSE:
             model, answer = model.ask(*request)
-        life = _told(life, answer)
+        life = life.after(answer)
         for name in model.deciding:
             model = model.complete(name)
     return model, life
 
 
-def _answers(model: Model, life: Life, request: tuple[Any, ...]) -> Iterator[tuple[str, Model, Any, Life]]:
+def _answers(
+    model: Model, life: Life, request: tuple[Any, ...]
+) -> Iterator[tuple[tuple[object, ...], Model, Any, Life]]:
     """What may follow from *request* of *life*: what happened, the cluster, the answer, and whom the driver asks from
     now on. The last is the current coordinator's: no other accepts a change."""
-    text = f"driver {life.number}: {request[0]}{request[1:]}"
+    text = "driver ", life.number, ": ", request[0], request[1:], " -> "
     coordinator = COORDINATORS.get(request[0])
     if coordinator in model.replaced and coordinator not in life.has_found and request[0] in LOOKS:
         _, told = model.of_replaced(coordinator).ask(*request)
-        asking = replace(life, asks_old=life.asks_old | {coordinator})
-        yield f"{text} -> {told}, by a replaced coordinator", model, told, asking
+        asking = life._replace(asks_old=life.asks_old | {coordinator})
+        yield (*text, told, ", by a replaced coordinator"), model, told, asking
     if coordinator in life.asks_old and request[0] in LOOKS:
         return
     following, answer = model.ask(*request)
     if coordinator in model.replaced:
-        life = replace(life, asks_old=life.asks_old - {coordinator}, has_found=life.has_found | {coordinator})
-    yield f"{text} -> {answer}", following, answer, life
+        life = life._replace(asks_old=life.asks_old - {coordinator}, has_found=life.has_found | {coordinator})
+    yield (*text, answer), following, answer, life
 
 
 def _has_waited(error: KafkaError | None) -> bool:
@@ -586,8 +635,8 @@ def _has_waited(error: KafkaError | None) -> bool:
     )
 
 
-def _told(life: Life, answer: Any) -> Life:
-    return replace(life, answers=(*life.answers, answer))
+def _text(step: Step) -> str:
+    return step if isinstance(step, str) else "".join(map(str, step))
 
 
 def _sorted(*lives: Life) -> tuple[Life, ...]:
@@ -601,11 +650,11 @@ def _check_once(model: Model) -> None:
         raise ViolationError(f"twice: {sorted(twice)} in {model.visible()}")
 
 
-def _steps_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> str:
+def _steps_to(world: World, came_from: dict[World, tuple[World, Step] | None]) -> str:
     steps: list[str] = []
     while (before := came_from[world]) is not None:
         world, step = before
-        steps.append(step)
+        steps.append(_text(step))
     return "\n".join(steps)
 
 

@@ -10,8 +10,9 @@ then goes on answering from what it knew, and accepts no change, because no othe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from kafka_sink.broker.coordinator import transaction_rules as rules
@@ -87,16 +88,37 @@ class Model:
     old_offsets: tuple[frozenset[tuple[int, Offset]], frozenset[Offset]] | None = None
     old_logs: tuple[tuple[Entry, ...], ...] | None = None
 
+    def __hash__(self) -> int:
+        # Models are kept in sets of worlds, and their fields take long.
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.ids, self.logs, self.pending, self.committed, self.old_ids, self.old_offsets, self.old_logs))
+
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def ask(self, operation: str, *arguments: Any) -> tuple[Model, Any]:
         """The cluster after a request, and its answer: a value, or an ErrorCode."""
-        try:
-            return getattr(self, f"_{operation}")(*arguments)  # type: ignore[no-any-return]
-        except ApiError as error:
-            return self, error.code
+        known = self._asked.get((operation, arguments))
+        if known is None:
+            try:
+                known = getattr(self, f"_{operation}")(*arguments)
+            except ApiError as error:
+                known = self, error.code
+            self._asked[operation, arguments] = known
+        return known
 
-    @property
+    @cached_property
+    def _asked(self) -> dict[tuple[str, tuple[Any, ...]], tuple[Model, Any]]:
+        """What was asked of this cluster, because many drivers ask the same."""
+        return {}
+
+    @cached_property
+    def _completed(self) -> dict[tuple[str, frozenset[TopicPartition]], Model]:
+        return {}
+
+    @cached_property
     def replaced(self) -> frozenset[str]:
         """The coordinators and leaders that were replaced and do not know it."""
         olds = {"group": self.old_offsets, "transactions": self.old_ids, "leaders": self.old_logs}
@@ -196,12 +218,12 @@ class Model:
 
     # --- what brokers do by themselves -------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def deciding(self) -> list[str]:
         """The ids whose ends are being written."""
         return [name for name, each in self.ids if each.state.is_deciding]
 
-    @property
+    @cached_property
     def timing_out(self) -> list[str]:
         """The ids whose open transaction may time out."""
         return [
@@ -210,8 +232,14 @@ class Model:
             if each.state is TransactionState.ONGOING and each.timeout_ms != NO_TIMEOUT_MS
         ]
 
-    def complete(self, name: str, lost: Collection[TopicPartition] = ()) -> Model:
+    def complete(self, name: str, lost: frozenset[TopicPartition] = frozenset()) -> Model:
         """Write the ends of the decided transaction of *name*, except those of the participants that are *lost*."""
+        model = self._completed.get((name, lost))
+        if model is None:
+            model = self._completed[name, lost] = self._ended(name, lost)
+        return model
+
+    def _ended(self, name: str, lost: frozenset[TopicPartition]) -> Model:
         decided = dict(self.ids)[name]
         model = self
         for partition, place in enumerate(PARTITIONS):
@@ -260,14 +288,7 @@ class Model:
 
     def visible(self) -> list[str]:
         """The rows that readers of committed records see."""
-        found: list[str] = []
-        for log in self.logs:
-            end = _stable_end(log)
-            for position, entry in enumerate(log[:end]):
-                ends = (each for each in log[position:] if each.value is None and each.producer_id == entry.producer_id)
-                if entry.value is not None and next(ends).commit:
-                    found.append(entry.value)
-        return found
+        return [value for log in self.logs for value in _visible_in(log)]
 
     @property
     def is_settled(self) -> bool:
@@ -326,6 +347,17 @@ def _description(known: TransactionMetadata) -> TransactionDescription:
     )
 
 
+@lru_cache(maxsize=10_000)
+def _visible_in(log: tuple[Entry, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    for position, entry in enumerate(log[: _stable_end(log)]):
+        ends = (each for each in log[position:] if each.value is None and each.producer_id == entry.producer_id)
+        if entry.value is not None and next(ends).commit:
+            found.append(entry.value)
+    return tuple(found)
+
+
+@lru_cache(maxsize=10_000)
 def _open_in(log: tuple[Entry, ...]) -> tuple[OpenTransaction, ...]:
     first: dict[int, OpenTransaction] = {}
     for position, entry in enumerate(log):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
@@ -14,10 +14,9 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once import accepting, writing
 from kafka_sink.exactly_once.accepting import Standing
-from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import BatchNumbering, Memories, OutdatedProgressError, Transaction
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.model import BatchNumbering, Memories, Transaction
 from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.planning import Planner
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Batch, End, Situation
@@ -57,6 +56,7 @@ class Mutation:
     broken: Callable[..., Any]
     settings: Settings
     faults: Faults
+    drivers: int = 2
 
     def caught(self) -> str | None:
         """What the exploration says; None if it notices nothing."""
@@ -72,7 +72,7 @@ class Mutation:
             instead = property(broken) if isinstance(named, property) else broken
             patched.enter_context(mock.patch.object(self.owner, self.method, instead))
             try:
-                Explorer(self.settings, self.faults, most_states=MOST_STATES).run()
+                Explorer(self.settings, self.faults, most_states=MOST_STATES, drivers=self.drivers).run()
             except ViolationError as error:
                 return str(error).splitlines()[0]
         return None
@@ -157,22 +157,12 @@ def _batch_is(seen: Batch, taken_for: Batch) -> Callable[..., Batch]:
     return broken
 
 
-async def _fence_blindly(true: Any, driver: SinkDriver) -> Any:
-    timeout_ms = driver.wanted_timeout_ms
-    return await driver.client.init_producer_id(driver_id(driver.id), timeout_ms), timeout_ms
-
-
-async def _nothing_before(true: Any, *args: Any) -> list[Any]:
-    return []
-
-
 def _believed(true: Any, *args: Any) -> bool:
     return True
 
 
-def _proven_anyway(true: Any, *args: Any) -> None:
-    with suppress(OutdatedProgressError):
-        true(*args)
+def _proven_anyway(true: Any, planner: Planner, s: Situation) -> Situation:
+    return replace(s, is_proven=True)
 
 
 async def _nobody(true: Any, *args: Any, **options: Any) -> list[Any]:
@@ -213,11 +203,13 @@ def _any_batch(true: Any, *args: Any) -> None:
     """Nothing speaks against it."""
 
 
+class _Unopposed(Standing):
+    def against(self, version: int, writer: str | None) -> str | None:
+        return None
+
+
 async def _as_seen_before(true: Any, steps: SinkDriver) -> Standing:
-    found: Standing = await true(steps)
-    seen = mock.Mock(progress=found.progress)
-    seen.against.return_value = None
-    return seen
+    return _Unopposed(**vars(await true(steps)))
 
 
 MUTATIONS: Final = (
@@ -270,35 +262,26 @@ MUTATIONS: Final = (
         Situation,
         "is_in_progress",
         _believed,
-        _PARALLEL_2,
+        _PARALLEL_2._replace(width=1),
         _SMALLEST,
+        drivers=1,
     ),
     Mutation(
-        "a fence is repeated blindly",
-        SinkDriver,
-        "fence",
-        _fence_blindly,
-        _ATOMIC_2_TWICE,
-        Faults(2, 2, group=0, answers=0, time_outs=0),
+        "progress is not read again",
+        ProgressStore,
+        "_is_as_read",
+        _believed,
+        _ATOMIC_1._replace(batches=2, width=1),
+        _REPLACED._replace(most=2, leaders=0),
     ),
-    Mutation(
-        "leaders are not asked behind the rows",
-        AtomicSink,
-        "_open_before",
-        _nothing_before,
-        _ATOMIC_2,
-        Faults(3, 0, group=1, transactions=1, leaders=1, late=0, answers=0, time_outs=0),
-    ),
-    Mutation("progress is not read again", ProgressStore, "_is_as_read", _believed, _ATOMIC_2, _REPLACED),
     Mutation(
         "nothing is proven before aborts",
-        SinkDriver,
-        "prove",
+        Planner,
+        "_prove",
         _proven_anyway,
-        _PARALLEL_2,
-        _REPLACED._replace(most=2, deaths=1),
+        _PARALLEL_1,
+        _REPLACED._replace(most=3, leaders=0, deaths=1),
     ),
-    Mutation("any progress is the latest", ProgressStore, "_is_as_read", _believed, _PARALLEL_1, Faults(0, 1)),
     Mutation(
         "attempts that lost stay open",
         SinkDriver,
@@ -328,8 +311,8 @@ MUTATIONS: Final = (
         ProgressStore,
         "_is_as_read",
         _believed,
-        _PARALLEL_1._replace(others="apart"),
-        Faults(0, 1),
+        _PARALLEL_1_TWICE._replace(others="apart", width=1),
+        _REPLACED._replace(most=2, leaders=0),
     ),
     Mutation(
         "a client remembers what another cluster said",

@@ -111,7 +111,7 @@ def test_lost_end_is_noticed_behind_a_replaced_coordinator(version: TransactionV
             model = model if is_look else following
         loses = request[0] == "end" and request[2]
         for name in model.deciding:
-            model = model.complete(name, PARTITIONS if loses else ())
+            model = model.complete(name, frozenset(PARTITIONS if loses else ()))
         return answered
 
     assert run_driver(settings, 1, answer).error is None
