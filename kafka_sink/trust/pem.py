@@ -13,12 +13,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from kafka_sink.trust.jks import KeyStoreError
 
-_ENCRYPTED: Final = re.compile("-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END ENCRYPTED PRIVATE KEY-----\n?", re.S)
+_ENCRYPTED: Final = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+_END_OF_ENCRYPTED: Final = "-----END ENCRYPTED PRIVATE KEY-----"
 #: Object identifier (DER) → its algorithm, for all that OpenSSL 3 calls legacy.
 _LEGACY: Final[Mapping[bytes, str]] = {
     bytes.fromhex(f"06{len(identifier) // 2:02x}{identifier}"): name
@@ -38,8 +39,10 @@ _LEGACY: Final[Mapping[bytes, str]] = {
 #: The algorithm and its parameters, which precede what is encrypted.
 _HEAD_BYTES: Final = 128
 _AGAIN: Final = "write it again: openssl pkcs8 -topk8 -v2 aes-256-cbc -provider legacy -provider default"
-_BLOCK: Final = re.compile(r"-+BEGIN (?P<label>[A-Z0-9 ]+?)-+(?P<body>.*?)-+END (?P=label)-{1,5}", re.S)
-_BEGIN: Final = re.compile("-BEGIN ")
+#: Where a block begins or ends. A pattern of whole blocks would look for an end behind each beginning, to the last.
+_BOUNDARY: Final = re.compile(r"-(?P<word>BEGIN|END) (?P<label>[A-Z0-9 ]+?)(?=-)")
+_BEGIN: Final = "-BEGIN "
+_LAST_DASHES: Final = re.compile("-{1,5}")
 _HEADER: Final = re.compile(r"\s*(?P<name>[A-Z][A-Za-z-]*):[ \t]*(?P<value>\S+)")
 #: What ends a line, or says that the text goes on, where the text was escaped once more than it was read.
 _NOTHING: Final = re.compile(r"\s|\\[nr]|\\")
@@ -51,9 +54,10 @@ def decrypted(pem: str, password: str) -> str:
 
     :raises KeyStoreError: if it is not the password, or the algorithm is not supported; the text names the algorithm.
     """
-    block = _ENCRYPTED.search(pem)
-    algorithm = "" if block is None else _algorithm(block[1])
-    if block is None or not algorithm:
+    begins = pem.find(_ENCRYPTED)
+    ends = -1 if begins < 0 else pem.find(_END_OF_ENCRYPTED, begins)
+    algorithm = "" if ends < 0 else _algorithm(pem[begins + len(_ENCRYPTED) : ends])
+    if not algorithm:
         raise KeyStoreError("it is not the password of the private key", is_about_password=True)
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -68,8 +72,9 @@ def decrypted(pem: str, password: str) -> str:
             f"the private key is encrypted with {algorithm}, which needs the package cryptography: "
             f"pip install 'kafkalite[keystores]', or {_AGAIN}"
         ) from None
+    block = pem[begins : ends + len(_END_OF_ENCRYPTED)]
     try:
-        key = load_pem_private_key(block[0].encode(), password.encode())
+        key = load_pem_private_key(block.encode(), password.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         if isinstance(error, UnsupportedAlgorithm) or str(error).startswith("Unknown"):
             raise KeyStoreError(
@@ -77,7 +82,7 @@ def decrypted(pem: str, password: str) -> str:
             ) from None
         raise KeyStoreError("it is not the password of the private key", is_about_password=True) from None
     plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return pem.replace(block[0], plain)
+    return pem.replace(block, plain.rstrip("\n"))
 
 
 def _algorithm(block: str) -> str:
@@ -98,22 +103,42 @@ def rebuilt(text: str) -> str:
     """
     # Comments, as keytool writes them, may have any encoding.
     text = text.encode("ascii", errors="ignore").decode()
-    blocks = list(_BLOCK.finditer(text))
-    if len(blocks) != len(_BEGIN.findall(text)):
+    blocks = list(_blocks(text))
+    if len(blocks) != text.count(_BEGIN):
         raise ValueError("a block of its PEM does not end as it begins")
     return "".join(map(_rebuilt_block, blocks))
 
 
-def _rebuilt_block(block: re.Match[str]) -> str:
-    body, headers = block["body"], []
-    while header := _HEADER.match(body):
+class _Block(NamedTuple):
+    text: str
+    label: str
+    body: str
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """The blocks of *text* that end as they begin, none within another."""
+    begin: re.Match[str] | None = None
+    for boundary in _BOUNDARY.finditer(text):
+        if boundary["word"] == "BEGIN":
+            begin = boundary
+        elif begin is not None and boundary["label"] == begin["label"] and begin.end() < boundary.start():
+            dashes = _LAST_DASHES.match(text, boundary.end())
+            assert dashes is not None, "a boundary is followed by one"
+            body = text[begin.end() : boundary.start()].strip("-")
+            yield _Block(f"----{text[begin.start() : dashes.end()]}", begin["label"], body)
+            begin = None
+
+
+def _rebuilt_block(block: _Block) -> str:
+    headers, position = [], 0
+    while header := _HEADER.match(block.body, position):
         headers.append(f"{header['name']}: {header['value']}\n")
-        body = body[header.end() :]
-    data = _NOTHING.sub("", body).rstrip("=")
+        position = header.end()
+    data = _NOTHING.sub("", block.body[position:]).rstrip("=")
     try:
         base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
     except binascii.Error:
-        return f"{block[0]}\n"
+        return f"{block.text}\n"
     lines = "\n".join(_LINE.findall(data + "=" * (-len(data) % 4)))
     headed = f"{''.join(headers)}\n" if headers else ""
-    return f"-----BEGIN {block['label']}-----\n{headed}{lines}\n-----END {block['label']}-----\n"
+    return f"-----BEGIN {block.label}-----\n{headed}{lines}\n-----END {block.label}-----\n"

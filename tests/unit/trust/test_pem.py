@@ -54,6 +54,13 @@ def test_headers_of_old_encrypted_keys_stay() -> None:
     assert rebuilt(" ".join(key.split("\n"))) == key
 
 
+@with_each("text", ["-----BEGIN C" * 200_000, "-----BEGIN C-----" * 200_000, f"-----BEGIN C{'-' * 2_000_000}"])
+def test_blocks_that_do_not_end_cost_no_more_than_their_length(text: str) -> None:
+    # Each would take hours if the end of each block were looked for.
+    with pytest.raises(ValueError, match="does not end as it begins"):
+        rebuilt(text)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
