@@ -321,8 +321,8 @@ class Told:
     """
 
     def __init__(self, run: Run, before: Told | None = None, answer: Any = None) -> None:
-        self._run, self._before, self._answer = run, before, answer
-        self._request: tuple[Any, ...] | Ended | None = None
+        self._run, self.before, self.answer = run, before, answer
+        self.asked: tuple[Any, ...] | Ended | None = None
         self._following: dict[Any, Told] = {}
 
     def after(self, answer: Any) -> Told:
@@ -337,41 +337,41 @@ class Told:
     def request(self, likely: Callable[[tuple[Any, ...]], Any]) -> tuple[Any, ...] | Ended:
         """What it asks next, or how it has ended. If it has to be run for that, it goes on with *likely* answers to its
         end, because a run that goes on takes much less than one from its beginning."""
-        if self._request is None:
+        if self.asked is None:
             self.go_on(likely)
-        assert self._request is not None
-        return self._request
+        assert self.asked is not None
+        return self.asked
 
     def go_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
         """Answer it to its end; what is known of it is not run again."""
         told = self
-        while told._request is not None:
-            if isinstance(told._request, Ended):
-                return told._request
-            told = told.after(answer(told._request))
-        return told._run_on(answer)
+        while told.asked is not None:
+            if isinstance(told.asked, Ended):
+                return told.asked
+            told = told.after(answer(told.asked))
+        return told.run_on(answer)
 
-    def _run_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
+    def run_on(self, answer: Callable[[tuple[Any, ...]], Any]) -> Ended:
         told, told_before = self, self._answers()
 
         def next_answer(request: tuple[Any, ...]) -> Any:
             nonlocal told
             for each in told_before:
                 return each
-            told._request = request
+            told.asked = request
             answered = answer(request)
             told = told.after(answered)
             return answered
 
-        ended = told._request = self._run(next_answer)
+        ended = told.asked = self._run(next_answer)
         return ended
 
     def _answers(self) -> Iterator[Any]:
         found: list[Any] = []
         told: Told = self
-        while told._before is not None:
-            found.append(told._answer)
-            told = told._before
+        while told.before is not None:
+            found.append(told.answer)
+            told = told.before
         return iter(found[::-1])
 
 

@@ -82,7 +82,7 @@ def test_a_name_within_a_folder_is_the_one_that_is_imported() -> None:
     assert linked(SchemaText(text, (Reference("p-1/part_2.x.proto", SchemaText(other), "other", 1),)))
 
 
-def test_errors_show_the_files_by_the_names_that_they_have_in_the_schema() -> None:
+def test_errors_show_files_by_their_names_in_the_schema() -> None:
     with pytest.raises(FormatError, match=r"the Protobuf schema is invalid: shop/other\.proto:2:3: ") as refused:
         linked(_referring("shop/other.proto", 'syntax = "proto3";\n  mesage Other {}'))
     assert "kafkalite-protoc-" not in str(refused.value)
