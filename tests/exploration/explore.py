@@ -2,7 +2,7 @@
 be followed, and brokers that time out transactions, lose their ends, lose answers, and answer as coordinators that they
 no longer are.
 
-    python -m tests.exploration.explore [--states N] [--faults N] [--switches N] [--batches N] [--walks N] [--seed N]
+    python -m tests.exploration.explore [--states N] [--seconds N] [--walks N] [--seed N]
 
 After every step each state is judged: no row is visible twice, and if everybody died now, the next driver would make
 every batch visible once and leave nothing open. A driver that was alone succeeds, unless transactions time out.
@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -55,6 +57,10 @@ _DRIVER_ID: Final = driver_id(sink_id(GROUP, TOPIC))
 Step: TypeAlias = str | tuple[object, ...]
 #: How likely it is that the next step of a walk is no fault, if there is one.
 _CALM: Final = 0.7
+
+
+#: The most states of a world that is not explored as a whole.
+BOUND: Final = 100_000
 
 
 class ViolationError(AssertionError):
@@ -185,11 +191,15 @@ class Report(NamedTuple):
     walks: int = 0
 
     def __str__(self) -> str:
-        protocol, version, two_phase, batches, others, width = self.settings
         bound = f"{self.walks} random walks" if self.walks else "all" if self.is_complete else "bounded"
-        kind = "two-phase" if two_phase else "ordinary"
-        what = f"{protocol}, version {version.value}, {kind}, {batches} batches of {width} tasks"
-        return f"{what}{', ' if others else ''}{others}: {self.states} states ({bound})"
+        return f"{_text_of(self.settings)}: {self.states} states ({bound})"
+
+
+def _text_of(settings: Settings) -> str:
+    protocol, version, two_phase, batches, others, width = settings
+    kind = "two-phase" if two_phase else "ordinary"
+    what = f"{protocol}, version {version.value}, {kind}, {batches} batches of {width} tasks"
+    return f"{what}, {others}" if others else what
 
 
 class Explorer:
@@ -687,6 +697,53 @@ def with_others(batches: int) -> list[Settings]:
     ]
 
 
+class Scope(NamedTuple):
+    """A small world: its *settings* and *faults*, how many *drivers* begin, one after the other and together as far as
+    faults.switches allows, and the most *states* that are visited (None: all)."""
+
+    settings: Settings
+    faults: Faults
+    drivers: int
+    states: int | None = None
+
+    def __str__(self) -> str:
+        return f"{_text_of(self.settings)}; {self.drivers} drivers, {self.faults}"
+
+    def explored(self, most_states: int = sys.maxsize) -> Report:
+        """Breadth first where everything is visited, so that what is found has the fewest steps. Otherwise deep,
+        because the first states of a large world are all of its beginning.
+
+        :raises ViolationError: if a promise is broken.
+        """
+        most = sys.maxsize if self.states is None else min(self.states, most_states)
+        is_deep = self.states is not None
+        explorer = Explorer(self.settings, self.faults, most_states=most, drivers=self.drivers, is_deep=is_deep)
+        return explorer.run()
+
+
+#: Batches, tasks, drivers and faults of the worlds, the smallest first, and the most states (None: all).
+_SIZES: Final = (
+    (1, 1, 1, 1, None),
+    (1, 1, 1, 2, None),
+    (1, 2, 1, 2, BOUND),
+    (2, 1, 1, 2, BOUND),
+    (1, 1, 2, 1, BOUND),
+    (1, 2, 2, 1, BOUND),
+    (2, 2, 2, 2, BOUND),
+    (2, 2, 3, 2, BOUND),
+)
+
+
+def worlds() -> list[Scope]:
+    """The worlds that are explored, the smallest first, and behind them those in which something else happens."""
+    found = []
+    for batches, width, drivers, most, states in _SIZES:
+        faults = Faults(most, drivers - 1, group=1, transactions=1, leaders=1, tasks=1)
+        found += [Scope(each._replace(width=width), faults, drivers, states) for each in all_settings(batches)]
+    others = Faults(1, 0, group=1, transactions=1, leaders=1, tasks=1)
+    return found + [Scope(each, others.with_others(each), 2, BOUND) for each in with_others(2)]
+
+
 def beyond(settings: Settings, faults: Faults) -> Explorer:
     """An explorer of more than *faults* and *settings* allow: one batch more, and everything that may happen twice."""
     more = Faults(*(2 * each for each in faults))
@@ -694,21 +751,27 @@ def beyond(settings: Settings, faults: Faults) -> Explorer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Explore every interleaving of a small world.")
-    parser.add_argument("--states", type=int, default=2_000_000, help="the most states of each setting")
-    parser.add_argument("--faults", type=int, default=2, help="that may happen in one run")
-    parser.add_argument("--switches", type=int, default=1, help="how often a living driver is overtaken by another")
-    parser.add_argument("--batches", type=int, default=1)
+    parser = argparse.ArgumentParser(description="Explore every interleaving of small worlds, the smallest first.")
+    parser.add_argument("--states", type=int, default=20_000, help="the most states of a world that is not complete")
+    parser.add_argument("--seconds", type=float, default=3600, help="no world begins after so many")
     parser.add_argument("--walks", type=int, default=0, help="random walks beyond the bound, of each setting")
     parser.add_argument("--seed", type=int, default=0, help="of the walks")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
-    faults = Faults(asked.faults, asked.switches, group=1, transactions=1, leaders=1, tasks=1)
-    for settings in (*all_settings(asked.batches), *with_others(asked.batches)):
-        print(f"{faults.with_others(settings)} in one run of", flush=True)
-        print(f"    {Explorer(settings, faults, most_states=asked.states).run()}", flush=True)
-        if asked.walks:
-            print(f"    {beyond(settings, faults).walk(asked.walks, asked.seed)}", flush=True)
+    begun, left_out = time.monotonic(), []
+    for scope in worlds():
+        since = time.monotonic()
+        if since - begun > asked.seconds:
+            left_out.append(scope)
+            continue
+        report = scope.explored(asked.states)
+        kind = "all" if report.is_complete else "bounded"
+        print(f"{scope}: {report.states} states ({kind}), {time.monotonic() - since:.0f} s", flush=True)
+    for settings in (*all_settings(1), *with_others(1)) if asked.walks else ():
+        faults = Faults(2, 1, group=1, transactions=1, leaders=1, tasks=1)
+        print(beyond(settings, faults).walk(asked.walks, asked.seed), flush=True)
+    for scope in left_out:
+        print(f"left out: {scope}", flush=True)
 
 
 if __name__ == "__main__":

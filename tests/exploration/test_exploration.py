@@ -12,22 +12,15 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import LostEndError
 from tests.conftest import Figure
 from tests.exploration.drivers import LOOKS, PAUSE, Settings, run_driver
-from tests.exploration.explore import Explorer, Faults, all_settings, beyond, going_on, with_others
+from tests.exploration.explore import Faults, Scope, all_settings, beyond, with_others, worlds
 from tests.exploration.model import COORDINATORS, PARTITIONS, Model
 from tests.exploration.mutations import MUTATIONS, Mutation
 from tests.support import amounts
-from tests.support.amounts import LONG, only_long
+from tests.support.amounts import LONG
 
 SEED = 1
 #: One coordinator, or the leaders, may be replaced and not know it.
 REPLACED = {"group": 1, "transactions": 1, "leaders": 1}
-
-FAULTS = [
-    Faults(0, 1),
-    Faults(1, 0),
-    Faults(1, 0, **REPLACED),
-    pytest.param(Faults(2, 1, **REPLACED, tasks=1), marks=only_long),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -42,38 +35,11 @@ def quiet() -> Iterator[None]:
     "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
 )
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("settings", all_settings(1), ids=str)
-@pytest.mark.parametrize("faults", FAULTS, ids=str)
-def test_no_interleaving_breaks_a_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // (1 + 3 * faults.group)).run()
-    figure(f"{faults.most} faults, {faults.switches} switches, {faults.group} replaced", str(report))
-
-
-@pytest.mark.behaviour(
-    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
-)
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("settings", going_on(2), ids=str)
-@pytest.mark.parametrize("faults", FAULTS, ids=str)
-def test_driver_that_goes_on_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 4).run()
-    what = f"two batches, {faults.most} faults, {faults.switches} switches, {faults.group} replaced"
-    figure(what, str(report))
-
-
-@pytest.mark.behaviour(
-    "Exactly once: every interleaving", "No interleaving of two drivers, their tasks and brokers breaks a promise"
-)
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("settings", with_others(2), ids=str)
-@pytest.mark.parametrize(
-    "faults",
-    [Faults(1, 0, tasks=1), pytest.param(Faults(2, 1, **REPLACED, tasks=1), marks=only_long)],
-    ids=str,
-)
-def test_whatever_else_happens_breaks_no_promise(settings: Settings, faults: Faults, figure: Figure) -> None:
-    report = Explorer(settings, faults, most_states=amounts.EXPLORED_STATES // 8).run()
-    figure(f"{faults.most} faults, {faults.switches} switches", str(report))
+@pytest.mark.parametrize("scope", worlds(), ids=str)
+def test_no_interleaving_breaks_a_promise(scope: Scope, figure: Figure) -> None:
+    report = scope.explored(amounts.EXPLORED_STATES)
+    assert report.is_complete or scope.states is not None
+    figure(f"{scope.drivers} drivers, {scope.faults}", str(report))
 
 
 @pytest.mark.behaviour(

@@ -32,6 +32,7 @@ from kafka_sink.exactly_once.situation import (
     reserved,
 )
 from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
+from kafka_sink.protocol.messages.transaction_admin import TopicData, TransactionState
 from scripts.move_table import move_table
 from scripts.pages import printed
 from tests.support.cases import with_each
@@ -488,3 +489,28 @@ def test_a_description_is_the_commit_of_one_transaction(
     known: TransactionDescription, of: Transaction, version: TransactionVersion, is_commit: bool
 ) -> None:
     assert known.is_commit_of(of, version) is is_commit
+
+
+def test_commit_that_was_written_again_is_in_progress_whatever_it_says() -> None:
+    assert replace(BEFORE, last=repair(6, "CompleteCommit"), progress=None).is_in_progress
+    assert not replace(BEFORE, last=described(6), progress=None).is_in_progress
+
+
+def test_time_outs_of_lost_commits_are_ten_halves_of_599993() -> None:
+    assert COMPLETING_MS == (599993, 299996, 149998, 74999, 37499, 18749, 9374, 4687, 2343, 1171)
+
+
+def test_description_is_over_once_nothing_of_it_is_open() -> None:
+    over = {state for state in ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort") if described(5, state).is_over}
+    assert over == {"Empty"}
+    assert described(5, "CompleteCommit").is_over
+    assert described(5, "CompleteAbort").is_over
+
+
+def test_description_leaves_out_partitions_of_offsets() -> None:
+    topics = [TopicData("t", [0, 1]), TopicData("__consumer_offsets", [3])]
+    state = TransactionState(NONE, "s/t.driver", "Ongoing", 60_000, 12, 7, 5, topics)
+    places = frozenset({PLACE, TopicPartition("t", 1)})
+    assert TransactionDescription.of(state) == TransactionDescription(driver(5), "Ongoing", places, 60_000, 12)
+    assert TransactionDescription(driver(5), "Empty", frozenset()) == described(5, "Empty", 0)
+    assert TransactionDescription(driver(5), "Empty", frozenset()).started_ms == -1
