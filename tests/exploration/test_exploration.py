@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 def test_no_interleaving_breaks_a_promise(scope: Scope, figure: Figure) -> None:
     report = scope.explored(amounts.EXPLORED_STATES)
     assert report.is_complete or scope.states is not None
-    figure(f"{scope.drivers} drivers, {scope.faults}", str(report))
+    figure("states", f"{report.states} ({'all' if report.is_complete else 'bounded'})")
 
 
 @pytest.mark.behaviour(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,7 @@ def test_two_hundred_transactions_fit_into_offset_metadata() -> None:
         (0, 1, 9, -1),
         (0, 1, 9, 1, -1, 1),
         (0, 1, 9, 1, 0, -1),
+        (0, 1, 9, 2, 2**31 - 1, 0, 1, 0),
     ],
 )
 def test_malformed_list_of_ends_is_an_error(odd: tuple[int, ...]) -> None:
@@ -89,15 +91,61 @@ def test_malformed_list_of_ends_is_an_error(odd: tuple[int, ...]) -> None:
         decode_lists(SINK, base64.b64encode(data).decode())
 
 
+#: Lists of the shortest entries, and their texts, which later releases have to read.
+SHORT: Final = tuple(Transaction(writer_id(SINK, b"\x01" * 6, number), 7, 0) for number in range(5))
+SHORT_ENDS: Final = {TopicPartition("t", partition): 3 for partition in range(5)}
+TEXTS: Final = {
+    False: "AgEBAQEBAQoADgACAAACAAACAAACAAACdAoABgIGAgYCBgIG",
+    True: "佀渐刄企乂渀蘀倀一渀丈一亀一埐堀侀湠嘘倆亁渀一一",
+}
+
+
+def test_lists_keep_their_texts() -> None:
+    for dense, text in TEXTS.items():
+        assert encoded(SHORT, SHORT_ENDS, dense=dense) == text
+        lists = decode_lists(SINK, text)
+        assert (lists.transactions, dict(lists.ends)) == (SHORT, SHORT_ENDS)
+    assert decode_lists(SINK, encoded(SHORT)) == (SHORT, ())
+    with pytest.raises(ValueError, match="not a list of transactions"):
+        decode_lists(SINK, TEXTS[False][:8] + "!" + TEXTS[False][8:])
+
+
+def test_list_with_more_entries_than_bytes_is_an_error_at_once() -> None:
+    transactions = bytes(6) + b"".join(map(encode_varint, (2, 1, 1, 1)))
+    ends = b"\0" + encode_varint(1) + b"t" + b"".join(map(encode_varint, (2, 0, 1)))
+    for data, with_ends in ((transactions, False), (ends, True)):
+        with pytest.raises(ValueError, match="number 2 is not between 1 and 1"):
+            decode_lists(SINK, base64.b64encode(data).decode(), with_ends=with_ends)
+
+
+def test_dense_list_without_its_end_is_an_error() -> None:
+    text = encoded(SHORT, dense=True)
+    assert text.endswith("\u4e00")
+    with pytest.raises(ValueError, match="a part is missing"):
+        decode_lists(SINK, text[:-1])
+
+
 def _odd_lists() -> list[str]:
     """Lists with numbers out of range: the count, the number, the producer id and the epoch."""
     odd = [(-1, 1, 1, 1), (0, 1, 1, 1), (2**62, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1), (1, 1, 1, 2**15)]
     lists = [bytes(6) + b"".join(map(encode_varint, each)) for each in odd]
-    too_high = b"".join(map(encode_varint, (2, 1, 2**63 - 1, 1, 1, 1, 1)))
-    return [base64.b64encode(each).decode() for each in (*lists, bytes(6) + too_high)]
+    too_high = ((2, 1, 2**63 - 1, 1, 1, 1, 1), (2, 2**63 - 1, 1, 1, 1, 1, 1))
+    lists += [bytes(6) + b"".join(map(encode_varint, each)) for each in too_high]
+    return [base64.b64encode(each).decode() for each in lists]
 
 
-@with_each("text", ["no base64!", "AAAA", "AQEBAQEBgA==", "\u4e00", "\u4e00\u4e00\u4e00a", "\uac00" * 4, *_odd_lists()])
+@with_each(
+    "text",
+    [
+        "no base64!",
+        "AAAA",
+        "AQEBAQEBgA==",
+        "\u4e00",
+        "\u4e00\u4e00\u4e00a",
+        "\u8e00" * 4,
+        *_odd_lists(),
+    ],
+)
 def test_malformed_transaction_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of transactions"):
         decode_lists(SINK, text, with_ends=False)

@@ -97,6 +97,7 @@ def test_a_list_whose_parts_are_of_different_versions_is_refused() -> None:
         ("2", "10001", "0"),
         ("2", str(2**31 - 1), "0"),
         ("2", "9" * 5000, "0"),
+        ("2", "1", "253402300800"),
         ("2", "1", "9" * 18),
         ("2", "1", "-" + "9" * 300),
         ("2", "1", "1_0"),
@@ -110,6 +111,15 @@ def test_metadata_with_odd_numbers_are_not_progress(version: str, parts: str, de
     with pytest.raises(ProgressError, match="not the progress of this sink"):
         returned(ProgressStore(offsets, "s", "t").read())  # type: ignore[arg-type]
     assert [len(partitions) for partitions in offsets.asked] == [16]
+
+
+def test_progress_ends_with_the_year_9999_and_begins_with_a_proof() -> None:
+    last, proof = "kafkalite2|2|1|w|253402300799||", "kafkalite3|2|1|-1|nobody|0||7|3|"
+    assert latest_batch(OffsetAndMetadata(7, last)) == Progress(7, "w", TransactionVersion.V2, 253402300799)
+    by = ProducerIdAndEpoch(7, 3)
+    assert latest_batch(OffsetAndMetadata(0, proof)) == Progress(0, "nobody", TransactionVersion.V2, 0, decider=by)
+    for other in (proof.replace("|-1|", "|-2|"), "kafkalite9|2|1|w|0|", last.replace("kafkalite2", "kafkalite")):
+        assert latest_batch(OffsetAndMetadata(0, other)) is None
 
 
 BEFORE = Progress(5, "query", TransactionVersion.V2, 17, (), "a" * 16, ProducerIdAndEpoch(7, 3))
@@ -143,6 +153,7 @@ OLD_TEXT = f"kafkalite2|2|1|query|17|{'a' * 16}|AAAAAAAAAhICAg=="
         (replace(OLD, transactions=(replace(TASKS[0], epoch=2),)), OLD_TEXT, False),
         (replace(OLD, transactions=(replace(TASKS[0], epoch=2),)), OLD_TEXT.replace("|2|1|", "|2|2|"), True),
         (replace(OLD, next_version=4), OLD_TEXT, False),
+        (replace(OLD, decided_s=18), OLD_TEXT, False),
         (BEFORE, OLD_TEXT, False),
         (BEFORE, "of another program", False),
     ],
