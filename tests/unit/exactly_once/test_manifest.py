@@ -110,7 +110,7 @@ def test_lists_keep_their_texts() -> None:
         decode_lists(SINK, TEXTS[False][:8] + "!" + TEXTS[False][8:])
 
 
-def test_list_with_more_entries_than_bytes_is_an_error_at_once() -> None:
+def test_list_with_more_entries_than_bytes_is_refused_at_once() -> None:
     transactions = bytes(6) + b"".join(map(encode_varint, (2, 1, 1, 1)))
     ends = b"\0" + encode_varint(1) + b"t" + b"".join(map(encode_varint, (2, 0, 1)))
     for data, with_ends in ((transactions, False), (ends, True)):

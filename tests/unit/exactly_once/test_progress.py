@@ -113,7 +113,7 @@ def test_metadata_with_odd_numbers_are_not_progress(version: str, parts: str, de
     assert [len(partitions) for partitions in offsets.asked] == [16]
 
 
-def test_progress_ends_with_the_year_9999_and_begins_with_a_proof() -> None:
+def test_progress_of_odd_versions_and_moments_is_refused() -> None:
     last, proof = "kafkalite2|2|1|w|253402300799||", "kafkalite3|2|1|-1|nobody|0||7|3|"
     assert latest_batch(OffsetAndMetadata(7, last)) == Progress(7, "w", TransactionVersion.V2, 253402300799)
     by = ProducerIdAndEpoch(7, 3)

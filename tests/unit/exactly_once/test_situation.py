@@ -491,7 +491,7 @@ def test_a_description_is_the_commit_of_one_transaction(
     assert known.is_commit_of(of, version) is is_commit
 
 
-def test_commit_that_was_written_again_is_in_progress_whatever_it_says() -> None:
+def test_commit_that_was_written_again_is_in_progress() -> None:
     assert replace(BEFORE, last=repair(6, "CompleteCommit"), progress=None).is_in_progress
     assert not replace(BEFORE, last=described(6), progress=None).is_in_progress
 
