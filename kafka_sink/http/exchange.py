@@ -66,13 +66,13 @@ class Server:
         path = parts.path.rstrip("/")
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.scheme, parts.hostname, port, path, credentials)
 
-    @property
-    def is_here(self) -> bool:
-        """Whether it is this machine, to which nothing goes over a network."""
-        try:
-            return self.host.removesuffix(".") == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+
+def is_loopback(host: str) -> bool:
+    """Whether *host*, a name or an address, is this machine."""
+    try:
+        return host.removesuffix(".") == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

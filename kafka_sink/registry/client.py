@@ -25,7 +25,7 @@ from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, basic
+from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, basic, is_loopback
 from kafka_sink.http.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
@@ -98,7 +98,7 @@ class RegistryClient:
         self._backoff = backoff
         self._tokens = _tokens(config, tls, clock)
         for server in self._servers:
-            if self._has_credentials(server) and server.scheme == "http" and not server.is_here:
+            if self._has_credentials(server) and server.scheme == "http" and not is_loopback(server.host):
                 _warn_once(server.shown)
 
     def register(self, subject: str, schema: SchemaText | str, kind: str = AVRO) -> int:

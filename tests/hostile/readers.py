@@ -841,7 +841,7 @@ TABLE: Final = (
         "addresses of token endpoints",
         "http.oauth.token_endpoint:TokenEndpoint",
         identities.endpoint_address,
-        (b"https://a.b:81/c?d#e", b"file:///a", b"http://[::1]/x"),
+        (b"https://a.b:81/c?d#e", b"file:///a", b"http://[::1]/x", b"http://[::1]/x@y"),
         ConfigError,
     ),
     Reader(

@@ -195,6 +195,11 @@ def test_plain_http_is_for_this_machine(tmp_path: Path) -> None:
         endpoint("file:///nowhere").fetch(CREDENTIALS)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "localhost."])
+def test_address_on_this_machine_may_have_an_at_sign(host: str) -> None:
+    assert endpoint(f"http://{host}:8080/tenant@idp/token?for=a@b")
+
+
 def claims_of(assertion: str) -> tuple[dict[str, Any], dict[str, Any], bytes, bytes]:
     header, claims, signature = assertion.split(".")
     decoded = [base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in (header, claims, signature)]

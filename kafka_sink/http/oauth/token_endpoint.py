@@ -23,7 +23,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.deadline import end_of
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server
+from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, is_loopback
 from kafka_sink.http.oauth.client_assertion import Assertion
 from kafka_sink.http.oauth.rules import EndpointLimits
 from kafka_sink.network.sasl.bearer_token import Token, is_jwt, token_of
@@ -197,7 +197,7 @@ def _checked(option: str, url: str) -> SplitResult:
         return parts
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(f"option {option}: the value is not an address; {expected}")
-    if parts.scheme == "http" and not Server.parse(url).is_here:
+    if parts.scheme == "http" and not is_loopback(host):
         raise ConfigError(
             f"option {option}: http://{host} would send the client's secret unencrypted; use https:// (http:// is for "
             "this machine only)"
