@@ -18,9 +18,8 @@ from kafka_sink.broker.handlers import features
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
-from kafka_sink.broker.network.handler_pool import HandlerPool
 from kafka_sink.broker.network.listener_security import missing_protection, security_protocols
-from kafka_sink.broker.network.request_channel import RequestChannel
+from kafka_sink.broker.network.request_channel import HandlerPool, RequestChannel
 from kafka_sink.broker.network.socket_server import SocketServer, kselector_factory, refuse_unknown_listeners
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import ContextLogger

@@ -1,18 +1,22 @@
-"""The broker's options. Names, defaults and meanings are Kafka's unless an option's text says otherwise."""
+"""The broker's options. Names, defaults and meanings are Kafka's unless an option's text says otherwise.
+
+Read once. This module opens no files; passwords and keys appear in no ``repr`` and in no error.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.broker.security_config import BrokerSecurityConfig
 from kafka_sink.common.bounded import INT32_MAX, known_number
-from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, STRING, all_of, at_least, between, one_of
+from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, STRING, Validator, all_of, at_least, between, one_of
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import host_and_port
+from kafka_sink.common.sasl_mechanisms import SERVED
+from kafka_sink.common.tls_config import SslConfig
 
 #: "No limit", for counts and rates.
-UNLIMITED: Final = 2**31 - 1
+UNLIMITED: Final = INT32_MAX
 _NEVER: Final = 2**63 - 1
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
 #: The policies of ``cleanup.policy``.
@@ -59,6 +63,92 @@ def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
             raise ConfigError(f"option {option}: {entry!r} is not name:count")
         counts[name] = count
     return counts
+
+
+#: The only value of ``authorizer.class.name``.
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_SERVED_NAMES: Final = f"names among {', '.join(SERVED)}"
+
+
+def _principals(text: str) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, text.split(";"))))
+
+
+@dataclass(frozen=True)
+class BrokerSecurityConfig(SslConfig):
+    """Options of listeners whose protocol is not PLAINTEXT (apache/kafka ``BrokerSecurityConfigs``)."""
+
+    ssl_client_auth: str = STRING(
+        "ssl.client.auth",
+        "none",
+        "whether clients of TLS listeners must present a certificate that the truststore verifies",
+        one_of("none", "requested", "required"),
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = LIST(
+        "sasl.enabled.mechanisms",
+        (),
+        "SASL mechanisms that clients of SASL_… listeners may use (Kafka: GSSAPI); OAUTHBEARER accepts unsecured "
+        "tokens, as Kafka does by default, so it is for tests only",
+        Validator(_SERVED_NAMES, lambda names: set(names) <= set(SERVED)),
+    )
+    sasl_jaas_config: str = STRING(
+        "sasl.jaas.config",
+        "",
+        'users and passwords for PLAIN and SCRAM, as in Kafka: …PlainLoginModule required user_alice="…" '
+        'user_bob="…"; for SCRAM only salted keys are kept (Kafka: listener.name.NAME.plain.sasl.jaas.config)',
+        sensitive=True,
+    )
+    sasl_scram_credentials: str = STRING(
+        "sasl.scram.credentials",
+        "",
+        "further users for SCRAM, without passwords: "
+        "SCRAM-SHA-256=[name=…,iterations=…,salt=…,stored_key=…,server_key=…], separated by semicolons (Kafka: "
+        "kafka-storage --add-scram)",
+        sensitive=True,
+    )
+    sasl_server_max_receive_size: int = INT(
+        "sasl.server.max.receive.size",
+        524_288,
+        "maximum size of a request before the client has authenticated, bytes",
+        between(1, INT32_MAX),
+    )
+    connections_max_reauth_ms: int = INT(
+        "connections.max.reauth.ms",
+        0,
+        "time after which clients must re-authenticate, or their connection is closed, ms; 0 = never (KIP-368)",
+        between(0, INT32_MAX),
+    )
+    connection_failed_authentication_delay_ms: int = INT(
+        "connection.failed.authentication.delay.ms",
+        100,
+        "how long the response to a failed authentication is delayed before the connection is closed, ms (KIP-306)",
+        between(0, 10_000),
+    )
+    authorizer_class_name: str = STRING(
+        "authorizer.class.name",
+        "",
+        f"{AUTHORIZER} enforces ACLs on every listener; by default everybody may do everything",
+        Validator(f"{AUTHORIZER}, or nothing", lambda name: name in ("", AUTHORIZER)),
+    )
+    super_users: str = STRING(
+        "super.users",
+        "",
+        "principals that may do everything whatever the ACLs say, separated by semicolons: User:admin;User:ANONYMOUS; "
+        "only with authorizer.class.name",
+        Validator(
+            "User:name, and semicolons between several", lambda text: all(":" in name for name in _principals(text))
+        ),
+    )
+    allow_everyone_if_no_acl_found: bool = BOOLEAN(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "whether everybody may use a resource for which there is no ACL; only with authorizer.class.name",
+    )
+
+    @property
+    def super_user_names(self) -> frozenset[str]:
+        """The principals in ``super.users``."""
+        return _principals(self.super_users)
 
 
 @dataclass(frozen=True)

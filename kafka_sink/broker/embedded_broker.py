@@ -18,8 +18,8 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.faults.disk import FaultyFileSystem
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.log.filesystem import FileSystem, OsFileSystem
-from kafka_sink.broker.network.client_quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
+from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE
 from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock

@@ -1,7 +1,8 @@
-"""Fetch sessions (KIP-227): a client names only partitions that it reads otherwise, and gets only those that changed.
+"""What a node keeps of fetches: their sessions (KIP-227), and the bytes of their responses that wait to be sent.
 
-Modelled on Kafka's FetchSession: a session that is not used makes room for a new one after two minutes. A request that
-gets no session (id 0) is answered in full, so that limits never fail a fetch.
+With a session a client names only partitions that it reads otherwise, and gets only those that changed. Modelled on
+Kafka's FetchSession: a session that is not used makes room for a new one after two minutes. A request that gets no
+session (id 0) is answered in full, so that limits never fail a fetch.
 """
 
 from __future__ import annotations
@@ -216,3 +217,34 @@ class FetchContext:
                 cached = partitions[topic.topic, topic.topic_id, request.partition] = _CachedPartition(request)
                 cached.must_respond(part)
         return self.sessions.start(partitions, by_id=self.by_id), responses
+
+
+class ResponseBudget:
+    """Limits the bytes of fetch responses that wait to be sent to *limit_bytes*, even if clients request data and never
+    read it.
+
+    Handlers reserve on any thread; network threads release when a response was sent or its connection is closed. A
+    reservation must never fail: a consumer always gets its next batch, but nothing more while the limit is reached.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._reserved = 0
+
+    @property
+    def available_bytes(self) -> int:
+        """The bytes left below the limit; 0 when the limit is reached."""
+        return max(self._limit_bytes - self._reserved, 0)
+
+    def reserve(self, size: int) -> None:
+        """Reserve *size* bytes, even beyond the limit."""
+        with self._lock:
+            self._reserved += size
+
+    def release(self, size: int) -> None:
+        """Release reserved bytes. :raises ValueError: if more bytes are released than were reserved."""
+        with self._lock:
+            if size > self._reserved:
+                raise ValueError(f"{size} bytes released, {self._reserved} are reserved")
+            self._reserved -= size

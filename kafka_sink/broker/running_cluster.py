@@ -6,6 +6,7 @@ thread, a socket or a temporary directory behind once it is stopped.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,29 +15,25 @@ from typing import Final
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.broker_server import BrokerServer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.cluster.log_changes import LogChanges
+from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.data_directory import FileLock, TemporaryDirectory
+from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions
-from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import served_versions
-from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.handlers.topics import delete_with_records
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.broker.network.client_quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.temporary_directory import TemporaryDirectory
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.network.quotas import CONSUMER_RATE, PRODUCER_RATE, ClientQuota
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, error_for
 from kafka_sink.common.files import make_own_directory
@@ -227,6 +224,44 @@ class RunningCluster:
             steps.callback(self._timer.stop)
             for broker in self._brokers.values():
                 steps.callback(broker.stop)
+
+
+class LogChanges:
+    """Applies changes of the cluster to its logs, on the thread that made them: settings, and leaders for which delayed
+    fetches wait. It must not hold a lock while delayed fetches are answered."""
+
+    def __init__(self, cluster: ClusterState, logs: LogManager, purgatory: DelayedOperationPurgatory) -> None:
+        self._cluster = cluster
+        self._logs = logs
+        self._purgatory = purgatory
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._applied = cluster.image
+
+    def apply(self) -> None:
+        """Apply the current state of the cluster."""
+        with self._lock:
+            image = self._cluster.image
+            before, self._applied = self._applied, image
+            changed = [topic for name, topic in image.topics.items() if before.topics.get(name) is not topic]
+            for topic in changed:
+                self._reconfigure(topic)
+        for topic in changed:
+            old = before.topics.get(topic.name)
+            if old is not None:
+                self._answer_fetches(old, topic)
+
+    def _reconfigure(self, topic: TopicState) -> None:
+        for partition in topic.topic_partitions():
+            log = self._logs.get(partition)
+            if log is not None:
+                log.reconfigure(topic.settings.log)
+
+    def _answer_fetches(self, before: TopicState, now: TopicState) -> None:
+        """Complete delayed fetches of partitions whose leader has changed."""
+        for partition, old, new in zip(before.topic_partitions(), before.partitions, now.partitions, strict=False):
+            if old != new:
+                self._purgatory.check(partition)
 
 
 def _hold(directory: Path) -> FileLock:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kafka_sink.broker.cluster.topic_config import InertTopicConfig, TopicConfig
+from kafka_sink.broker.cluster.topic_state import InertTopicConfig, TopicConfig
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import cli
 from kafka_sink.client.blocking.admin import AdminConfig

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.config import parse

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import (

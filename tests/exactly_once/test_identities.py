@@ -13,8 +13,7 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TransactionVersion
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.names import driver_id, sink_id

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH
+from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_EPOCH
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import LostEndError, ProgressError, TornBatchError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
-from kafka_sink.broker.coordinator import transaction_rules as rules
-from kafka_sink.broker.coordinator.transaction_metadata import (
+from kafka_sink.broker.coordinator import transaction_state as rules
+from kafka_sink.broker.coordinator.transaction_state import (
     NO_PRODUCER_EPOCH,
     TransactionMetadata,
     TransactionState,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import Transaction

@@ -8,24 +8,21 @@ from typing import Any
 
 from kafka_sink.broker.authorizer import Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.cluster.log_changes import LogChanges
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions
+from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.handlers.context import BrokerContext
 from kafka_sink.broker.handlers.dispatch import HANDLERS, dispatcher
-from kafka_sink.broker.handlers.response_budget import ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.network.client_quotas import ClientQuota
 from kafka_sink.broker.network.listener_security import users_of
+from kafka_sink.broker.network.quotas import ClientQuota
 from kafka_sink.broker.network.request_channel import Request, RequestChannel, RequestContext, Response, SendResponse
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.running_cluster import LogChanges
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse
 from kafka_sink.network.frames.receive import NetworkReceive

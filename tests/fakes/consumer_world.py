@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_sink.broker.coordinator.assignors import TopicIdPartition
-from kafka_sink.broker.coordinator.consumer_group import JOINING, LEAVING, ConsumerGroup
+from kafka_sink.broker.coordinator.consumer_group import JOINING, LEAVING, ConsumerGroup, TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerHeartbeat, HeartbeatResult
 from kafka_sink.common.errors import ApiError, ErrorCode
 from tests.fakes.group_world import GROUP, REBALANCE_MS, GroupWorld

@@ -8,18 +8,18 @@ from typing import Any
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.coordinator.group_metadata import GroupDescription
-from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
-from kafka_sink.broker.coordinator.group_requests import (
+from kafka_sink.broker.coordinator.group_metadata import (
     Committer,
+    GroupDescription,
     JoinRequest,
     JoinResult,
     Leaving,
     SyncRequest,
     SyncResult,
 )
+from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
 from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.delays import Timer
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition

@@ -16,8 +16,8 @@ import time
 from functools import cache
 from typing import Final, TypeVar
 
+from kafka_sink.broker.config import AUTHORIZER
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import WILDCARD, AclBinding, AclOperation, ResourceType
 from kafka_sink.protocol.api_key import ApiKey

@@ -26,16 +26,14 @@ from typing import Any, Final, cast
 
 from crc32c import crc32c
 
+from kafka_sink.broker.authorizer import AclCache
 from kafka_sink.broker.cluster import cluster_image
-from kafka_sink.broker.cluster.acl_cache import AclCache
 from kafka_sink.broker.config import BrokerConfig, EndPoint, parse_counts
 from kafka_sink.broker.coordinator.group_metadata import subscribed_topics
 from kafka_sink.broker.coordinator.group_store import GroupStore
-from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
-from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.broker.log.checksum import CheckedFile
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
+from kafka_sink.broker.faults.faults import Faults, set_fault
+from kafka_sink.broker.log.filesystem import CheckedFile
 from kafka_sink.broker.log.offset_index import OffsetIndex, Seal
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.cli.values.json_records import from_json_line

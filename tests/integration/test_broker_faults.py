@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError as RdError
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition as Place
 from tests.conftest import Figure

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.cli.main import run
 from kafka_sink.cli.output import EXIT_INTERRUPTED, EXIT_USAGE
 from kafka_sink.common.acl import AclBindingFilter

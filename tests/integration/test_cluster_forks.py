@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.broker.data_directory import FileLock
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.file_lock import FileLock
 from kafka_sink.common import threads
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.producer.kafka_producer import KafkaProducer
@@ -131,7 +131,7 @@ def test_a_fork_waits_for_what_is_being_opened(monkeypatch: pytest.MonkeyPatch, 
             register(owner, tell)
 
         listener.wait(10_000)
-        for module in ("kafka_sink.network.transport.listener", "kafka_sink.broker.file_lock"):
+        for module in ("kafka_sink.network.transport.listener", "kafka_sink.broker.data_directory"):
             monkeypatch.setattr(f"{module}.at_fork", register_late)
         opening = threads.start_thread("opens", open_one)
         assert opened.wait(60)

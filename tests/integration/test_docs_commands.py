@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import TopicPartition

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
-from kafka_sink.broker.cluster.topic_config import topic_settings
+from kafka_sink.broker.cluster.topic_state import topic_settings
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.broker import running_cluster
+from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.users import Users
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.scram_credential import ScramCredential
 from kafka_sink.common.threads import start_thread

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.broker.handlers.dispatch import dispatcher
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig

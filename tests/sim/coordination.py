@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.coordinator.store import CoordinatorStore
+from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
+from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.handlers.context import BrokerContext
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.timer import Timer
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.protocol.messages.group_offsets import (

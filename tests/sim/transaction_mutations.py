@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
+from kafka_sink.broker.coordinator.store import TransactionStore
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import ProducerStateManager
 from kafka_sink.common.errors import ApiError, ErrorCode

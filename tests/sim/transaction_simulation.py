@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, KafkaError, KafkaTimeoutError, TransactionAbortableError
 from kafka_sink.common.model import TopicPartition

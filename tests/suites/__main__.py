@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.config import AUTHORIZER
 from tests.suites.clusters import ON_KAFKA, cluster, cluster_with_logins
 from tests.suites.programs import PROGRAMS, python_with
 from tests.suites.running import WORK, CannotBeHadError, run

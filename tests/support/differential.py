@@ -18,7 +18,7 @@ from kafka.protocol.api_key import ApiKey as ForeignApiKey
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.schemas import load_json
 
-from kafka_sink.broker.cluster.topic_config import InertTopicConfig, TopicConfig
+from kafka_sink.broker.cluster.topic_state import InertTopicConfig, TopicConfig
 from kafka_sink.common.config import keys
 from tests.golden.make_protocol_golden import encode_with_kafka_python, kafka_python_class
 from tests.support.wire import Wire

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_sink.broker.coordinator.transaction_markers import OFFSETS_TOPIC, TransactionMarkers
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.common.model import TopicPartition
 
 

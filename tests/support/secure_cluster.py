@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.config import parse
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord

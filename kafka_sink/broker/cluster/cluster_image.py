@@ -14,9 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-from kafka_sink.broker.cluster.acl_cache import AclCache
-from kafka_sink.broker.cluster.topic_config import INERT_BROKER_OPTIONS, topic_settings
-from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
+from kafka_sink.broker.authorizer import AclCache
+from kafka_sink.broker.cluster.topic_state import (
+    INERT_BROKER_OPTIONS,
+    NO_LEADER,
+    PartitionState,
+    TopicState,
+    topic_settings,
+)
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.common.bounded import INT32_MAX, json_number, parsed_json
 from kafka_sink.common.config import keys

@@ -21,20 +21,19 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from kafka_sink.broker.cluster.cluster_image import ClusterImage, Draft, Endpoints, decode, defaults_of, encode
-from kafka_sink.broker.cluster.topic_config import topic_settings
 from kafka_sink.broker.cluster.topic_state import (
     NO_LEADER,
     PartitionState,
     TopicState,
     spread,
+    topic_settings,
     validate_assignment,
     validate_partition_count,
     validate_replication_factor,
     validate_topic_name,
 )
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.log.checksum import CheckedFile
-from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.filesystem import CheckedFile, FileSystem
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity, TopicPartition

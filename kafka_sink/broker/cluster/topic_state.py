@@ -1,7 +1,8 @@
-"""The state of one topic in the cluster image, and the validation rules for topics.
+"""One topic in the cluster image: its partitions, its effective settings, and the validation rules for topics.
 
-The cluster state creates these objects under its lock; every thread reads them without a lock, as all are immutable.
-This module must not depend on the running nodes or on the content of the disk.
+A setting that a topic does not have is the brokers' default. The cluster state creates these objects under its lock;
+every thread reads them without a lock, as all are immutable. This module must not depend on the running nodes or on the
+content of the disk.
 
 Source: apache/kafka ``Topic`` (names), ``PartitionRegistration``, ``ReplicationControlManager`` (assignments).
 """
@@ -10,13 +11,181 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, make_dataclass, replace
+from itertools import starmap
+from types import MappingProxyType
+from typing import Any, Final
 from uuid import UUID
 
-from kafka_sink.broker.cluster.topic_config import TopicSettings
-from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
+from kafka_sink.broker.log.compaction import CompactionRules
+from kafka_sink.broker.log.partition_log import LogConfig
+from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, at_least, keys, one_of, only, parse
+from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
+from kafka_sink.records.validation import BatchRules
+
+_NEVER: Final = 2**63 - 1
+_OF_REPLICATION: Final = "of replication: data is stored once"
+_OF_TIERS: Final = "of remote storage, which does not exist here"
+
+
+@dataclass(frozen=True)
+class InertTopicConfig:
+    """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
+    something are refused: a log is not compressed anew, the age of its segments is exact, and there is no remote
+    storage."""
+
+    compression_type: str = STRING(
+        "compression.type", "producer", "batches are stored as they came", one_of("producer")
+    )
+    file_delete_delay_ms: int = INT("file.delete.delay.ms", 60_000, "files are removed at once", at_least(0))
+    follower_throttled: tuple[str, ...] = LIST("follower.replication.throttled.replicas", (), _OF_REPLICATION)
+    leader_throttled: tuple[str, ...] = LIST("leader.replication.throttled.replicas", (), _OF_REPLICATION)
+    local_retention_bytes: int = INT("local.retention.bytes", -2, _OF_TIERS, at_least(-2))
+    local_retention_ms: int = INT("local.retention.ms", -2, _OF_TIERS, at_least(-2))
+    preallocate: bool = BOOLEAN("preallocate", False, "files grow as they are written")
+    remote_log_copy_disable: bool = BOOLEAN("remote.log.copy.disable", False, _OF_TIERS)
+    remote_log_delete_on_disable: bool = BOOLEAN("remote.log.delete.on.disable", False, _OF_TIERS)
+    remote_storage_enable: bool = BOOLEAN("remote.storage.enable", False, _OF_TIERS, only(False))
+    segment_index_bytes: int = INT("segment.index.bytes", 10_485_760, "an index has room for its segment", at_least(4))
+    segment_jitter_ms: int = INT("segment.jitter.ms", 0, "the age of segments is exact", only(0))
+    unclean_leader_election_enable: bool = BOOLEAN(
+        "unclean.leader.election.enable", False, "data is stored once: every leader has all of it"
+    )
+
+
+#: Topic setting → the broker option that is its default. These options can be changed on running brokers, because only
+#: the functions below read them.
+BROKER_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "max.message.bytes": "message.max.bytes",
+        "max.decompressed.message.bytes": "max.decompressed.message.bytes",
+        "min.insync.replicas": "min.insync.replicas",
+        "segment.bytes": "log.segment.bytes",
+        "segment.ms": "log.roll.ms",
+        "index.interval.bytes": "log.index.interval.bytes",
+        "flush.messages": "log.flush.interval.messages",
+        "flush.ms": "log.flush.interval.ms",
+        "cleanup.policy": "log.cleanup.policy",
+        "delete.retention.ms": "log.cleaner.delete.retention.ms",
+        "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+        "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+        "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+        "retention.ms": "log.retention.ms",
+        "retention.bytes": "log.retention.bytes",
+        "message.timestamp.type": "log.message.timestamp.type",
+        "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    }
+)
+
+
+def _setting(name: str, option: str) -> tuple[str, type, Any]:
+    key = keys(BrokerConfig)[option][0]
+    return name.replace(".", "_"), object, key.type(name, None, key.doc, key.validator)
+
+
+#: The settings that can be set at topic level, a table like that of the broker; None selects the broker's value.
+TopicConfig: Final[type[Any]] = make_dataclass("TopicConfig", starmap(_setting, BROKER_SYNONYMS.items()), frozen=True)
+
+
+#: The same for settings that change nothing; the broker does not have these options.
+INERT_SYNONYMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "file.delete.delay.ms": "log.segment.delete.delay.ms",
+        "local.retention.bytes": "log.local.retention.bytes",
+        "local.retention.ms": "log.local.retention.ms",
+        "preallocate": "log.preallocate",
+        "segment.index.bytes": "log.index.size.max.bytes",
+    }
+)
+
+
+#: Options of compaction that are no topic's, and can be changed on running brokers, too. Brokers share it, so that they
+#: hold for all when one is named.
+CLEANER_OPTIONS: Final = frozenset({"log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"})
+
+
+#: Other options of Kafka's log cleaner, with Kafka's defaults: they may be set while brokers run, and nothing reads
+#: them.
+INERT_BROKER_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.cleaner.io.buffer.load.factor": "0.9",
+        "log.cleaner.io.buffer.size": "524288",
+        "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
+        "log.cleaner.threads": "1",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The effective settings of a topic."""
+
+    batches: BatchRules
+    min_insync_replicas: int
+    log: LogConfig
+
+
+def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
+    """The effective value of every setting. :raises ConfigError: if a name is unknown or a value is not allowed."""
+    inert = keys(InertTopicConfig)
+    parse(InertTopicConfig, {name: value for name, value in configs.items() if name in inert})
+    own = parse(TopicConfig, {name: value for name, value in configs.items() if name not in inert})
+    options = keys(BrokerConfig)
+    values: dict[str, Any] = {}
+    for name, (_, item) in keys(TopicConfig).items():
+        value = getattr(own, item.name)
+        values[name] = getattr(broker, options[BROKER_SYNONYMS[name]][1].name) if value is None else value
+    if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
+        lags = f"{values['min.compaction.lag.ms']} ms is larger than max.compaction.lag.ms"
+        raise ConfigError(f"min.compaction.lag.ms of {lags}, {values['max.compaction.lag.ms']} ms: exchange them")
+    return values
+
+
+def topic_settings(configs: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
+    """Apply *configs* to the defaults of *broker*.
+
+    :raises ConfigError: if a name is unknown or a value is not allowed.
+    """
+    values = effective_values(configs, broker)
+    log_append_time = values["message.timestamp.type"] == LOG_APPEND_TIME
+    batches = BatchRules(
+        max_message_bytes=values["max.message.bytes"],
+        max_decompressed_bytes=values["max.decompressed.message.bytes"],
+        timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        log_append_time=log_append_time,
+        needs_key=COMPACT in values["cleanup.policy"],
+    )
+    compaction = _compaction(values, broker) if batches.needs_key else None
+    log = LogConfig(
+        segment_bytes=values["segment.bytes"],
+        # A record in the active segment is not compacted, however old it is.
+        segment_ms=min(values["segment.ms"], compaction.max_lag_ms if compaction is not None else _NEVER),
+        index_interval_bytes=values["index.interval.bytes"],
+        flush_interval_messages=values["flush.messages"],
+        flush_interval_ms=values["flush.ms"],
+        retention_bytes=values["retention.bytes"],
+        retention_ms=values["retention.ms"],
+        log_append_time=log_append_time,
+        producer_expiration_ms=broker.producer_id_expiration_ms,
+        deletes=DELETE in values["cleanup.policy"],
+        compaction=compaction,
+    )
+    return TopicSettings(batches=batches, min_insync_replicas=values["min.insync.replicas"], log=log)
+
+
+def _compaction(values: Mapping[str, Any], broker: BrokerConfig) -> CompactionRules:
+    return CompactionRules(
+        delete_retention_ms=values["delete.retention.ms"],
+        min_lag_ms=values["min.compaction.lag.ms"],
+        max_lag_ms=values["max.compaction.lag.ms"],
+        min_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        map_bytes=broker.log_cleaner_dedupe_buffer_size,
+    )
+
 
 NO_LEADER: Final = -1
 MAX_TOPIC_NAME_LENGTH: Final = 249

@@ -1,14 +1,18 @@
-"""The groups of the consumer protocol: heartbeats, members that leave or are lost, and who may commit.
+r"""The groups of the consumer protocol: heartbeats, members that leave or are lost, and who may commit.
 
 :class:`GroupCoordinator` calls this module under its lock. Every heartbeat is answered at once, so nothing waits here.
 A change is made to a copy of the group, which takes the group's place when it has been stored.
+
+Regular expressions that clients send have RE2's syntax, as in Kafka, whose RE2/J is a translation of RE2. RE2 itself
+matches them (inside Arrow), because some patterns take exponential time in Python's ``re``, which also accepts what RE2
+refuses (look-around, references back) and refuses what RE2 accepts (``\z``, ``\pL``, ``[[:alpha:]]``).
 
 Source: KIP-848; apache/kafka ``GroupMetadataManager.consumerGroupHeartbeat``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
@@ -16,23 +20,49 @@ from uuid import uuid4
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator.assignors import ASSIGNORS, Assignment, TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_group import (
+    ASSIGNORS,
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,
+    Assignment,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    TopicIdPartition,
     may_commit,
 )
-from kafka_sink.broker.coordinator.group_requests import UNKNOWN_MEMBER, Committer, Leaving
+from kafka_sink.broker.coordinator.group_metadata import UNKNOWN_MEMBER, Committer, Leaving
 from kafka_sink.broker.coordinator.group_store import GroupStore
-from kafka_sink.broker.re2 import check_pattern, full_matches
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import TopicPartition
+
+
+def check_pattern(pattern: str) -> None:
+    """:raises ValueError: if *pattern* is not valid."""
+    # Imported here, because nothing else in the broker needs Arrow and its import would delay the start.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pc.match_substring_regex(pa.array([""]), pattern=pattern)
+
+
+def full_matches(pattern: str, texts: Iterable[str]) -> list[str]:
+    """Those of *texts* that *pattern* matches from their beginning to their end.
+
+    :raises ValueError: if the pattern is not valid.
+    """
+    # Validated without the added brackets, with which an invalid pattern such as "a)|(b" would be valid.
+    check_pattern(pattern)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = list(texts)
+    matches = pc.match_substring_regex(pa.array(texts, pa.string()), pattern=rf"\A(?:{pattern})\z").to_pylist()
+    return [text for text, is_match in zip(texts, matches, strict=True) if is_match]
+
 
 #: Kafka's default of group.consumer.regex.refresh.interval.ms: how often patterns are matched again although the topics
 #: are the same, because permissions may have changed.

@@ -20,21 +20,15 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerGroups, ConsumerHeartbeat, HeartbeatResult
-from kafka_sink.broker.coordinator.group_membership import GroupMembership
+from kafka_sink.broker.coordinator.group_membership import GroupMembership, GroupRebalance
 from kafka_sink.broker.coordinator.group_metadata import (
     CONSUMER,
+    UNKNOWN_MEMBER,
+    Committer,
     Group,
     GroupDescription,
     GroupListing,
     GroupState,
-    describe,
-    subscribed_topics,
-)
-from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
-from kafka_sink.broker.coordinator.group_rebalance import GroupRebalance
-from kafka_sink.broker.coordinator.group_requests import (
-    UNKNOWN_MEMBER,
-    Committer,
     JoinAnswer,
     JoinRequest,
     JoinResult,
@@ -42,10 +36,13 @@ from kafka_sink.broker.coordinator.group_requests import (
     SyncAnswer,
     SyncRequest,
     SyncResult,
+    describe,
+    subscribed_topics,
 )
+from kafka_sink.broker.coordinator.group_offsets import CommittedOffset, GroupOffsets
 from kafka_sink.broker.coordinator.group_store import GroupStore, too_large
 from kafka_sink.broker.coordinator.store import CoordinatorStore
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.delays import Timer
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger

@@ -18,8 +18,13 @@ from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from kafka_sink.broker.coordinator.assignors import TopicIdPartition
-from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, MemberState, Owned
+from kafka_sink.broker.coordinator.consumer_group import (
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    Owned,
+    TopicIdPartition,
+)
 from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState, Member, subscribed_topics
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.common.bounded import parsed_json

@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.coordinator import transaction_rules as rules
+from kafka_sink.broker.coordinator import transaction_state as rules
+from kafka_sink.broker.coordinator.store import TransactionStore
 from kafka_sink.broker.coordinator.transaction_markers import OFFSETS_TOPIC, TransactionMarkers, offsets_partition
-from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_ID, TransactionMetadata, TransactionState
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_ID, TransactionMetadata, TransactionState
+from kafka_sink.broker.delays import Timer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger

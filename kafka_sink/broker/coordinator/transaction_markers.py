@@ -12,7 +12,7 @@ from typing import Final
 
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode

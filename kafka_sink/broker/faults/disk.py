@@ -12,8 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_sink.broker.faults.fault import DISK_FLUSH, DISK_WRITE
-from kafka_sink.broker.faults.faults import Faults
+from kafka_sink.broker.faults.faults import DISK_FLUSH, DISK_WRITE, Faults
 from kafka_sink.broker.log.filesystem import FileSystem, LogFile
 from kafka_sink.common.buffers import Buffer
 

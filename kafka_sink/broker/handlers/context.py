@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kafka_sink.broker.authorizer import Authorizer
+from kafka_sink.broker.authorizer import Authorizer, Users
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
+from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
 from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.fetch_sessions import FetchSessions
-from kafka_sink.broker.handlers.response_budget import ResponseBudget
+from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.network.client_quotas import ClientQuota
+from kafka_sink.broker.network.quotas import ClientQuota
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,
@@ -33,9 +33,6 @@ from kafka_sink.broker.network.request_channel import (
     SendResponse,
     StartThrottlingResponse,
 )
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
-from kafka_sink.broker.timer import Timer
-from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition

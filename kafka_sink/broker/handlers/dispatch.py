@@ -13,8 +13,6 @@ from typing import Final
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.handlers import (
-    acls,
-    client_quotas,
     configs,
     features,
     fetch,
@@ -25,14 +23,13 @@ from kafka_sink.broker.handlers import (
     metadata,
     produce,
     replicas,
-    sasl,
     topics,
     transaction_admin,
     transactions,
-    user_scram_credentials,
+    users,
 )
 from kafka_sink.broker.handlers.context import ApiHandler, ApiRequest, BrokerContext
-from kafka_sink.broker.handlers.faults.injection import handle_with_faults
+from kafka_sink.broker.handlers.fault_injection import handle_with_faults
 from kafka_sink.broker.network.request_channel import CloseConnectionResponse, Request, RequestChannel, RequestHandler
 from kafka_sink.common.errors import ProtocolError
 from kafka_sink.common.log_context import ContextLogger
@@ -42,8 +39,6 @@ from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
 from kafka_sink.protocol.schema import VersionRange
 
 _MODULES: Final = (
-    acls,
-    client_quotas,
     configs,
     features,
     fetch,
@@ -54,11 +49,10 @@ _MODULES: Final = (
     metadata,
     produce,
     replicas,
-    sasl,
     topics,
     transaction_admin,
     transactions,
-    user_scram_credentials,
+    users,
 )
 HANDLERS: Final[Mapping[ApiKey, ApiHandler]] = MappingProxyType(
     {

@@ -1,4 +1,8 @@
-"""What this broker serves: API versions and features."""
+"""What a client asks first: API versions and features; and SASL requests in a wrong state.
+
+A connection's authenticator handles SASL requests in the right state. Those that reach a handler come from a listener
+without SASL, or from a client that is already authenticated, and are rejected.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import GROUP_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import sasl as m
 from kafka_sink.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -114,3 +119,16 @@ def _problem(context: BrokerContext, update: FeatureUpdateKey) -> str | None:
     if update.feature == GROUP_VERSION_FEATURE:
         return f"{update.feature} is always {level} here; clients choose with group.protocol"
     return f"{update.feature} is an option of this broker: start it with {update.feature}={update.max_version_level}"
+
+
+@api_handler(ApiKey.SASL_HANDSHAKE, "0-1")
+def sasl_handshake(context: BrokerContext, request: ApiRequest[m.SaslHandshakeRequest]) -> None:
+    """SaslHandshake (key 17) in a wrong state."""
+    request.respond(m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+
+
+@api_handler(ApiKey.SASL_AUTHENTICATE, "0-2")
+def sasl_authenticate(context: BrokerContext, request: ApiRequest[m.SaslAuthenticateRequest]) -> None:
+    """SaslAuthenticate (key 36) in a wrong state."""
+    message = "SaslAuthenticate request received after successful authentication"
+    request.respond(m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))

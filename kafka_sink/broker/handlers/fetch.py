@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
+from kafka_sink.broker.delays import DelayedOperation
 from kafka_sink.broker.fetch_sessions import FetchContext
 from kafka_sink.broker.handlers.authorization import FIRST_WITH_TOPIC_IDS, asked_topic, is_allowed, permitted_topic
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
 from kafka_sink.broker.log.partition_log import LogRead
-from kafka_sink.broker.purgatory import DelayedOperation
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.log_context import ContextLogger

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from kafka_sink.broker.coordinator.assignors import TopicIdPartition
-from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, TopicIdPartition
 from kafka_sink.broker.coordinator.group_metadata import GroupDescription, GroupState
 from kafka_sink.broker.handlers.authorization import is_allowed, operations, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler

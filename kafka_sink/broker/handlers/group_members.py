@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from kafka_sink.broker.coordinator.assignors import TopicIdPartition
+from kafka_sink.broker.coordinator.consumer_group import TopicIdPartition
 from kafka_sink.broker.coordinator.consumer_groups import ConsumerHeartbeat
-from kafka_sink.broker.coordinator.group_requests import JoinRequest, JoinResult, Leaving, SyncRequest, SyncResult
+from kafka_sink.broker.coordinator.group_metadata import JoinRequest, JoinResult, Leaving, SyncRequest, SyncResult
 from kafka_sink.broker.handlers.authorization import is_allowed, permitted_groups, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType

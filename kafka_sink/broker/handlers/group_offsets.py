@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
+from kafka_sink.broker.coordinator.group_metadata import Committer
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
-from kafka_sink.broker.coordinator.group_requests import Committer
 from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, permitted_groups
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
 from kafka_sink.common.acl import AclOperation, ResourceType

@@ -9,6 +9,7 @@ from typing import Final
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import MAX_PARTITIONS_PER_REQUEST, TopicState, too_many_partitions
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
+from kafka_sink.broker.delays import DelayedOperationPurgatory
 from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require, without_name
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
@@ -19,7 +20,6 @@ from kafka_sink.broker.handlers.context import (
     stored_together,
 )
 from kafka_sink.broker.log.log_manager import LogManager
-from kafka_sink.broker.purgatory import DelayedOperationPurgatory
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey

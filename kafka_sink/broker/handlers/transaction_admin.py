@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.coordinator.consumer_groups import full_matches
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
 from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
-from kafka_sink.broker.re2 import full_matches
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
-from kafka_sink.broker.coordinator.transaction_metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.broker.log.checksum import with_checksum, without_checksum
-from kafka_sink.broker.log.filesystem import FileSystem
+from kafka_sink.broker.log.filesystem import FileSystem, with_checksum, without_checksum
 from kafka_sink.broker.log.producer_state import AbortedTransaction, ProducerStateManager
 from kafka_sink.broker.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from kafka_sink.broker.log.segments import COMPACTED_SUFFIX, START_SUFFIX, Segments, stored_offsets

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_sink.broker.config import UNLIMITED, BrokerConfig, parse_counts
-from kafka_sink.broker.network.rate_quota import RateQuota, RateQuotas
+from kafka_sink.broker.network.quotas import RateQuota, RateQuotas
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.transport.resolver import resolve

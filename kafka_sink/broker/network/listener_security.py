@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
+from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
-from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS

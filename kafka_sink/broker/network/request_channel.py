@@ -1,9 +1,11 @@
-"""The connection between the network layer and the handlers: a queue of requests, and queues of responses.
+"""The connection between the network layer and the handlers: a queue of requests, queues of responses, and the threads
+that handle requests.
 
-Processors enqueue requests (and block while the queue is full); handlers dequeue them and answer from any thread; every
-processor has its own queue of responses. No lock may be held while a request is handled.
+Processors enqueue requests (and block while the queue is full); handler threads dequeue them and answer from any
+thread; every processor has its own queue of responses. No lock may be held while a request is handled, and a request
+must not end a handler thread: if its handler raises an exception, only that connection is closed.
 
-Source: apache/kafka ``RequestChannel``.
+Source: apache/kafka ``RequestChannel``, ``KafkaRequestHandlerPool``.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.log_context import ContextLogger
+from kafka_sink.common.metrics import IdleMeter
+from kafka_sink.common.threads import start_thread
 from kafka_sink.network.frames.receive import NetworkReceive
 from kafka_sink.protocol.header import RequestHeader
 
@@ -239,3 +244,62 @@ class RequestChannel:
 
 
 RequestHandler: TypeAlias = Callable[[Request], None]
+
+
+class HandlerPool:
+    """*threads* threads that receive requests from *channel* and pass them to *handle*."""
+
+    def __init__(self, name: str, channel: RequestChannel, handle: RequestHandler, threads: int) -> None:
+        self._name = name
+        self._log = ContextLogger(__name__, name)
+        self._channel = channel
+        self._handle = handle
+        self._idle = [IdleMeter(stopwatch_ns()) for _ in range(threads)]
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._threads = [
+            start_thread(f"{self._name}-{number}", partial(self._run, idle)) for number, idle in enumerate(self._idle)
+        ]
+
+    @property
+    def idle_share(self) -> float:
+        """The share of time in which the threads wait for requests, from 0 to 1."""
+        now_ns = stopwatch_ns()
+        return sum(idle.share(now_ns) for idle in self._idle) / len(self._idle)
+
+    def handle_one(self, idle: IdleMeter) -> bool:
+        """Wait for a request and handle it; False if this thread has to end."""
+        idle.begin_wait(stopwatch_ns())
+        request = self._channel.receive_request()
+        now_ns = stopwatch_ns()
+        idle.end_wait(now_ns)
+        if request is None:
+            return False
+        request.dequeued_ns = now_ns
+        try:
+            self._handle(request)
+        except Exception:
+            context = request.context
+            self._log.exception(
+                "handling %s of %s failed, closing its connection", context.header.api_key.name, context.connection_id
+            )
+            self._channel.send_response(CloseConnectionResponse(request))
+        finally:
+            request.handled_ns = stopwatch_ns()
+            # Released before the answer: delayed requests would otherwise hold memory that other requests need to be
+            # read.
+            request.release()
+        return True
+
+    def _run(self, idle: IdleMeter) -> None:
+        while self.handle_one(idle):
+            continue
+
+    def shutdown(self) -> None:
+        """End the threads; returns when the requests in progress are handled."""
+        self._channel.shutdown(len(self._threads))
+        for thread in self._threads:
+            thread.join()
+        self._threads = []

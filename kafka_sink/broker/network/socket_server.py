@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.network.acceptor import Acceptor
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
@@ -21,7 +22,6 @@ from kafka_sink.broker.network.processor import Processor, ServerSelectable
 from kafka_sink.broker.network.request_channel import RequestChannel
 from kafka_sink.broker.network.request_metrics import request_figures
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions
-from kafka_sink.broker.users import Users
 from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Family, Metric

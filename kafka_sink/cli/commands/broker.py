@@ -16,10 +16,9 @@ from typing import Final
 
 import click
 
-from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.cli import output
 from kafka_sink.cli.commands.ui import DEFAULT_PORT as DEFAULT_UI_PORT
 from kafka_sink.cli.commands.ui import decoder_of, page_server

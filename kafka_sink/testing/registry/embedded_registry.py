@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from kafka_sink.broker.file_lock import FileLock
-from kafka_sink.broker.log.checksum import CheckedFile
-from kafka_sink.broker.log.filesystem import OsFileSystem
+from kafka_sink.broker.data_directory import FileLock
+from kafka_sink.broker.log.filesystem import CheckedFile, OsFileSystem
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.references import KINDS, Place

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_sink.broker.log.checksum import CheckedFile
+from kafka_sink.broker.log.filesystem import CheckedFile
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.registry.references import Place
 from kafka_sink.testing.registry.refusals import RefusalError

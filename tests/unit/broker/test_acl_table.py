@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pytest
 
+from kafka_sink.broker.config import AUTHORIZER
 from kafka_sink.broker.handlers.dispatch import HANDLERS
 from kafka_sink.broker.network.request_channel import SendResponse
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.acl import CLUSTER_NAME, AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from kafka_sink.common.acl import ResourceType as Resource
 from kafka_sink.common.errors import ErrorCode

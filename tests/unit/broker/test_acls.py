@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.authorizer import Authorizer
-from kafka_sink.broker.cluster.acl_cache import AclCache
+from kafka_sink.broker.authorizer import AclCache, Authorizer
 from kafka_sink.broker.cluster.cluster_state import ClusterState
-from kafka_sink.broker.config import BrokerConfig
+from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.acl import (
     CLUSTER_NAME,
     AclBinding,

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
+from kafka_sink.broker.config import AUTHORIZER
 from kafka_sink.broker.handlers.dispatch import HANDLERS
 from kafka_sink.broker.network.request_channel import CloseConnectionResponse, NoOpResponse, SendResponse
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.network.channel_mute import TRANSITIONS, ChannelMute, ChannelMuteEvent, ChannelMuteState
+from kafka_sink.broker.network.processor import TRANSITIONS, ChannelMute, ChannelMuteEvent, ChannelMuteState
 from tests.support.cases import with_each
 
 S, E = ChannelMuteState, ChannelMuteEvent

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.network.client_quotas import CLIENT, NO_QUOTA, ClientQuota
-from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.broker.network.quotas import CLIENT, NO_QUOTA, ClientQuota, RateQuota
 from kafka_sink.common.model import QuotaEntity
 from tests.support.living import living
 

@@ -12,7 +12,7 @@ import pytest
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.cluster.topic_state import NO_LEADER, PartitionState, TopicState, validate_topic_name
 from kafka_sink.broker.config import BrokerConfig, EndPoint
-from kafka_sink.broker.log.checksum import with_checksum, without_checksum
+from kafka_sink.broker.log.filesystem import with_checksum, without_checksum
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.threads import start_thread

@@ -17,7 +17,7 @@ from kafka_sink.broker.network.connection_quotas import (
     ConnectionThrottledError,
     TooManyConnectionsError,
 )
-from kafka_sink.broker.network.rate_quota import RateQuota
+from kafka_sink.broker.network.quotas import RateQuota
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError

@@ -17,8 +17,7 @@ import pytest
 
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.log.checksum import with_checksum, without_checksum
-from kafka_sink.broker.log.filesystem import OsFileSystem
+from kafka_sink.broker.log.filesystem import OsFileSystem, with_checksum, without_checksum
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.network.transport.resolver import address_of_this_machine

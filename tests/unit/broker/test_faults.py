@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.faults.error_response import error_response, names_topics, split
-from kafka_sink.broker.faults.faults import Faults
-from kafka_sink.broker.faults.text import set_fault
-from kafka_sink.broker.handlers.faults.answers import SLOW_PIECES
+from kafka_sink.broker.faults.faults import Faults, set_fault
+from kafka_sink.broker.handlers.fault_injection import SLOW_PIECES
 from kafka_sink.broker.network.request_channel import CloseConnectionResponse, NoOpResponse, PieceResponse, SendResponse
 from kafka_sink.common.errors import ConfigError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.file_lock import FileLock
+from kafka_sink.broker.data_directory import FileLock
 
 
 @pytest.mark.behaviour("EmbeddedCluster", "A data directory is in use by one process at a time")

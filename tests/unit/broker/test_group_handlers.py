@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.broker.config import AUTHORIZER
+from kafka_sink.broker.coordinator.group_metadata import Committer
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
-from kafka_sink.broker.coordinator.group_requests import Committer
-from kafka_sink.broker.security_config import AUTHORIZER
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition

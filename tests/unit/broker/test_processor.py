@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_sink.broker.network.channel_mute import ChannelMute, ChannelMuteState
 from kafka_sink.broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas
-from kafka_sink.broker.network.processor import CONNECTION_QUEUE_SIZE, AcceptedConnection, Processor
+from kafka_sink.broker.network.processor import (
+    CONNECTION_QUEUE_SIZE,
+    AcceptedConnection,
+    ChannelMute,
+    ChannelMuteState,
+    Processor,
+)
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
     EndThrottlingResponse,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.broker.network.handler_pool import HandlerPool
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
+    HandlerPool,
     NoOpResponse,
     Request,
     RequestChannel,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.network.listener_security import users_of
-from kafka_sink.broker.users import Users
 from kafka_sink.common.errors import AuthenticationError, ErrorCode
 from kafka_sink.common.scram_credential import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer

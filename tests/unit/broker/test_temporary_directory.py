@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker import temporary_directory
+from kafka_sink.broker import data_directory
+from kafka_sink.broker.data_directory import FileLock, TemporaryDirectory
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
-from kafka_sink.broker.file_lock import FileLock
-from kafka_sink.broker.temporary_directory import TemporaryDirectory
 
 LOCKS: dict[Path, FileLock] = {}
 
@@ -24,7 +23,7 @@ class NotedLock(FileLock):
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(temporary_directory, "FileLock", NotedLock)
+    monkeypatch.setattr(data_directory, "FileLock", NotedLock)
     return tmp_path
 
 

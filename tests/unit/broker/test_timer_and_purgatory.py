@@ -7,8 +7,7 @@ import weakref
 
 import pytest
 
-from kafka_sink.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
-from kafka_sink.broker.timer import Timer
+from kafka_sink.broker.delays import DelayedOperation, DelayedOperationPurgatory, Timer
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.clock import FakeClock

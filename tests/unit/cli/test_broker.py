@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kafka_sink.broker.config import EndPoint
-from kafka_sink.broker.security_config import AUTHORIZER
+from kafka_sink.broker.config import AUTHORIZER, EndPoint
 from kafka_sink.cli.commands import broker
 from kafka_sink.cli.main import run
 from kafka_sink.cli.serving import StopSignals

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
-from kafka_sink.broker.faults.text import set_fault
+from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import BatchRefusedError, ErrorCode, error_for

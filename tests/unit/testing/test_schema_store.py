@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_sink.broker.log.checksum import CheckedFile, with_checksum
+from kafka_sink.broker.log.filesystem import CheckedFile, with_checksum
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.testing.registry import schema_store
 from kafka_sink.testing.registry.avro_text import compact

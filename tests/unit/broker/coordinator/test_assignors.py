@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.broker.coordinator.assignors import (
+from kafka_sink.broker.coordinator.consumer_group import (
     ASSIGNORS,
     Assignment,
     Subscriber,

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 )
 
 from kafka_sink.broker.coordinator.consumer_group import LEAVING, LEAVING_FOR_A_WHILE
+from kafka_sink.broker.coordinator.group_metadata import Committer, Leaving
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
-from kafka_sink.broker.coordinator.group_requests import Committer, Leaving
 from kafka_sink.broker.coordinator.store import FILE_NAME
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition

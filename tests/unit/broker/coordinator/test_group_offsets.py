@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.coordinator.group_metadata import Committer
 from kafka_sink.broker.coordinator.group_offsets import CommittedOffset
-from kafka_sink.broker.coordinator.group_requests import Committer
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from tests.fakes.group_world import GROUP, TOPIC, GroupWorld

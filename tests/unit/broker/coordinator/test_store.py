@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.coordinator.group_store import GroupStore
-from kafka_sink.broker.coordinator.store import FILE_NAME, CoordinatorStore
-from kafka_sink.broker.coordinator.transaction_store import TransactionStore
+from kafka_sink.broker.coordinator.store import FILE_NAME, CoordinatorStore, TransactionStore
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from tests.conftest import Figure

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.broker.coordinator.transaction_coordinator import MARKER_RETRY_MS
-from kafka_sink.broker.coordinator.transaction_metadata import TransactionMetadata, TransactionState
+from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
 from kafka_sink.broker.log.producer_state import VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition

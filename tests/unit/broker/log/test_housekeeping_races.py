@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster.topic_config import topic_settings
+from kafka_sink.broker.cluster.topic_state import topic_settings
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.filesystem import LogFile, OsFileSystem
 from kafka_sink.broker.log.log_manager import LogManager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.broker.cluster.topic_config import topic_settings
+from kafka_sink.broker.cluster.topic_state import topic_settings
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.log.log_manager import LogManager
 from kafka_sink.broker.log.partition_log import LogConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_sink.broker.coordinator import transaction_rules as rules
-from kafka_sink.broker.coordinator.transaction_metadata import (
+from kafka_sink.broker.coordinator import transaction_state as rules
+from kafka_sink.broker.coordinator.transaction_state import (
     TRANSITIONS,
     TransactionMetadata,
     TransactionState,

@@ -1,0 +1,356 @@
+"""Users: their ACLs (KIP-11, KIP-140, KIP-290), their SCRAM credentials (KIP-554) and their quotas (KIP-546).
+
+Any node alters and describes them, because nodes share the cluster's state.
+
+Source: apache/kafka ``CreateAclsRequest``, ``DescribeAclsRequest``, ``DeleteAclsRequest``, ``AclControlManager``;
+``ScramImage``, ``ScramControlManager``; ``ClientQuotaControlManager`` for what an entity and a quota must be,
+``ClientQuotasImage`` for what a filter must be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, TypeAlias
+
+from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.context import (
+    ApiRequest,
+    BrokerContext,
+    api_handler,
+    once,
+    storage_errors,
+    stored_together,
+)
+from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RATE, USER
+from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, validate
+from kafka_sink.common.errors import ApiError, ErrorCode
+from kafka_sink.common.model import QuotaEntity
+from kafka_sink.common.sasl_mechanisms import SCRAM_MECHANISMS
+from kafka_sink.common.scram_credential import MIN_ITERATIONS, ScramCredential
+from kafka_sink.protocol.acls import binding_of, deletion_of, filter_of
+from kafka_sink.protocol.api_key import ApiKey
+from kafka_sink.protocol.messages import acls as m
+from kafka_sink.protocol.messages import client_quotas as quotas
+from kafka_sink.protocol.messages import user_scram_credentials as scram
+
+
+def is_readable(acl: m.AclCreation | m.AclFilter) -> bool:
+    """Whether no code is the one for "unknown". Kafka reads no request with this code, and closes the connection."""
+    if isinstance(acl, m.AclCreation):
+        types = acl.resource_type, acl.resource_pattern_type
+    else:
+        types = acl.resource_type_filter, acl.pattern_type_filter
+    return 0 not in (*types, acl.operation, acl.permission_type)
+
+
+def validate_filter(wanted: AclBindingFilter) -> None:
+    """:raises ApiError: INVALID_REQUEST, if a value of *wanted* is unknown."""
+    if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type):
+        raise ApiError(f"{wanted} has an unknown value", ErrorCode.INVALID_REQUEST)
+
+
+def without_authorizer() -> ApiError:
+    """The error of a broker that enforces no ACLs."""
+    return ApiError(
+        "no authorizer is configured: start the broker with --authorizer, or set authorizer.class.name",
+        ErrorCode.SECURITY_DISABLED,
+    )
+
+
+@api_handler(ApiKey.CREATE_ACLS, "1-3")
+def create_acls(context: BrokerContext, request: ApiRequest[m.CreateAclsRequest]) -> None:
+    """CreateAcls (key 30): adds ACLs (KIP-11, KIP-290). Any node handles it: the nodes share the cluster's state. Adds
+    the valid ACLs at once; an invalid one does not affect the others.
+    """
+    if not all(map(is_readable, request.body.creations)):
+        request.close_connection()
+        return
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
+    acls = [binding_of(creation, creation) for creation in request.body.creations]
+    refusals = [_acl_problem(context, acl) for acl in acls]
+    try:
+        with storage_errors("could not store the ACLs"):
+            context.cluster.create_acls([acl for acl, error in zip(acls, refusals, strict=True) if error is None])
+    except ApiError as error:
+        refusals = [each or error for each in refusals]
+    request.respond(
+        m.CreateAclsResponse(
+            results=[
+                m.AclCreationResult(ErrorCode.NONE, None)
+                if error is None
+                else m.AclCreationResult(error.code, str(error))
+                for error in refusals
+            ]
+        )
+    )
+
+
+def _acl_problem(context: BrokerContext, acl: AclBinding) -> ApiError | None:
+    if not context.authorizer.is_enabled:
+        return without_authorizer()
+    try:
+        validate(acl)
+    except ApiError as error:
+        return error
+    return None
+
+
+@api_handler(ApiKey.DESCRIBE_ACLS, "1-3")
+def describe_acls(context: BrokerContext, request: ApiRequest[m.DescribeAclsRequest]) -> None:
+    """DescribeAcls (key 29): the ACLs that match a filter, by resource pattern (KIP-140, KIP-290). Answers with all
+    ACLs that match.
+    """
+    if not is_readable(request.body):
+        request.close_connection()
+        return
+    if is_refused(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return
+    if not context.authorizer.is_enabled:
+        error = without_authorizer()
+        request.respond(m.DescribeAclsResponse(error_code=error.code, error_message=str(error)))
+        return
+    wanted = filter_of(request.body)
+    resources: dict[tuple[int, str, int], m.DescribeAclsResource] = {}
+    for acl in filter(wanted.matches, context.cluster.image.acls.acls):
+        key = acl.resource_type, acl.resource_name, acl.pattern_type
+        resource = resources.setdefault(key, m.DescribeAclsResource(*key))
+        resource.acls.append(m.AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type))
+    request.respond(
+        m.DescribeAclsResponse(error_code=ErrorCode.NONE, error_message=None, resources=list(resources.values()))
+    )
+
+
+@api_handler(ApiKey.DELETE_ACLS, "1-3")
+def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]) -> None:
+    """DeleteAcls (key 31): deletes the ACLs that match filters (KIP-140, KIP-290). Deletes the ACLs that match each
+    filter; a failure does not affect the others.
+    """
+    if not all(map(is_readable, request.body.filters)):
+        request.close_connection()
+        return
+    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        return
+
+    def delete(acl_filter: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
+        wanted = filter_of(acl_filter)
+        if not context.authorizer.is_enabled:
+            raise without_authorizer()
+        validate_filter(wanted)
+        deleted = context.cluster.delete_acls(wanted)
+        return m.DeleteAclsFilterResult(ErrorCode.NONE, None, list(map(deletion_of, deleted)))
+
+    def refused(acl_filter: m.DeleteAclsFilter, error: ApiError) -> m.DeleteAclsFilterResult:
+        return m.DeleteAclsFilterResult(error.code, str(error), [])
+
+    results = stored_together(context, request.body.filters, delete, refused)
+    request.respond(m.DeleteAclsResponse(filter_results=results))
+
+
+_Change: TypeAlias = scram.ScramCredentialDeletion | scram.ScramCredentialUpsertion
+
+#: Kafka's ScramControlManager.MAX_ITERATIONS.
+_MAX_ITERATIONS: Final = 16_384
+
+
+@api_handler(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "0")
+def alter_user_scram_credentials(
+    context: BrokerContext, request: ApiRequest[scram.AlterUserScramCredentialsRequest]
+) -> None:
+    """AlterUserScramCredentials (key 51): users of SCRAM are made, changed and deleted while the cluster runs; a
+    failure does not affect the others.
+
+    What is stored are keys, from which no password can be found. Connections that a user has stay open until they must
+    be authenticated again.
+    """
+    changes: list[_Change] = [*request.body.deletions, *request.body.upsertions]
+    times = Counter(change.name for change in changes)
+
+    def alter(change: _Change) -> scram.AlterUserScramCredentialsResult:
+        require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
+        key = _mechanism(change), change.name
+        credential = _credential(key[0], change) if isinstance(change, scram.ScramCredentialUpsertion) else None
+        if credential is None:
+            _require_deletable(context, key)
+        if times[change.name] > 1:
+            text = f"the credential of user {change.name!r} cannot be altered twice in one request"
+            raise ApiError(text, ErrorCode.DUPLICATE_RESOURCE)
+        context.cluster.alter_scram_users({key: credential})
+        return scram.AlterUserScramCredentialsResult(change.name, ErrorCode.NONE, None)
+
+    def refused(change: _Change, error: ApiError) -> scram.AlterUserScramCredentialsResult:
+        return scram.AlterUserScramCredentialsResult(change.name, error.code, str(error))
+
+    results = stored_together(context, once(changes, lambda change: change.name), alter, refused)
+    request.respond(scram.AlterUserScramCredentialsResponse(results=results))
+
+
+def _mechanism(change: _Change) -> str:
+    if not change.name:
+        raise ApiError("the name of a user must not be empty", ErrorCode.UNACCEPTABLE_CREDENTIAL)
+    if not 1 <= change.mechanism <= len(SCRAM_MECHANISMS):
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(SCRAM_MECHANISMS, 1))
+        text = f"mechanism {change.mechanism} of user {change.name!r} is unknown, expected one of {known}"
+        raise ApiError(text, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+    return SCRAM_MECHANISMS[change.mechanism - 1]
+
+
+def _credential(mechanism: str, change: scram.ScramCredentialUpsertion) -> ScramCredential:
+    if not MIN_ITERATIONS <= change.iterations <= _MAX_ITERATIONS:
+        text = f"user {change.name!r}: {change.iterations} iterations, expected {MIN_ITERATIONS} to {_MAX_ITERATIONS}"
+        raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
+    return ScramCredential.of_salted(mechanism, bytes(change.salted_password), change.iterations, bytes(change.salt))
+
+
+def _require_deletable(context: BrokerContext, key: tuple[str, str]) -> None:
+    mechanism, name = key
+    if key in context.users.configured:
+        text = f"user {name!r} of {mechanism} is one of the broker's configuration: remove it there"
+        raise ApiError(text, ErrorCode.UNACCEPTABLE_CREDENTIAL)
+    if key not in context.cluster.image.scram_users:
+        raise ApiError(f"user {name!r} has no credential for {mechanism}", ErrorCode.RESOURCE_NOT_FOUND)
+
+
+@api_handler(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "0")
+def describe_user_scram_credentials(
+    context: BrokerContext, request: ApiRequest[scram.DescribeUserScramCredentialsRequest]
+) -> None:
+    """DescribeUserScramCredentials (key 50): users of SCRAM, those of the configuration too. Answers with the
+    mechanisms of each user, and never with keys.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        # As in Kafka, users are not named in a refusal.
+        refused = [
+            scram.DescribeUserScramCredentialsResult("", error.code, str(error)) for _ in request.body.users or ()
+        ]
+        answer = scram.DescribeUserScramCredentialsResponse(
+            error_code=error.code, error_message=str(error), results=refused
+        )
+        request.respond(answer)
+        return
+    users = context.users.all_scram()
+    infos: dict[str, list[scram.CredentialInfo]] = {}
+    for number, mechanism in enumerate(SCRAM_MECHANISMS, 1):
+        for (of, name), credential in users.items():
+            if of == mechanism:
+                infos.setdefault(name, []).append(scram.CredentialInfo(number, credential.iterations))
+
+    def described(name: str, times: int) -> scram.DescribeUserScramCredentialsResult:
+        if times > 1:
+            text = f"user {name!r:.200} is named {times} times in one request"
+            return scram.DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, text)
+        if name not in infos:
+            text = f"user {name!r:.200} has no credential for SCRAM"
+            return scram.DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, text)
+        return scram.DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, infos[name])
+
+    counts = Counter(user.name for user in request.body.users or ()) or dict.fromkeys(infos, 1)
+    results = [described(*each) for each in counts.items()]
+    request.respond(scram.DescribeUserScramCredentialsResponse(error_message=None, results=results))
+
+
+#: Kafka keeps these quotas in a long.
+_MOST: Final = 2.0**63
+
+
+@api_handler(ApiKey.ALTER_CLIENT_QUOTAS, "0-1")
+def alter_client_quotas(context: BrokerContext, request: ApiRequest[quotas.AlterClientQuotasRequest]) -> None:
+    """AlterClientQuotas (key 49): rates of bytes for users and client ids; other quotas are refused (KIP-546).
+    Changes the quotas of each entity; a failure does not affect the others.
+    """
+
+    def change(entry: quotas.EntryData) -> quotas.AlteredEntry:
+        require(context, request, AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        entity, changes = _entity(entry.entity), _changes(entry.ops)
+        if not request.body.validate_only:
+            context.cluster.alter_quotas(entity, changes)
+        named = [quotas.EntityData(*part) for part in sorted(entity, key=lambda part: part[0])]
+        return quotas.AlteredEntry(ErrorCode.NONE, None, named)
+
+    def refused(entry: quotas.EntryData, error: ApiError) -> quotas.AlteredEntry:
+        return quotas.AlteredEntry(error.code, str(error), entry.entity)
+
+    entries = stored_together(context, request.body.entries, change, refused)
+    request.respond(quotas.AlterClientQuotasResponse(entries=entries))
+
+
+def _entity(parts: list[quotas.EntityData]) -> QuotaEntity:
+    if not parts:
+        raise ApiError("an entity has a user, a client id, or one of each", ErrorCode.INVALID_REQUEST)
+    for part in parts:
+        if part.entity_type not in (USER, CLIENT):
+            text = f"quotas of entity type {part.entity_type!r} are not enforced here; expected {USER} or {CLIENT}"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+        if part.entity_name == "":
+            raise ApiError(f"the name of the {part.entity_type} is empty", ErrorCode.INVALID_REQUEST)
+    # As in Kafka, the last of several names of one kind counts.
+    return frozenset({part.entity_type: part.entity_name for part in parts}.items())
+
+
+def _changes(ops: list[quotas.OpData]) -> dict[str, float | None]:
+    changes: dict[str, float | None] = {}
+    for op in ops:
+        if op.key not in (PRODUCER_RATE, CONSUMER_RATE):
+            text = f"quota {op.key!r} is not enforced here; expected {PRODUCER_RATE} or {CONSUMER_RATE}"
+            raise ApiError(text, ErrorCode.INVALID_REQUEST)
+        if not op.remove and not (0 < op.value < _MOST and op.value.is_integer()):
+            raise ApiError(f"{op.key} must be a whole number above 0, got {op.value}", ErrorCode.INVALID_REQUEST)
+        changes[op.key] = None if op.remove else op.value
+    return changes
+
+
+_IP: Final = "ip"
+_ENTITIES: Final = frozenset({_IP, "user", "client-id"})
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+
+
+@api_handler(ApiKey.DESCRIBE_CLIENT_QUOTAS, "0-1")
+def describe_client_quotas(context: BrokerContext, request: ApiRequest[quotas.DescribeClientQuotasRequest]) -> None:
+    """DescribeClientQuotas (key 48): the quotas of users and clients (KIP-546).
+    Answers with the quotas of the entities that the filter selects; or what is wrong with it.
+    """
+    try:
+        require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        _check(request.body.components)
+    except ApiError as error:
+        failed = quotas.DescribeClientQuotasResponse(error_code=error.code, error_message=str(error), entries=None)
+        request.respond(failed)
+        return
+    entries = [
+        quotas.DescribedEntry(
+            [quotas.EntityData(kind, name) for kind, name in sorted(entity, key=lambda part: part[0])],
+            [quotas.ValueData(key, value) for key, value in sorted(values.items())],
+        )
+        for entity, values in context.cluster.image.quotas.items()
+        if _is_wanted(dict(entity), request.body)
+    ]
+    request.respond(quotas.DescribeClientQuotasResponse(error_message=None, entries=entries))
+
+
+def _is_wanted(entity: dict[str, str | None], body: quotas.DescribeClientQuotasRequest) -> bool:
+    if body.strict and len(entity) != len(body.components):
+        return False
+    return all(
+        part.entity_type in entity and (part.match_type == _ANY or entity[part.entity_type] == part.match)
+        for part in body.components
+    )
+
+
+def _check(components: list[quotas.ComponentData]) -> None:
+    kinds: set[str] = set()
+    for each in components:
+        if not each.entity_type:
+            raise ApiError("an entity type is empty", ErrorCode.INVALID_REQUEST)
+        if each.entity_type in kinds:
+            raise ApiError(f"entity type {each.entity_type} appears twice", ErrorCode.INVALID_REQUEST)
+        if each.entity_type not in _ENTITIES:
+            raise ApiError(f"entity type {each.entity_type!r} is unknown", ErrorCode.UNSUPPORTED_VERSION)
+        if each.match_type not in (_EXACT, _DEFAULT, _ANY):
+            raise ApiError(f"match type {each.match_type} is unknown", ErrorCode.INVALID_REQUEST)
+        if (each.match is None) == (each.match_type == _EXACT):
+            raise ApiError("exact matches need a name, and others have none", ErrorCode.INVALID_REQUEST)
+        kinds.add(each.entity_type)
+    if _IP in kinds and len(kinds) > 1:
+        raise ApiError("addresses cannot be combined with users or clients", ErrorCode.INVALID_REQUEST)
