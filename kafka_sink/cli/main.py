@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 import click
 
 from kafka_sink.cli import output
-from kafka_sink.cli.group import CommandGroup
+from kafka_sink.cli.output import CommandGroup
 from kafka_sink.common.config import nearest
 from kafka_sink.common.once import Said, once
 

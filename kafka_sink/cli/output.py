@@ -1,4 +1,5 @@
-"""Output for people: error lines, logs and tables. For the format of records see ``json_records``.
+"""Output for people: error lines, logs, tables and the help of commands that only have subcommands. For the format of
+records see ``json_records``.
 
 Called by the commands on the main thread. Only results are written to stdout, so that it can be piped; all other output
 goes to stderr.
@@ -148,3 +149,14 @@ def ask(question: str, *, yes: bool) -> None:
     except click.Abort:
         line("nothing was changed; --yes answers the question", is_error=True)
         raise
+
+
+class CommandGroup(click.Group):
+    """Without a subcommand it shows its help as a usage error: on stderr, with exit code 2, in every version of
+    click."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(click.UsageError.exit_code)
+        return super().parse_args(ctx, args)

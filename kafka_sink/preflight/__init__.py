@@ -1,8 +1,8 @@
 """The check before a job: what a write would need from this machine, the network and the cluster, looked up without
 writing anything.
 
-``check`` has the ordered list of steps, which ``steps`` runs; the modules ``…_steps`` hold what each step asks and how
-it judges the answer; ``reachability`` opens connections; ``findings`` is the result and its table; ``permissions`` is
-the list of those that a sink needs. Used by the command line and by Spark's driver and executors, on the calling
+``check`` has the ordered list of steps; the modules ``…_steps`` hold what each step asks and how it judges the answer;
+``findings`` runs the steps, and is the result and its table; ``target`` says what is checked, and which permissions a
+sink needs. Used by the command line and by Spark's driver and executors, on the calling
 thread.
 """

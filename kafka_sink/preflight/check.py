@@ -9,9 +9,8 @@ from __future__ import annotations
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.preflight.cluster_steps import INTERNAL_TOPICS, ExactlyOnceSteps, versions_step
 from kafka_sink.preflight.connection_steps import ConnectionSteps
-from kafka_sink.preflight.findings import Finding
+from kafka_sink.preflight.findings import Finding, Step, run_steps
 from kafka_sink.preflight.registry_steps import RegistrySteps
-from kafka_sink.preflight.steps import Step, run_steps
 from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.preflight.topic_steps import READ, WRITE, TopicSteps
 

@@ -38,8 +38,7 @@ from kafka_sink.exactly_once.verification import (
     versions_and_setting,
 )
 from kafka_sink.preflight.connection_steps import BROKERS, CLUSTER, ConnectionSteps
-from kafka_sink.preflight.findings import Finding, Status
-from kafka_sink.preflight.steps import Step
+from kafka_sink.preflight.findings import Finding, Status, Step
 from kafka_sink.preflight.target import ExactlyOnceTarget
 from kafka_sink.preflight.topic_steps import read_settings
 from kafka_sink.protocol.api_key import ApiKey

@@ -1,16 +1,18 @@
-"""The result of a check: one finding for each thing that was tried, and the table of all findings.
+"""The steps of a check, run in order, and their result: a finding for each thing that was tried, and the table of all.
 
-Plain values, which travel from executors to the driver as text. No finding contains a password, a token or a private
-key, because findings are made of addresses, names and the error texts of the client, which contain none either.
+A step that depends on a failed one is not tried. Errors of the cluster and of the configuration become findings. They
+are plain values, which travel from executors to the driver as text. No finding contains a password, a token or a
+private key, because findings are made of addresses, names and the error texts of the client, which contain none either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
+from kafka_sink.common.errors import ApiError, ConfigError
 from kafka_sink.common.text import html_table, printable
 
 
@@ -81,3 +83,61 @@ class CheckReport:
 
     def _repr_html_(self) -> str:
         return html_table(COLUMNS, self.rows(), caption=self.summary)
+
+
+T = TypeVar("T")
+
+
+class DependsOnError(Exception):
+    """A step cannot be tried, because something that it needs was not found; the text says what."""
+
+
+def known(value: T | None, name: str) -> T:
+    """*value*, which an earlier step has found.
+
+    :raises DependsOnError: if it was not found; *name* is the step that looks for it.
+    """
+    if value is None:
+        raise DependsOnError(name)
+    return value
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. *run* returns its findings, none if there is nothing to check; *subject* stands for all of them if the
+    step is not tried. It is only tried if none of the steps in *needs* has failed."""
+
+    name: str
+    subject: str
+    run: Callable[[], Sequence[Finding]]
+    needs: tuple[str, ...] = ()
+
+
+def run_steps(steps: Sequence[Step], place: str) -> Iterator[Finding]:
+    """The findings of all *steps*, from *place*."""
+    without_success: set[str] = set()
+    for step in steps:
+        missing = [name for name in step.needs if name in without_success]
+        findings = [_not_tried(step, missing[0])] if missing else _run(step)
+        if any(finding.status in (Status.FAILED, Status.NOT_TRIED) for finding in findings):
+            without_success.add(step.name)
+        yield from (replace(finding, place=place) for finding in findings)
+
+
+def _run(step: Step) -> Sequence[Finding]:
+    try:
+        return step.run()
+    except DependsOnError as error:
+        return [_not_tried(step, str(error))]
+    except (ApiError, ConfigError, OSError) as error:
+        return [Finding(step.name, step.subject, Status.FAILED, *split_advice(str(error)))]
+
+
+def _not_tried(step: Step, missing: str) -> Finding:
+    return Finding(step.name, step.subject, Status.NOT_TRIED, f"needs: {missing}")
+
+
+def split_advice(text: str) -> tuple[str, str]:
+    """The text of an error of this project as (what was found, what to do): the advice follows the last semicolon."""
+    problem, _, advice = text.rpartition("; ")
+    return (problem, advice) if problem else (text, "")

@@ -14,8 +14,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.http.exchange import Server
-from kafka_sink.preflight.findings import Finding, Status
-from kafka_sink.preflight.steps import Step, known, split_advice
+from kafka_sink.preflight.findings import Finding, Status, Step, known, split_advice
 from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig, registry_configs

@@ -17,8 +17,7 @@ from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError, error_for
 from kafka_sink.exactly_once.verification import setting_request
 from kafka_sink.preflight.connection_steps import CLUSTER, ConnectionSteps
-from kafka_sink.preflight.findings import Finding, Status
-from kafka_sink.preflight.steps import Step
+from kafka_sink.preflight.findings import Finding, Status, Step
 from kafka_sink.preflight.target import NewTopicTarget
 from kafka_sink.producer.topic_limits import CLEANUP_POLICY, MAX_MESSAGE_BYTES, TIMESTAMP_TYPE, TopicLimits
 from kafka_sink.protocol.api_key import ApiKey

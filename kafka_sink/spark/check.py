@@ -18,8 +18,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.version import VERSION
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
-from kafka_sink.preflight.findings import CheckReport, Finding, Status
-from kafka_sink.preflight.steps import split_advice
+from kafka_sink.preflight.findings import CheckReport, Finding, Status, split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
 from kafka_sink.registry.subjects import subject_name

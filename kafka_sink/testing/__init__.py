@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kafka_sink.testing.clusters import ClusterSecurity
     from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
-    from kafka_sink.testing.security import ClusterSecurity
 
 __all__ = ["ClusterSecurity", "EmbeddedRegistry"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "ClusterSecurity":
-        from kafka_sink.testing.security import ClusterSecurity
+        from kafka_sink.testing.clusters import ClusterSecurity
 
         return ClusterSecurity
     if name == "EmbeddedRegistry":

@@ -120,7 +120,7 @@ def _kafkalite_settings(pytestconfig: pytest.Config, kafkalite_config: Mapping[s
             f"kafkalite: a cluster with {_SHARED}=true has the settings of the ini option {_INI}; remove the fixture "
             f"kafkalite_config, or {_SHARED}=true"
         )
-    from kafka_sink.testing.security import ClusterSecurity
+    from kafka_sink.testing.clusters import ClusterSecurity
 
     return dataclasses.replace(_settings(kafkalite_config), security=ClusterSecurity(**connection["security"]))
 

@@ -14,9 +14,8 @@ from kafka_sink.cli.main import run
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.preflight import registry_steps
-from kafka_sink.preflight.findings import CheckReport, Finding, Status
+from kafka_sink.preflight.findings import CheckReport, Finding, Status, run_steps
 from kafka_sink.preflight.registry_steps import RegistrySteps
-from kafka_sink.preflight.steps import run_steps
 from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.group import CommandGroup
+from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import (
     CLUSTER_NAME,

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli import options, output
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import COLUMNS, CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, RegistryTarget, SubjectTarget
@@ -29,7 +29,7 @@ _HERE = "this machine"
     "--progress-topic", metavar="TOPIC", help="Topic of the progress (option progressTopic). Default: the first TOPIC."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-@registry_options.registry
+@options.registry
 @options.lasting_connection
 def check(
     topics: tuple[str, ...],

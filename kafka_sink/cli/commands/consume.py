@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import click
 
-from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import to_json_line
 from kafka_sink.cli.values.typed_values import shown
 from kafka_sink.client.blocking.admin import LATEST as LATEST_OFFSET
@@ -62,7 +62,7 @@ from kafka_sink.formats.column_format import FORMATS
 )
 @click.option("--format", "value_format", type=click.Choice(FORMATS), help="Decode values of this format.")
 @click.option("--key-format", type=click.Choice(FORMATS), help="Decode keys of this format.")
-@registry_options.registry
+@options.registry
 @options.lasting_connection
 def consume(
     topic: str,
@@ -87,7 +87,7 @@ def consume(
     be decoded, and a record that is damaged, is printed as {"hex": "…"} with the reason in the field error, the next
     records follow, and the exit code is 3.
     """
-    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
+    client = options.client_of(registry, limit_ms=connection.timeout_ms)
     show_key, show_value = shown(key_format, "key", client), shown(value_format, "value", client)
     starts = {"--from-beginning": from_beginning, "--offset": offset, "--time": time_ms, "--newest": newest}
     _exclude(starts)

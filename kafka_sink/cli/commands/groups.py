@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.group import CommandGroup
+from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition

@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 
 import click
 
-from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli import options, output
 from kafka_sink.cli.values.json_records import Read, bytes_from_json, from_json_line
 from kafka_sink.cli.values.typed_values import payload_writer
 from kafka_sink.cli.values.value_schemas import KEY, VALUE, TypedColumn
@@ -130,7 +130,7 @@ class Tally:
     help="The same as --value-schema, for keys. Default: the latest one of the subject TOPIC-key.",
 )
 @click.option("--key-message", metavar="NAME", help="The same as --value-message, for keys.")
-@registry_options.registry
+@options.registry
 @options.lasting_connection
 @click.pass_context
 def produce(
@@ -158,7 +158,7 @@ def produce(
     properties = connection.properties
     if "transactional.id" in properties:
         raise click.UsageError("produce does not use transactions: remove -X transactional.id.")
-    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
+    client = options.client_of(registry, limit_ms=connection.timeout_ms)
     if raw and (key_format or value_format):
         raise click.UsageError("--raw excludes --format and --key-format.")
     if client is not None and not (key_format or value_format):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.group import CommandGroup
+from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT, EARLIEST, LATEST, AdminClient, TopicDescription
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.client.requests.admin_requests import ConfigValue

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from kafka_sink.cli import options, output
-from kafka_sink.cli.group import CommandGroup
+from kafka_sink.cli.output import CommandGroup
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ErrorCode, error_for

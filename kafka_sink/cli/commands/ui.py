@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafka_sink.cli import options, output, registry_options
+from kafka_sink.cli import options, output
 from kafka_sink.cli.serving import StopSignals, metrics_address, served
 from kafka_sink.common.requirements import RequirementError
 
@@ -39,7 +39,7 @@ def page_server(bootstrap_servers: str, port: int, **more: Any) -> PageServer:
 
 def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
     """Makes JSON of values whose schemas are in the registry that these properties name; None if they name none."""
-    client = registry_options.client_of(registry, limit_ms=_REGISTRY_MS, rounds=1)
+    client = options.client_of(registry, limit_ms=_REGISTRY_MS, rounds=1)
     if client is None:
         return None
     # It brings the producer along, for which kafkalite broker does not wait without a registry.
@@ -60,7 +60,7 @@ def decoder_of(registry: dict[str, str]) -> Callable[[bytes], str] | None:
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @metrics_address
-@registry_options.registry
+@options.registry
 @options.lasting_connection
 def ui(
     port: int,

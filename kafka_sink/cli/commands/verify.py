@@ -13,10 +13,8 @@ from typing import Any
 
 import click
 
-from kafka_sink.cli import options, output, registry_options
-from kafka_sink.cli.comparing.comparable import Comparable
-from kafka_sink.cli.comparing.comparison import Fingerprint, Verdict, compare
-from kafka_sink.cli.comparing.expected_rows import FILE_FORMATS, ExpectedRows
+from kafka_sink.cli import options, output
+from kafka_sink.cli.comparing import FILE_FORMATS, Comparable, ExpectedRows, Fingerprint, Verdict, compare
 from kafka_sink.cli.values.json_records import undecodable
 from kafka_sink.cli.values.value_schemas import KEY, VALUE
 from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient
@@ -83,7 +81,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, texts: tuple[str
 )
 @click.option("--key-format", type=click.Choice(FORMATS), help="The same for the keys.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@registry_options.registry
+@options.registry
 @options.lasting_connection
 def verify(
     topic: str,
@@ -110,7 +108,7 @@ def verify(
     """
     if ranges and (since is not None or until is not None):
         raise click.UsageError("--offsets and --since/--until exclude each other.")
-    client = registry_options.client_of(registry, limit_ms=connection.timeout_ms)
+    client = options.client_of(registry, limit_ms=connection.timeout_ms)
     keys, values = Comparable(key_format, KEY, client), Comparable(value_format, VALUE, client)
     expected = Fingerprint()
     for key, value in ExpectedRows(file_format, key_column, value_column, keys, values).read(paths):

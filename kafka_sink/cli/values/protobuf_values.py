@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 from kafka_sink.cli.values.json_records import Read
-from kafka_sink.cli.values.kept_schemas import KeptSchemas
-from kafka_sink.cli.values.value_schemas import TypedColumn, given_form, registered
+from kafka_sink.cli.values.value_schemas import KeptSchemas, TypedColumn, given_form, registered
 from kafka_sink.common.errors import CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
 from kafka_sink.formats.column_format import PROTOBUF

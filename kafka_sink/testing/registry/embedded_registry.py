@@ -21,9 +21,8 @@ from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.http.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.references import KINDS, Place
 from kafka_sink.testing.registry.refusals import RefusalError
-from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore
+from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore, Version
 from kafka_sink.testing.registry.schemas import Schema
-from kafka_sink.testing.registry.state import Version
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20

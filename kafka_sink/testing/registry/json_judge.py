@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka_sink.formats.json.compatibility import COMPARED, OTHER_CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.testing.registry.avro_text import compact
+from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps
 
 #: Keywords that may refuse values.

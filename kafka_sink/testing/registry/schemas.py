@@ -25,9 +25,8 @@ from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, Place, places_of, resolved
-from kafka_sink.testing.registry.avro_judge import check_new
+from kafka_sink.testing.registry.avro_judge import canonical, check_new, compact
 from kafka_sink.testing.registry.avro_judge import problems as avro_problems
-from kafka_sink.testing.registry.avro_text import canonical, compact
 from kafka_sink.testing.registry.json_judge import problems as json_problems
 from kafka_sink.testing.registry.protobuf_judge import problems as protobuf_problems
 from kafka_sink.testing.registry.refusals import CannotJudgeError, RefusalError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.cli.comparing.comparable import Comparable, canonical
+from kafka_sink.cli.comparing import Comparable, canonical
 from kafka_sink.common.errors import SerializationError
 from tests.support.cases import with_each
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafka_sink.cli.comparing.comparison import Fingerprint, Verdict, compare
+from kafka_sink.cli.comparing import Fingerprint, Verdict, compare
 
 Record = tuple[bytes | None, bytes | None, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.cli.values.kept_schemas import KeptSchemas
+from kafka_sink.cli.values.value_schemas import KeptSchemas
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.errors import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
-from kafka_sink.preflight.findings import CheckReport, Finding, Status
-from kafka_sink.preflight.steps import DependsOnError, Step, known, run_steps
+from kafka_sink.preflight.findings import CheckReport, DependsOnError, Finding, Status, Step, known, run_steps
 
 GOOD = [Finding("a", "x", Status.OK, "fine")]
 BAD = [Finding("a", "x", Status.FAILED, "broken", "repair it")]

@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kafka_sink.broker.log.filesystem import CheckedFile, with_checksum
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.testing.registry import schema_store
-from kafka_sink.testing.registry.avro_text import compact
+from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.embedded_registry import answer
 from kafka_sink.testing.registry.schema_store import LEVELS, SchemaStore
 from kafka_sink.testing.registry.schemas import Schema
