@@ -12,9 +12,10 @@ from enum import Enum
 
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
-from kafka_sink.exactly_once.names import driver_id
+from kafka_sink.exactly_once.names import driver_id, repair_id
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.situation import End, Situation
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 
@@ -65,10 +66,16 @@ async def standing(driver: SinkDriver) -> Standing:
     """The latest decision of the sink of *driver*, and what became of it."""
     progress = await driver.store.read(require_stable=False)
     decided = () if progress is None else progress.transactions
-    name = driver_id(driver.id)
-    described = await driver.client.describe([name, *(each.transactional_id for each in decided)])
-    last = described.get(name)
-    is_commit_lost = last is not None and last.is_repair and last.state == "CompleteAbort"
+    name, record = driver_id(driver.id), repair_id(driver.id)
+    described = await driver.client.describe([name, record, *(each.transactional_id for each in decided)])
+    seen = Situation(
+        driver.client.transaction_version(),
+        0,
+        last=described.get(name),
+        record=described.get(record),
+        progress=progress,
+    )
+    is_commit_lost = seen.end is End.REPAIR_ABORTED or seen.is_decision_lost
     if progress is None:
         return Standing(None, is_commit_lost=is_commit_lost)
     version = progress.transaction_version
@@ -108,3 +115,6 @@ def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:
         offsets=known.offsets if known.version == version else "",
     )
     driver.decide(plan, progress)
+    record = driver.client.run(driver.record())
+    if record is not None and record.recorded_epoch is not None:
+        driver.client.run(driver.clear_record(record.transaction))

@@ -23,7 +23,7 @@ def sink_id(name: str, progress_topic: str) -> str:
 def sink_of_id(transactional_id: str) -> tuple[str, str] | None:
     """The name and progress topic of the sink that *transactional_id* belongs to; None if it is not the id of a
     sink."""
-    match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|{_OF_PROCESS})", transactional_id, re.DOTALL)
+    match = re.fullmatch(rf"(.+)/([^/]+?)\.(?:driver|repair|{_OF_PROCESS})", transactional_id, re.DOTALL)
     return None if match is None else (match[1], match[2])
 
 
@@ -41,6 +41,11 @@ def delete_progress_command(name: str, progress_topic: str) -> str:
 def driver_id(sink: str) -> str:
     """The id of the sink's driver; the producer that has it is the only driver."""
     return f"{sink}.driver"
+
+
+def repair_id(sink: str) -> str:
+    """The id that records which lost commit of the driver is being written again; nothing is ever written with it."""
+    return f"{sink}.repair"
 
 
 def writer_id(sink: str, process: bytes, number: int) -> str:

@@ -34,7 +34,7 @@ from kafka_sink.exactly_once.model import (
     TornBatchError,
     Transaction,
 )
-from kafka_sink.exactly_once.names import accept_command, driver_id
+from kafka_sink.exactly_once.names import accept_command, driver_id, repair_id
 from kafka_sink.exactly_once.plan import Plan, require_writer
 from kafka_sink.exactly_once.refusals import explained
 from kafka_sink.exactly_once.sink_driver import SinkDriver, logs_of, unproven
@@ -140,6 +140,7 @@ class Planner:
             Move.PROVE: self._prove,
             Move.ROLL_BACK: self._roll_back,
             Move.TRY_TWO_PHASE: self._try_two_phase,
+            Move.CLEAR_RECORD: self._clear_record,
             Move.ABORT_LEFT: self._abort_left,
             Move.SEARCH: self._search,
             Move.REFUSE_WRITER: self._stop,
@@ -221,7 +222,9 @@ class Planner:
 
     def _see(self, s: Situation) -> Situation:
         """*s* with the driver's id as it is described now, and the progress as it is read after that."""
-        last, rows, behind = self._client.run(self._driver.last_transaction(with_rows=self._with_rows))
+        (last, rows, behind), record = self._client.together(
+            self._driver.last_transaction(with_rows=self._with_rows), self._driver.record()
+        )
         progress, is_stable = self._client.run(self._driver.peek())
         if self._with_rows and progress is not None and progress.ends and last is not None:
             behind = self._client.run(self._driver.behind(dict(progress.ends)))
@@ -230,6 +233,7 @@ class Planner:
             last=last,
             open_rows=rows,
             behind=behind,
+            record=record,
             is_stable=is_stable,
             is_in_order=True,
             is_patient=self._driver.clock.monotonic_ms() - self._begun_ms <= PATIENCE_MS,
@@ -288,10 +292,11 @@ class Planner:
     def _fence(self, s: Situation) -> Situation:
         """*s* with the fence, and the progress that is read after it; the decided transactions are described at the
         same time, because their commit was decided for good."""
+        record = repair_id(self._driver.id)
         before = s.fence or (None if s.last is None else s.last.transaction)
         try:
             (fence, timeout_ms), described = self._client.together(
-                self._driver.fence(), self._client.describe(s.decided_ids)
+                self._driver.fence(), self._client.describe([*s.decided_ids, record])
             )
         except ApiError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and not isinstance(error, DisconnectError):
@@ -299,7 +304,8 @@ class Planner:
             # A lost commit that was being written again shows in the id only until the next InitProducerId.
             self._pause(f"an answer to InitProducerId of {driver_id(self._driver.id)}")
             return self._see(replace(s, fence=None))
-        s = replace(s, fence=fence, fenced_after=before, timeout_ms=timeout_ms, described=described)
+        s = replace(s, fence=fence, fenced_after=before, timeout_ms=timeout_ms)
+        s = replace(s, described=described, record=described.get(record))
         if not follows(fence, before):
             s = self._see(s)
         return s.with_progress(self._client.run(self._driver.store.read()))
@@ -327,6 +333,11 @@ class Planner:
     def _try_two_phase(self, s: Situation) -> Situation:
         self._driver.try_two_phase()
         return self._see(replace(s, fence=None, needs_two_phase=False))
+
+    def _clear_record(self, s: Situation) -> Situation:
+        assert s.record is not None
+        self._client.run(self._driver.clear_record(s.record.transaction))
+        return replace(s, record=None)
 
     def _abort_left(self, s: Situation) -> Situation:
         self._driver.abort(s.undecided, s.version)
@@ -357,13 +368,12 @@ class Planner:
 
     def _lost_end(self, s: Situation) -> LostEndError:
         last = s.last
-        if s.end is End.REPAIR_ABORTED:
-            assert last is not None
+        if s.end is End.REPAIR_ABORTED or s.is_decision_lost:
             latest, writer = (-1, s.writer) if s.progress is None else (s.progress.version, None)
             accept = accept_command(self._driver.id, latest + 1, writer)
             return LostEndError(
-                f"the brokers lost the commit of a transaction of {last.transaction} (KAFKA-20734), and aborted it "
-                f"while it was being written again, because nobody completed that within {last.timeout_ms} ms. The "
+                f"the brokers lost the commit of a transaction of {driver_id(self._driver.id)} (KAFKA-20734), and it "
+                "may have been aborted while it was written again: at its time-out, or by another driver's fence. The "
                 f"last batch is {latest} or {latest + 1}: compare both with their source ('kafkalite verify'). If "
                 f"batch {latest + 1} is there (write missing rows with another program), run `{accept}`; otherwise, "
                 f"`{accept_command(self._driver.id, latest, writer)}`. Then start the sink again: it resumes "

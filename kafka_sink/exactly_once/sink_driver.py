@@ -38,11 +38,16 @@ from kafka_sink.exactly_once.model import (
     Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
+from kafka_sink.exactly_once.names import driver_id, is_writer_id, repair_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.situation import OpenRows
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
+from kafka_sink.exactly_once.transaction_description import (
+    COMPLETING_MS,
+    NO_RECORD_MS,
+    TransactionDescription,
+    record_of,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -180,6 +185,11 @@ class SinkDriver:
         ends = await self.client.leaders.end_offsets(partitions, stable=False)
         opened = await self._open_before(ends)
         return last, _of_producer(opened, last.transaction.producer_id), frozenset()
+
+    async def record(self) -> TransactionDescription | None:
+        """The description of the id that records a lost commit; None if there is none, as of most sinks."""
+        name = repair_id(self.id)
+        return (await self.client.describe([name])).get(name)
 
     async def behind(self, ends: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
         """The partitions of *ends* whose last stable offset has not reached the given offset. A leader that was
@@ -357,7 +367,7 @@ class SinkDriver:
         try:
             transaction = known.transaction
             if commit and not known.is_repair:
-                transaction = await self._record_repair(known.transaction)
+                transaction = await self._record_repair(known.transaction, transaction_version)
             await self.client.add_to_transaction(transaction, places, group)
             await self.client.end([transaction], transaction_version, commit=commit)
         except ApiError as error:
@@ -365,8 +375,13 @@ class SinkDriver:
                 raise
             _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
 
-    async def _record_repair(self, last: Transaction) -> Transaction:
-        """The id of *last* with a new epoch, recorded as one whose commit is written again."""
+    async def _record_repair(self, last: Transaction, transaction_version: TransactionVersion) -> Transaction:
+        """The id of *last* with a new epoch, recorded as one whose commit is written again. If it is the driver's, the
+        commit is recorded in an id of its own as well: late fences of two frozen drivers could abort the transaction
+        that writes it again, and then overwrite that record."""
+        if last.transactional_id == driver_id(self.id):
+            committed = last.epoch - (transaction_version is TransactionVersion.V2)
+            await self.client.init_producer_id(repair_id(self.id), record_of(committed))
         for timeout_ms in COMPLETING_MS[:-1]:
             try:
                 return await self.client.init_producer_id(last.transactional_id, timeout_ms, expected=last)
@@ -374,6 +389,15 @@ class SinkDriver:
                 if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                     raise
         return await self.client.init_producer_id(last.transactional_id, COMPLETING_MS[-1], expected=last)
+
+    async def clear_record(self, record: Transaction) -> None:
+        """Record that no commit is lost, unless another driver has changed *record*."""
+        try:
+            await self.client.init_producer_id(record.transactional_id, NO_RECORD_MS, expected=record)
+        except ApiError as error:
+            if error.code not in OVERTAKEN:
+                raise
+            _log.info("%s has another producer by now: %s", record.transactional_id, error)
 
     def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
         """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.

@@ -68,7 +68,8 @@ class Move(Enum):
     WAIT = "pause, then see"
     ABORT_OPEN = "InitProducerId with its producer id and epoch (KIP-360), which aborts it; then see"
     COMMIT_AGAIN = (
-        "unless it is a repair: InitProducerId with its producer id and epoch, and the time-out of a repair; then "
+        "unless it is a repair: record its epoch in the id of records, then InitProducerId with its producer id and "
+        "epoch, and the time-out of a repair. "
         "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (commit), and see"
     )
     ABORT_AGAIN = "AddPartitionsToTxn and AddOffsetsToTxn of where the end is missing, EndTxn (abort); then see"
@@ -86,6 +87,7 @@ class Move(Enum):
     STOP_TORN = "stop with TornBatchError"
     ROLL_BACK = "decide a progress that names the batch before, and no transactions. The fence is used up; see"
     TRY_TWO_PHASE = "InitProducerId with two-phase commit. The fence is used up; see"
+    CLEAR_RECORD = "InitProducerId of the id of records with its producer id and epoch: no commit is lost"
     ABORT_LEFT = "EndTxn (abort) of what tasks left open"
     SEARCH = "search the logs for lost ends of tasks, and write them again"
     BEGIN = "end the plan with the epoch of the fence"
@@ -101,10 +103,10 @@ class Situation:
 
     *last* is the description of the driver's id (None: never used, or forgotten); *open_rows* are rows of its producer
     that are open in partitions, and *behind* the partitions of the last batch whose last stable offset has not reached
-    its end. *is_stable*: no transaction holds a newer progress. *is_in_order*: the description was made before the
-    progress was read. *is_patient*: the driver has waited for less than two seconds. *left_open* are the transactions
-    that tasks had open before the fence; *described* those of the decided batch, if they were asked for, and *outcomes*
-    the codes of their commits.
+    its end. *record* is the id that records a lost commit of the driver. *is_stable*: no transaction holds a newer
+    progress. *is_in_order*: the description was made before the progress was read. *is_patient*: the driver has waited
+    for less than two seconds. *left_open* are the transactions that tasks had open before the fence; *described* those
+    of the decided batch, if they were asked for, and *outcomes* the codes of their commits.
 
     *own* is the driver's transaction of the batch that this process planned last. *fence* is the transaction that this
     plan's InitProducerId has begun, and *fenced_after* the one that was described before. *is_proven*: behind an
@@ -121,6 +123,7 @@ class Situation:
     last: TransactionDescription | None = None
     open_rows: OpenRows = field(default_factory=dict)
     behind: frozenset[TopicPartition] = frozenset()
+    record: TransactionDescription | None = None
     progress: Progress | None = None
     is_stable: bool = True
     is_in_order: bool = True
@@ -155,6 +158,23 @@ class Situation:
             return progress is not None
         decided = Transaction(last.transaction.transactional_id, *progress.decider)
         return last.is_commit_of(decided, progress.transaction_version)
+
+    @property
+    def recorded_epoch(self) -> int | None:
+        """The epoch of the driver's commit that was lost, and recorded; None if none is."""
+        return None if self.record is None else self.record.recorded_epoch
+
+    @property
+    def is_decision_lost(self) -> bool:
+        """Whether a commit of the driver is recorded as lost, and the progress does not prove that it was written
+        again. An older progress does not have the decision; of a batch whose rows are the driver's own, the progress
+        may have its end, and the rows an abort."""
+        if self.recorded_epoch is None:
+            return False
+        if self.progress is None or self.progress.decider is None:
+            return True
+        epoch, has_own_rows = self.progress.decider.epoch, not self.progress.transactions
+        return epoch < self.recorded_epoch or (has_own_rows and epoch == self.recorded_epoch)
 
     @property
     def end(self) -> End:
@@ -279,6 +299,21 @@ def nothing_happened(s: Situation) -> bool:
 def not_described(s: Situation) -> bool:
     """they were not described in this plan"""
     return s.described is None
+
+
+def recorded_commit(s: Situation) -> bool:
+    """the last transaction is a commit, and a lost one is recorded"""
+    return s.recorded_epoch is not None and s.last is not None and s.last.state == "CompleteCommit"
+
+
+def recorded(s: Situation) -> bool:
+    """a commit is recorded as lost, and no operator accepts a batch"""
+    return s.recorded_epoch is not None and s.accepted is None
+
+
+def lost_decision(s: Situation) -> bool:
+    """a commit is recorded as lost that the progress does not prove, and no operator accepts a batch"""
+    return s.is_decision_lost and s.accepted is None
 
 
 def accepted(s: Situation) -> bool:
@@ -416,6 +451,13 @@ TABLE: Final = (
         (End.UNPROVEN, End.REPAIR_ABORTED),
     ),
     Rule(
+        Move.CLEAR_RECORD,
+        "The description proves that the commit is complete: it was written again, or a later one follows it. The "
+        "fence will end that proof.",
+        _BEFORE,
+        also=(recorded_commit,),
+    ),
+    Rule(
         Move.FENCE,
         "Nothing is open or missing that the fence could end in another way. It is never repeated blindly: if its "
         "answer is lost, or something was open, it may have aborted what another driver was repairing, which is seen "
@@ -434,6 +476,25 @@ TABLE: Final = (
         "They are kept for ends that are written again.",
         _AFTER,
         also=(reserved,),
+    ),
+    Rule(
+        Move.PROVE,
+        "A group coordinator that was replaced may have answered with an older progress.",
+        _AFTER,
+        also=(lost_decision, not_proven),
+    ),
+    Rule(
+        Move.STOP_LOST_END,
+        "Fences of other drivers may have aborted the lost commit while it was written again, and have overwritten "
+        "the trace of that. An operator has to look.",
+        _AFTER,
+        also=(lost_decision,),
+    ),
+    Rule(
+        Move.CLEAR_RECORD,
+        "The progress is the recorded decision, or a later one.",
+        _AFTER,
+        also=(recorded,),
     ),
     Rule(
         Move.COMMIT_DECIDED,

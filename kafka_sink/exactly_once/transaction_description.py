@@ -18,6 +18,17 @@ from kafka_sink.protocol.messages.transaction_admin import TransactionState
 COMPLETING_MS: Final = tuple(599_993 >> halvings for halvings in range(10))
 
 
+#: The time-outs of the id that records a lost commit: this and the epoch of the driver's committed transaction, or that
+#: none is lost. Every broker allows them.
+_RECORD_MS: Final = 1_000
+NO_RECORD_MS: Final = 34_000
+
+
+def record_of(epoch: int) -> int:
+    """The time-out that records that the driver's transaction of this *epoch* was committed."""
+    return _RECORD_MS + epoch
+
+
 @dataclass(frozen=True)
 class TransactionDescription:
     """The coordinator's description of an id; *state* is Kafka's name (Ongoing, PrepareCommit, CompleteAbort, …).
@@ -44,6 +55,11 @@ class TransactionDescription:
     def is_repair(self) -> bool:
         """Whether the commit of an earlier transaction of the id is, or was, written again."""
         return self.timeout_ms in COMPLETING_MS
+
+    @property
+    def recorded_epoch(self) -> int | None:
+        """The epoch of the driver's lost commit that this id records; None if it records none."""
+        return None if self.timeout_ms >= NO_RECORD_MS else self.timeout_ms - _RECORD_MS
 
     def proves_commit(self, epochs: Iterable[int], version: TransactionVersion) -> bool | None:
         """How the last transaction of the id, which is at rest, has ended: in a commit or not. None if the description

@@ -24,10 +24,10 @@ from kafka_sink.exactly_once.model import (
     Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
+from kafka_sink.exactly_once.names import driver_id, repair_id, sink_id, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
+from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, record_of
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.driver.write_report import warn_of_skipped
 from tests.exactly_once.texts import FOLLOWED, OTHERS, ROOT, texts
@@ -162,19 +162,25 @@ def test_forgotten_batch_is_accepted_as_it_is(
 @pytest.mark.behaviour("Exactly once: advice", "Advice that is followed word for word loses and repeats no row")
 @pytest.mark.parametrize("protocol", ["parallel", "atomic"])
 @pytest.mark.parametrize("is_there", [True, False])
-def test_interrupted_repair_is_accepted_as_it_is(world: World, protocol: str, is_there: bool) -> None:
-    """The lost commit of the driver was being written again, and was aborted: by an outage, or by another driver."""
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_interrupted_repair_is_accepted_as_it_is(world: World, protocol: str, is_there: bool, is_hidden: bool) -> None:
+    """The lost commit of the driver was being written again, and was aborted: by an outage, or by another driver. If
+    that *is_hidden* by a later fence, the commit is still recorded."""
     world.write_batch(protocol, 0, b"0")
     rows = (b"a", b"b")
     if is_there:
         by_another_program(world, *rows)
-    driver = driver_id(sink_id(world.topic, world.topic))
+    sink = sink_id(world.topic, world.topic)
+    driver = driver_id(sink)
     begun = world.client.run(world.client.init_producer_id(driver, COMPLETING_MS[0]))
     world.client.run(world.client.add_to_transaction(begun, [TopicPartition(world.topic, 0)], world.topic))
     world.client.run(world.client.end([begun], world.client.transaction_version(), commit=False))
+    if is_hidden:
+        world.client.run(world.client.init_producer_id(repair_id(sink), record_of(begun.epoch)))
+        world.client.run(world.client.init_producer_id(driver, 60_000))
     for _ in range(2):
         world.restart()
-        with pytest.raises(LostEndError, match="aborted it while it was being written again") as caught:
+        with pytest.raises(LostEndError, match="may have been aborted while it was written again") as caught:
             world.write_batch(protocol, 1, *rows)
     there, nothing = commands(caught.value)
     followed(world, there if is_there else nothing, "--yes")

@@ -121,7 +121,7 @@ FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     "used twice in batch": ("test_one_app_id_twice_within_a_batch_is_refused",),
     "Compare the batch with its source": _TORN,
     "proves whether it was committed or aborted, so nothing more is written": _BY_HAND,
-    "aborted it while it was being written again": ("test_interrupted_repair_is_accepted_as_it_is",),
+    "may have been aborted while it was written again": ("test_interrupted_repair_is_accepted_as_it_is",),
     "; make the batches smaller if this is repeated": ("test_a_time_out_is_no_second_driver",),
     "is not committed, ": _IN_ORDER,
     "became visible; ": _IN_ORDER,

@@ -33,7 +33,7 @@ from kafka_sink.exactly_once.model import (
     Transaction,
 )
 from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
-from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.names import driver_id, repair_id, sink_id
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
@@ -446,7 +446,7 @@ def is_of_task(request: tuple[Any, ...] | Ended) -> bool:
         return False
     operation, *arguments = request[1:] if request[0] == ELSEWHERE else request
     if operation == "init":
-        return bool(arguments[0] != driver_id(sink_id(GROUP, TOPIC)))
+        return arguments[0] not in (driver_id(sink_id(GROUP, TOPIC)), repair_id(sink_id(GROUP, TOPIC)))
     return operation in ("write", *PAUSE) or (operation == "add" and not arguments[-1])
 
 

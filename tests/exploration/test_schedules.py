@@ -1,10 +1,11 @@
-"""Three schedules of two drivers, a lost end, and a request or an answer that is too old, which :mod:`.explore` would
+"""Schedules of a few drivers, a lost end, and requests or an answer that are too old, which :mod:`.explore` would
 meet only after very many states."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -160,6 +161,22 @@ def _late_fence(settings: Settings, places: str, fence: int, operation: str, die
     return stage.broken(*ended)
 
 
+def _two_late_fences(settings: Settings, places: str, operation: str, dies: bool, order: tuple[int, ...]) -> str | None:
+    """Drivers 1 and 3 are frozen before their first InitProducerId. The end of a decision of driver 2 is lost; driver 2
+    begins to write it again, and dies or is frozen, too, before its *operation*. Then the two requests arrive, and the
+    drivers go on in this *order*."""
+    is_frozen = False
+    stage = _Stage(settings, _PLACES[places], lambda ending: is_frozen and ending.state.is_commit)
+    if not all(stage.until(number, _is_fence) for number in (1, 3)):
+        return "-"
+    is_frozen = True
+    if not stage.until_repair(2, operation):
+        return "-"
+    stage.step(1)
+    stage.step(3)
+    return stage.broken(*(stage.end(number) for number in order if number != 2 or not dies))
+
+
 def _replaced_leaders(version: TransactionVersion, rows: int, is_replaced: bool) -> str | None:
     """Driver 2 dies after *rows* rows, and the abort of its transaction is lost. The leaders that driver 1 asks before
     its first row have been replaced before there was any."""
@@ -203,6 +220,11 @@ def _schedules() -> Iterator[Schedule]:
         for fence, dies in product((1, 2, 3), (True, False)) if operation else ():
             text = f"{what}; driver 2 {'dead' if dies else 'frozen'}, driver 1 frozen before fence {fence}"
             yield Schedule(text, partial(_late_fence, settings, places, fence, operation, dies))
+        for order, dies in (
+            product(((1, 3, 2, 4), (3, 1, 2, 4), (2, 3, 1), (4, 3, 2)), (True, False)) if operation else ()
+        ):
+            text = f"{what}; driver 2 {'dead' if dies else 'frozen'}, drivers 1 and 3 frozen, then {order}"
+            yield Schedule(text, partial(_two_late_fences, settings, places, operation, dies, order))
     for version, rows, is_replaced in product(TransactionVersion, (1, 2), (True, False)):
         leaders = "replaced leaders" if is_replaced else "current leaders"
         text = f"version {version.value}, driver 2 dies after {rows} rows; {leaders}"
@@ -227,14 +249,22 @@ async def _nothing_open(*_: object) -> list[TopicPartition]:
     return []
 
 
+_NO_RECORD: Final = (Situation, "is_decision_lost", property(lambda s: False))
+
+
 @pytest.mark.parametrize(
-    "owner,name,broken",
+    "rules",
     [
-        (SinkDriver, "fence", _fence_blindly),
-        (AtomicSink, "_open_before", _nothing_open),
-        (Situation, "is_in_progress", property(lambda s: True)),
+        # A fence that is repeated blindly is noticed by the record alone, too, and then ends in an error.
+        [(SinkDriver, "fence", _fence_blindly), _NO_RECORD],
+        [_NO_RECORD],
+        [(AtomicSink, "_open_before", _nothing_open)],
+        [(Situation, "is_in_progress", property(lambda s: True))],
     ],
+    ids=lambda rules: " and ".join(name for _, name, _ in rules),
 )
-def test_schedules_notice_a_broken_rule(owner: type, name: str, broken: object) -> None:
-    with mock.patch.object(owner, name, broken):
+def test_schedules_notice_a_broken_rule(rules: list[tuple[type, str, object]]) -> None:
+    with ExitStack() as patched:
+        for owner, name, broken in rules:
+            patched.enter_context(mock.patch.object(owner, name, broken))
         assert any(each.run() not in (None, "-") for each in SCHEDULES)

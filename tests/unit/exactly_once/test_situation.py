@@ -31,7 +31,12 @@ from kafka_sink.exactly_once.situation import (
     outcome_of,
     reserved,
 )
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, TransactionDescription
+from kafka_sink.exactly_once.transaction_description import (
+    COMPLETING_MS,
+    NO_RECORD_MS,
+    TransactionDescription,
+    record_of,
+)
 from kafka_sink.protocol.messages.transaction_admin import TopicData, TransactionState
 from scripts.move_table import move_table
 from scripts.pages import printed
@@ -90,6 +95,9 @@ HELD = replace(BEFORE, fence=driver(6), fenced_after=driver(5), timeout_ms=TIMEO
 #: Another driver was there in between: epoch 6 was its own.
 LATE = replace(BEFORE, fence=driver(7), fenced_after=driver(5), last=described(7, "Empty"))
 LOST = replace(LATE, last=described(8, "Empty"))
+#: The driver's decision in epoch 4 was lost, and was recorded before it was written again.
+RECORD = TransactionDescription(Transaction("s/t.repair", 9, 0), "Empty", frozenset(), record_of(4))
+CLEARED = replace(RECORD, timeout_ms=NO_RECORD_MS)
 DECIDED = progress(4, task(1), task(2))
 
 
@@ -228,6 +236,25 @@ DECIDED = progress(4, task(1), task(2))
         (Move.TRY_TWO_PHASE, replace(HELD, needs_two_phase=True)),
         (Move.TRY_TWO_PHASE, replace(HELD, needs_two_phase=True, left_open=(task(9),), is_proven=True)),
         (Move.SEARCH, replace(HELD, has_new_leaders=True)),
+        # A commit was recorded as lost.
+        (Move.FOLLOW, replace(CALM, record=RECORD)),
+        (Move.CLEAR_RECORD, replace(BEFORE, record=RECORD)),
+        (Move.CLEAR_RECORD, replace(BEFORE, record=RECORD, last=repair(7, "CompleteCommit"), progress=progress(1))),
+        (Move.CLEAR_RECORD, replace(BEFORE, record=RECORD, accepted=5)),
+        (Move.FENCE, replace(BEFORE, record=CLEARED)),
+        (Move.FENCE, replace(BEFORE, record=RECORD, last=described(6, "Empty"))),
+        (Move.FENCE, replace(BEFORE, record=RECORD, last=None)),
+        (Move.COMMIT_AGAIN, replace(BEFORE, record=RECORD, open_rows=rows(4))),
+        (Move.STOP_LOST_END, replace(BEFORE, record=RECORD, last=repair(6, "CompleteAbort"))),
+        (Move.PROVE, replace(HELD, record=RECORD)),
+        (Move.PROVE, replace(LATE, record=RECORD)),
+        (Move.STOP_LOST_END, replace(HELD, record=RECORD, is_proven=True)),
+        (Move.STOP_LOST_END, replace(LATE, record=RECORD, progress=progress(3, task(1)), is_proven=True)),
+        (Move.BEGIN, replace(HELD, record=RECORD, is_proven=True, accepted=5)),
+        (Move.CLEAR_RECORD, replace(HELD, record=RECORD, progress=progress(5))),
+        (Move.CLEAR_RECORD, replace(HELD, record=RECORD, progress=DECIDED)),
+        (Move.COMMIT_DECIDED, replace(HELD, record=CLEARED, progress=DECIDED)),
+        (Move.FENCE, replace(HELD, record=RECORD, fence=driver(LAST - 1), fenced_after=driver(LAST - 2))),
     ],
 )
 def test_each_situation_has_its_move(move: Move, situation: Situation) -> None:
@@ -269,6 +296,8 @@ CHANGES: list[dict[str, Any]] = [
     {"needs_two_phase": True, "is_proven": True},
     {"has_new_leaders": True, "is_proven": True},
     {"fence": driver(LAST, 7), "fenced_after": driver(LAST - 1, 7)},
+    {"record": RECORD},
+    {"record": RECORD, "is_proven": True},
 ]
 
 
@@ -277,6 +306,12 @@ def check_safe(s: Situation, move: Move) -> None:
     is_held = s.fence is not None
     if move in (Move.ROLL_BACK, Move.ABORT_LEFT, Move.STOP_TORN):
         assert is_held and s.is_proven
+    if move in (Move.FOLLOW, Move.CLEAR_RECORD, Move.BEGIN) and s.accepted is None and s.record is not None:
+        # Whatever hides that the recorded decision is lost, the batch after it must not begin.
+        is_complete = not is_held and s.last is not None and s.last.state == "CompleteCommit"
+        assert is_complete or (
+            s.progress is not None and s.progress.decider is not None and bool(s.progress.transactions)
+        )
     if move in (Move.COMMIT_DECIDED, Move.PROVE, Move.TRY_TWO_PHASE, Move.BEGIN, Move.SEARCH):
         assert is_held
     if move is Move.FENCE and not is_held and s.last is not None:
@@ -393,6 +428,35 @@ def test_what_became_of_the_fence(
 def test_what_became_of_the_decided_batch(outcomes: dict[Transaction, ErrorCode], batch: Batch) -> None:
     assert outcome_of(DECIDED, outcomes) is batch
     assert replace(HELD, progress=DECIDED, outcomes=outcomes).batch is batch
+
+
+@with_each(
+    ("recorded", "decider", "tasks", "is_lost"),
+    [
+        (4, 3, (), True),
+        (4, 4, (), True),
+        (4, 5, (), False),
+        (4, 3, (task(1),), True),
+        (4, 4, (task(1),), False),
+        (4, 5, (task(1),), False),
+        (4, None, (task(1),), True),
+        (0, 0, (), True),
+        (LAST, LAST - 1, (task(1),), True),
+        (LAST, LAST, (task(1),), False),
+    ],
+)
+def test_record_of_a_lost_commit(
+    recorded: int, decider: int | None, tasks: tuple[Transaction, ...], is_lost: bool
+) -> None:
+    # What one release records, another one reads.
+    assert (record_of(recorded), NO_RECORD_MS) == (1_000 + recorded, 34_000)
+    record = replace(RECORD, timeout_ms=record_of(recorded))
+    assert record.recorded_epoch == recorded
+    situation = replace(HELD, record=record, progress=progress(decider, *tasks))
+    assert situation.is_decision_lost is is_lost
+    assert replace(situation, progress=None).is_decision_lost
+    assert not replace(situation, progress=None, record=CLEARED).is_decision_lost
+    assert not replace(situation, progress=None, record=None).is_decision_lost
 
 
 def test_only_a_torn_batch_is_accepted() -> None:
