@@ -1,10 +1,10 @@
 """Locks that are released after a KeyboardInterrupt, or any other exception of a signal handler.
 
 CPython runs signal handlers on the main thread, between two bytecodes, so an exception may occur at any line that this
-project runs on a caller's thread. Between the end of a ``with`` block and the call of ``__exit__``, and at the entry
-and the exit of the methods of :class:`threading.Condition`, nothing catches it: the lock would stay held for ever. So
-locks on callers' threads are RLocks, which record their owner, and a method that acquires one has the decorator
-:func:`leaves`; or, if that would cost too much time, it ends with ``except BaseException: release_left(lock); raise``.
+project runs on a caller's thread. At the entry and the exit of the methods of :class:`threading.Condition` nothing
+catches it: the lock would stay held for ever. So locks on callers' threads are RLocks, which record their owner, and
+whoever ends a call releases those that are left: a call of a producer or a blocking client with :func:`release_left`,
+the method of an object that outlives such calls with the decorator :func:`leaves`.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ def leaves(name: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[C
     return decorate
 
 
-def release_left(lock: Lock) -> None:
-    """Release *lock* if this thread still holds it; for exception handlers, outside of every ``with`` of *lock*."""
+def release_left(*locks: Lock) -> None:
+    """Release *locks* if this thread still holds them; for exception handlers, outside of every ``with`` of them."""
     if is_nested():
-        # The interrupted call may hold the lock, and it continues after the signal handler.
+        # The interrupted call may hold the locks, and it continues after the signal handler.
         return
-    while is_held(lock):
-        lock.release()
+    for lock in locks:
+        while is_held(lock):
+            lock.release()
 
 
 def is_held(lock: Lock) -> bool:

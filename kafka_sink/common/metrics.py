@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kafka_sink.common.locks import Lock, leaves, release_left
+from kafka_sink.common.locks import Lock
 
 _IDLE_WINDOW_NS: Final = 30 * 10**9
 
@@ -93,20 +93,16 @@ class Sampled:
     def record_all(self, values: Sequence[float], now_ms: int) -> None:
         """Record at least one value."""
         total, count, maximum = sum(values), len(values), max(values)
-        try:
-            with self._lock:
-                window = self._windows[-1] if self._windows else None
-                if window is None or now_ms - window.start_ms >= self._window_ms:
-                    window = _Window(now_ms)
-                    self._windows.append(window)
-                window.total += total
-                window.count += count
-                window.maximum = max(window.maximum, maximum)
-                self.total += total
-                self.count += count
-        except BaseException:
-            release_left(self._lock)
-            raise
+        with self._lock:
+            window = self._windows[-1] if self._windows else None
+            if window is None or now_ms - window.start_ms >= self._window_ms:
+                window = _Window(now_ms)
+                self._windows.append(window)
+            window.total += total
+            window.count += count
+            window.maximum = max(window.maximum, maximum)
+            self.total += total
+            self.count += count
 
     def average(self, now_ms: int) -> float:
         """Mean of the recorded values; NaN if there are none."""
@@ -128,7 +124,6 @@ class Sampled:
         windows = self._recent(now_ms)
         return sum(window.count for window in windows) / self._span_seconds(windows, now_ms)
 
-    @leaves("_lock")
     def _recent(self, now_ms: int) -> list[_Window]:
         with self._lock:
             return [window for window in self._windows if now_ms - window.start_ms < self._samples * self._window_ms]

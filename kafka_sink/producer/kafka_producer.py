@@ -125,11 +125,13 @@ class KafkaProducer:
         self._network = make_network(self._config, self.client_id) if network is None else network
         undo.callback(self._network.client.close)
         self._clock = self._network.clock
-        self._pipeline = Pipeline(self._config, self._network, self._plugins, self.client_id, self._log)
+        self._pipeline = Pipeline(
+            self._config, self._network, self._plugins, self.client_id, self._log, self._interrupted
+        )
+        self._calls = self._pipeline.calls
         # Bound once, because a lookup would cost time for every record.
         self._records, self._transactions = self._pipeline.records, self._pipeline.transactions
         self._sender = self._pipeline.sender
-        self._may_wait = self._pipeline.calls.check_may_wait
         self._thread = self._network.start_thread(f"kafka-producer-network-thread | {self.client_id}", self._pipeline)
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ class KafkaProducer:
         :raises SerializationError: if the key, the value or a header cannot be serialized.
         :raises ValueError: if *record* or *on_delivery* has the wrong type, or the record's topic, partition or
             timestamp has the wrong type or is out of range.
-        :raises KafkaError: if the producer is closed.
+        :raises KafkaError: if the producer is closed, or a call of it was interrupted.
         :raises TransactionStateError: if there is a transactional.id and no transaction is open.
         :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
@@ -154,9 +156,13 @@ class KafkaProducer:
             self._check_usable()
         if type(record) is not ProducerRecord or on_delivery is not None:
             check_send(record, on_delivery)
-        if self._transactions is not None:
-            self._transactions.check_can_send()
-        return self._records.stage(record, on_delivery)
+        try:
+            if self._transactions is not None:
+                self._transactions.check_can_send()
+            return self._records.stage(record, on_delivery)
+        except BaseException as error:
+            self._calls.ended_by(error, "send")
+            raise
 
     def send_columns(
         self,
@@ -185,12 +191,26 @@ class KafkaProducer:
         :raises PartlyStagedError: if memory ran out, a partitioner failed or the producer was closed after some of the
             rows were staged: those are sent, and the error names the rest. Within a transaction, which has to be
             aborted then, the cause itself is raised.
-        :raises KafkaError: if the producer has interceptors, which only support single records.
+        :raises KafkaError: if the producer has interceptors, which only support single records, is closed, or was
+            interrupted in a call.
         :raises TransactionStateError: if there is a transactional.id and no transaction is open.
         :raises TransactionAbortableError: if the open transaction can only be aborted.
         """
         self._check_usable()
         check_rows(rows, partitions, on_delivery)
+        try:
+            return self._stage_rows(topic, rows, partitions, on_delivery)
+        except BaseException as error:
+            self._calls.ended_by(error, "send_columns")
+            raise
+
+    def _stage_rows(
+        self,
+        topic: str,
+        rows: pa.RecordBatch | pa.Table | ColumnChunk,
+        partitions: NDArray[np.int32] | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> ColumnsFuture:
         if self._transactions is not None:
             self._transactions.check_can_send()
         if self._plugins.interceptors is not None:
@@ -201,7 +221,7 @@ class KafkaProducer:
         wall_ms = self._clock.wall_ms()
         parts = parts_to_send(rows, partitions, wall_ms)
         future = ColumnsFuture(
-            topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery, self._may_wait
+            topic, sum(part.chunk.num_rows for part in parts), self._clock, on_delivery, self._calls.check_may_wait
         )
         try:
             self._pipeline.columns.stage(topic, parts, wall_ms, future.delivered)
@@ -253,7 +273,7 @@ class KafkaProducer:
         :raises TransactionStateError: if a transaction is open, or :meth:`init_transactions` was not called.
         :raises ProducerFencedError: if a newer producer has this transactional.id.
         """
-        self._transactional("begin_transaction").begin()
+        self._calls.during("begin_transaction", self._transactional("begin_transaction").begin)
 
     def send_offsets_to_transaction(
         self,
@@ -307,15 +327,12 @@ class KafkaProducer:
         return self._transactions
 
     def _finish(self, operation: str, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
-        self._pipeline.calls.check_may_wait(operation)
-        self._pipeline.calls.during(operation, self._start_and_wait, start, timeout_ms)
+        self._calls.check_may_wait(operation)
+        self._calls.during(operation, self._start_and_wait, start, timeout_ms)
 
     def _start_and_wait(self, start: Callable[[], TransactionalResult], timeout_ms: int | None) -> None:
-        try:
-            result = start()
-        finally:
-            # Also after an interrupt, which may have come after the call took effect.
-            self._sender.wakeup()
+        result = start()
+        self._sender.wakeup()
         try:
             result.wait(self._config.max_block_ms if timeout_ms is None else timeout_ms)
         except KafkaTimeoutError as error:
@@ -366,6 +383,7 @@ class KafkaProducer:
         A callback that does not return does not delay the close beyond that.
 
         Each record that was not acknowledged ends in an error that says whether it was sent, and a warning counts them.
+        A producer that was interrupted sends its staged records, too, and a transaction that it has open is aborted.
         A producer that is still open when its program ends is closed with a time-out of 0. In a delivery callback,
         close does not wait. A second close does nothing.
 
@@ -376,8 +394,8 @@ class KafkaProducer:
         if self._was_forked:
             return
         if threading.current_thread() is not self._thread:
-            self._pipeline.calls.check_may_wait("close")
-        self._pipeline.calls.during("close", self._close, timeout_ms)
+            self._calls.check_may_wait("close")
+        self._calls.during("close", self._close, timeout_ms)
         self._plugins.close()
 
     def _close(self, timeout_ms: int) -> None:
@@ -414,11 +432,24 @@ class KafkaProducer:
         self._was_forked = True
         self._is_usable = False
 
+    def _interrupted(self) -> None:
+        """Accept no records any more, and send those that are staged."""
+        self._is_usable = False
+        self._pipeline.accumulator.close()
+        self._sender.wakeup()
+
     def _check_usable(self) -> None:
         if self._was_forked:
             raise KafkaError(
                 "this producer was created before a fork, and its thread runs in the parent process; create a "
                 "producer in this process"
+            )
+        if self._calls.interruption is not None:
+            transaction = ", and aborts an open transaction" if self._transactions is not None else ""
+            raise KafkaError(
+                f"this producer can only be closed, because {self._calls.interruption}: acknowledged records are "
+                "stored, and whether the interrupted call has taken effect is unknown; close() sends or fails the "
+                f"other records, as their futures say{transaction}; create a new producer"
             )
         if not self._sender.is_running:
             raise KafkaError("cannot perform this operation after the producer has been closed")

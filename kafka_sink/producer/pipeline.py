@@ -6,6 +6,8 @@ no thread; its caller starts the thread that runs it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
@@ -40,10 +42,19 @@ def make_network(config: ProducerConfig, client_id: str) -> ClientNetwork:
 
 
 class Pipeline:
-    """The parts of one producer, as attributes for its methods, and what its thread runs."""
+    """The parts of one producer, as attributes for its methods, and what its thread runs.
+
+    :param on_interrupt: called when a call was interrupted, so that the producer can only be closed.
+    """
 
     def __init__(
-        self, config: ProducerConfig, network: ClientNetwork, plugins: Plugins, client_id: str, log: ContextLogger
+        self,
+        config: ProducerConfig,
+        network: ClientNetwork,
+        plugins: Plugins,
+        client_id: str,
+        log: ContextLogger,
+        on_interrupt: Callable[[], None],
     ) -> None:
         client, metadata, clock = network.client, network.metadata, network.clock
         self.network = network
@@ -62,8 +73,11 @@ class Pipeline:
         self.identity = identity
         #: The same; None without a transactional id.
         self.transactions = transactions = identity if identity is not None and identity.is_transactional else None
-        self.calls = CallsInProgress()
-        self.calls.sender_needs(lambda: [metadata.lock, *self.metrics.locks()])
+        self.calls = CallsInProgress(on_interrupt)
+        self.calls.sender_needs(lambda: [metadata.lock, client.api_versions.lock, *self.metrics.locks()])
+        if plugins.built_in is not None:
+            partitioner = plugins.built_in
+            self.calls.sender_needs(lambda: [partitioner.lock])
         if transactions is not None:
             self.calls.sender_needs(lambda: [transactions.lock])
         settings = _batch_settings(config)
@@ -88,8 +102,12 @@ class Pipeline:
 
     def run(self) -> None:
         """The producer's thread; see :meth:`Sender.run`."""
-        with self.calls.on_sender_thread():
-            self.sender.run()
+        try:
+            with self.calls.on_sender_thread():
+                self.sender.run()
+        except BaseException as error:
+            self.calls.interrupted("the sender thread", error)
+            raise
 
     def end_with_program(self) -> None:
         """See :meth:`Sender.end_with_program`."""

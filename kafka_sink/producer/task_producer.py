@@ -69,7 +69,7 @@ class TaskProducer(KafkaProducer):
         """Whether this producer can be used again after :meth:`rest`: everything sent so far is acknowledged, nothing
         was refused, and no connection was lost meanwhile. Metadata that is older than *max_age_ms* is requested again.
         """
-        if self._was_forked or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
+        if not self._is_usable or not self._sender.is_running or self._pipeline.accumulator.has_incomplete:
             return False
         self._network.client.rest(is_resting=False)
         metadata, identity = self._network.metadata, self._pipeline.identity

@@ -18,7 +18,6 @@ BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "object"})
 
 #: File → the private names that it uses, each for the reason that stands beside the use.
 ALLOWED: dict[str, set[str]] = {
-    "fakes/interrupted_producer.py": {"_free"},
     "fakes/producing.py": {"_queues"},
     "fakes/sender_world.py": {"_settings"},
     "golden/make_avro_golden.py": {"_jdf", "_jvm"},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import Header, TopicPartition
-from kafka_sink.producer.batching.buffer_pool import BatchMemory, Memory
+from kafka_sink.producer.batching.buffer_pool import BatchMemory
 from kafka_sink.producer.batching.producer_batch import Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.records.compression import CompressionType
@@ -25,20 +25,19 @@ class GivenMemory(BatchMemory):
     def __init__(self, sizes: list[int | None], limit: int = 0) -> None:
         self._sizes = sizes
         self._limit = limit
-        self.given_back: list[Memory] = []
+        self.given_back: list[bytearray] = []
 
-    def limit_for(self, memory: Memory) -> int:
+    def limit_for(self, memory: bytearray) -> int:
         return max(self._limit, len(memory))
 
-    def allocate_larger(self, larger: Memory, needed: int) -> bool:
+    def allocate_larger(self, needed: int) -> bytearray | None:
         size = self._sizes.pop(0) if self._sizes else None
         if size is None:
-            return False
+            return None
         assert size >= needed
-        larger.buffer = bytearray(size)
-        return True
+        return bytearray(size)
 
-    def give_back(self, memory: Memory) -> None:
+    def give_back(self, memory: bytearray) -> None:
         self.given_back.append(memory)
 
 
@@ -56,7 +55,7 @@ def make_batch(
 ) -> ProducerBatch:
     """A batch with *room* bytes for records, and one record for each of *values*."""
     size = HEADER_BYTES + room
-    batch = ProducerBatch(tp, Memory(bytearray(size)), NO_MORE_MEMORY, compression, clock or FakeClock(), created_ms)
+    batch = ProducerBatch(tp, bytearray(size), NO_MORE_MEMORY, compression, clock or FakeClock(), created_ms)
     for value in values:
         append(batch, value)
     return batch

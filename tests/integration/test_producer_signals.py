@@ -33,42 +33,50 @@ def alarms() -> Iterator[None]:
 @pytest.mark.usefixtures("alarms")
 @pytest.mark.parametrize("handler", ["interrupts", "sends"])
 def test_signals_at_any_moment_corrupt_and_hang_nothing(handler: str, figure: Figure) -> None:
-    signals = 0
+    signals = closed = 0
     futures: list[tuple[bytes, Any]] = []
     with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic(TOPIC, 1)
         properties = {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 1000, "linger.ms": 0}
-        with KafkaProducer(properties) as producer:
+        producer = KafkaProducer(properties)
 
-            def send(what: bytes) -> None:
-                value = b"%s %d" % (what, len(futures))
-                futures.append((value, producer.send(ProducerRecord(TOPIC, value * 20, partition=0))))
+        def send(what: bytes) -> None:
+            value = b"%s %d" % (what, len(futures))
+            futures.append((value, producer.send(ProducerRecord(TOPIC, value * 20, partition=0))))
 
-            def handle(number: int, frame: object) -> None:
-                nonlocal signals
-                signals += 1
-                if handler == "interrupts":
-                    raise KeyboardInterrupt
-                with suppress(KafkaError):
-                    send(b"handler")
+        def handle(number: int, frame: object) -> None:
+            nonlocal signals
+            signals += 1
+            if handler == "interrupts":
+                raise KeyboardInterrupt
+            with suppress(KafkaError):
+                send(b"handler")
 
-            signal.signal(signal.SIGALRM, handle)
-            rng = random.Random(1)
-            ends = time.monotonic() + _SECONDS
+        signal.signal(signal.SIGALRM, handle)
+        rng = random.Random(1)
+        ends = time.monotonic() + _SECONDS
 
-            def send_until_signal() -> None:
-                before = signals
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0003, 0.003))
-                while signals == before:
-                    send(b"program")
+        def send_until_signal() -> None:
+            before = signals
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0003, 0.003))
+            while signals == before:
+                send(b"program")
 
-            while time.monotonic() < ends:
-                # Around a call: CPython 3.13 leaves the jump of a loop within the body of with unprotected.
-                with suppress(KeyboardInterrupt):
-                    send_until_signal()
-            producer.flush(60_000)
-            memory = producer.metrics()
-            assert memory["buffer-available-bytes"] == memory["buffer-total-bytes"]
+        while time.monotonic() < ends:
+            # Around a call: CPython 3.13 leaves the jump of a loop within the body of with unprotected.
+            with suppress(KeyboardInterrupt):
+                send_until_signal()
+            try:
+                send(b"next")
+            except KafkaError as error:
+                assert "can only be closed, because KeyboardInterrupt ended send half-way" in str(error)
+                closed += 1
+                producer.close(60_000)
+                producer = KafkaProducer(properties)
+        producer.flush(60_000)
+        memory = producer.metrics()
+        assert memory["buffer-available-bytes"] == memory["buffer-total-bytes"]
+        producer.close()
         stored = {record.offset: record.value for record in read_topic(cluster.bootstrap_servers, TOPIC)}
         assert all(stored[future.get(0).offset] == value * 20 for value, future in futures)
-    figure("signals", f"{signals}, {len(futures)} records")
+    figure("signals", f"{signals}, {closed} of them within a call, {len(futures)} records")

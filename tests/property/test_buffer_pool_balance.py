@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafka_sink.common.errors import BufferExhaustedError
-from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory import allocate, try_allocate
 
 _TOTAL = 100
 
@@ -25,7 +24,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.pool = BufferPool(_TOTAL, poolable, self.clock, on_wait=lambda: None)
         self.poolable = poolable
-        self.out: list[Memory] = []
+        self.out: list[bytearray] = []
 
     def _give_back(self, index: int) -> None:
         if self.out:
@@ -38,7 +37,7 @@ class PoolMachine(RuleBasedStateMachine):
         for index in others:
             self.clock.actions.append(lambda index=index: self._give_back(index))  # type: ignore[misc]
         try:
-            buffer = allocate(self.pool, size, 10)
+            buffer = self.pool.allocate(size, 10)
         except BufferExhaustedError:
             assert not enough
         else:
@@ -51,7 +50,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(size=st.integers(1, _TOTAL), is_poolable=st.booleans())
     def try_to_allocate(self, size: int, is_poolable: bool) -> None:
         size = self.poolable if is_poolable else size
-        buffer = try_allocate(self.pool, size)
+        buffer = self.pool.try_allocate(size)
         if buffer is None:
             assert _TOTAL - sum(map(len, self.out)) < size
         else:
@@ -65,7 +64,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(size=st.integers(_TOTAL + 1, 1000))
     def ask_for_too_much(self, size: int) -> None:
         with pytest.raises(ValueError, match="cannot allocate"):
-            allocate(self.pool, size, 10)
+            self.pool.allocate(size, 10)
 
     @invariant()
     def balanced(self) -> None:
@@ -78,7 +77,7 @@ class PoolMachine(RuleBasedStateMachine):
             while self.out:
                 self._give_back(0)
             assert self.pool.available_memory == _TOTAL
-            assert len(allocate(self.pool, _TOTAL, 0)) == _TOTAL
+            assert len(self.pool.allocate(_TOTAL, 0)) == _TOTAL
 
 
 TestPool: Any = PoolMachine.TestCase

@@ -20,7 +20,7 @@ from typing import Any
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.threads import Loop
-from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.producer.pipeline import Pipeline
@@ -82,7 +82,7 @@ class PoisonedPool:
         self._deallocate = pool.deallocate
         self._exchange = pool.exchange
         self._try_allocate = pool.try_allocate
-        self._out: dict[Memory, bytearray] = {}
+        self._out: dict[int, bytearray] = {}
         #: What those are larger than the buffers they came for: all that may be out beyond the limit.
         self._debt = 0
         self._total = pool.total_memory
@@ -91,41 +91,36 @@ class PoisonedPool:
         pool.deallocate = self.deallocate  # type: ignore[method-assign]
         pool.exchange = self.exchange  # type: ignore[method-assign]
 
-    def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        self._allocate(memory, size, max_block_ms)
-        self._given(memory)
+    def allocate(self, size: int, max_block_ms: int) -> bytearray:
+        return self._given(self._allocate(size, max_block_ms))
 
-    def try_allocate(self, memory: Memory, size: int) -> bool:
-        if not self._try_allocate(memory, size):
-            return False
-        self._given(memory)
-        return True
+    def try_allocate(self, size: int) -> bytearray | None:
+        buffer = self._try_allocate(size)
+        return None if buffer is None else self._given(buffer)
 
-    def _given(self, memory: Memory) -> None:
-        assert memory.buffer is not None
-        if any(buffer is memory.buffer for buffer in self._out.values()):
-            raise ViolationError(f"a buffer of {len(memory)} bytes has two owners")
-        self._out[memory] = memory.buffer
+    def _given(self, buffer: bytearray) -> bytearray:
+        if id(buffer) in self._out:
+            raise ViolationError(f"a buffer of {len(buffer)} bytes has two owners")
+        self._out[id(buffer)] = buffer
         in_use = sum(map(len, self._out.values()))
         if in_use > self._total + self._debt:
             raise ViolationError(f"{in_use} bytes of buffers are out, buffer.memory is {self._total}")
+        return buffer
 
-    def deallocate(self, memory: Memory) -> None:
-        self._take_back(memory)
-        self._deallocate(memory)
+    def deallocate(self, buffer: bytearray) -> None:
+        self._take_back(buffer)
+        self._deallocate(buffer)
 
-    def exchange(self, memory: Memory, pieces: Iterable[Memory]) -> None:
+    def exchange(self, buffer: bytearray, pieces: Iterable[bytearray]) -> None:
         pieces = list(pieces)
-        self._debt += max(sum(map(len, pieces)) - len(memory), 0)
-        self._take_back(memory)
-        for piece in pieces:
-            assert piece.buffer is not None
-            self._out[piece] = piece.buffer
-        self._exchange(memory, pieces)
+        self._debt += max(sum(map(len, pieces)) - len(buffer), 0)
+        self._take_back(buffer)
+        self._out.update((id(piece), piece) for piece in pieces)
+        self._exchange(buffer, pieces)
 
-    def _take_back(self, memory: Memory) -> None:
-        buffer = self._out.pop(memory, None)
-        if buffer is not None:
+    def _take_back(self, buffer: bytearray) -> None:
+        if len(buffer):
+            del self._out[id(buffer)]
             memoryview(buffer)[:] = _POISON * len(buffer)
 
 

@@ -98,8 +98,7 @@ INTERRUPT_POINTS = _amount(
     "INTERRUPT_POINTS",
     "some",
     "some",
-    "all: an interrupt and a signal handler at every line of the calls, and at every opcode of what moves"
-    " memory from hand to hand",
+    "all: an interrupt and a signal handler at every line of the calls",
 )
 POWER_FAILURES = _amount("POWER_FAILURES", 2, 10, "power failures behind acknowledgements")
 LITTLE_MEMORY = _amount(

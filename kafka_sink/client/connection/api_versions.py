@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
-from kafka_sink.common.locks import leaves
+from kafka_sink.common.locks import Lock
 from kafka_sink.common.version import OLDEST_KAFKA, VERSION
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -126,7 +126,11 @@ class ApiVersions:
         self._features: dict[str, int] = {}
         self._features_epoch = -1
 
-    @leaves("_lock")
+    @property
+    def lock(self) -> Lock:
+        """The lock that every method needs."""
+        return self._lock
+
     def update(self, node_id: str, versions: NodeApiVersions) -> None:
         with self._lock:
             self._nodes[node_id] = versions
@@ -134,12 +138,10 @@ class ApiVersions:
                 self._features = versions.finalized_features
                 self._features_epoch = versions.finalized_features_epoch
 
-    @leaves("_lock")
     def remove(self, node_id: str) -> None:
         with self._lock:
             self._nodes.pop(node_id, None)
 
-    @leaves("_lock")
     def get(self, node_id: str) -> NodeApiVersions | None:
         """The versions of the broker; None until the broker has answered, and again after it is disconnected."""
         with self._lock:
@@ -149,7 +151,6 @@ class ApiVersions:
         """Copy the features from *other*, which belongs to a client of the same cluster."""
         self._features, self._features_epoch = other._features, other._features_epoch
 
-    @leaves("_lock")
     def feature_level(self, name: str) -> int:
         """The level of a finalized feature in the newest report of any broker; 0 if no broker has reported it."""
         with self._lock:

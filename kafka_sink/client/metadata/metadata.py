@@ -17,7 +17,7 @@ from kafka_sink.client.metadata.snapshot import LostTopic, NewLeader, lost_topic
 from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.clock import FOREVER_MS, Clock
 from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
-from kafka_sink.common.locks import Lock, leaves
+from kafka_sink.common.locks import Lock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse
@@ -63,7 +63,8 @@ class Metadata:
         self._max_idle_ms = max_idle_ms
         self._log = ContextLogger(__name__, log_context)
         # Guards all fields below; every update, error and close wakes the waiting threads.
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._cluster = Cluster()
         self._addresses: tuple[tuple[str, int], ...] = ()
         self._topics: dict[str, int] = {}
@@ -84,7 +85,7 @@ class Metadata:
     @property
     def lock(self) -> Lock:
         """The lock that the network thread needs for every step."""
-        return self._changed
+        return self._lock
 
     # -- asking
 
@@ -96,7 +97,6 @@ class Metadata:
         """The time since the last successful update; 0 before the first."""
         return 0 if self.update_version == 0 else now_ms - self._last_successful_refresh_ms
 
-    @leaves("_changed")
     def add(self, topic: str, now_ms: int) -> None:
         """Keep *topic* for max_idle_ms from now; a new topic is requested as soon as possible.
 
@@ -104,24 +104,22 @@ class Metadata:
         """
         if not isinstance(topic, str):
             raise ValueError(f"a topic must be str, got {type(topic).__name__} ({topic!r:.50})")
-        with self._changed:
+        with self._lock:
             if topic not in self._topics:
                 _check_can_be_asked_for(topic)
                 self._new_topics.add(topic)
                 self._request_update_for_new_topics()
             self._topics[topic] = now_ms + self._max_idle_ms
 
-    @leaves("_changed")
     def request_update(self) -> int:
         """Request an update of all topics; returns the current version for :meth:`await_update`."""
-        with self._changed:
+        with self._lock:
             self._need_full_update = True
             return self.update_version
 
-    @leaves("_changed")
     def request_update_for_topic(self, topic: str) -> int:
         """Request an update of *topic*: of the new topics only if it is new, otherwise of all topics."""
-        with self._changed:
+        with self._lock:
             if topic in self._new_topics:
                 return self._request_update_for_new_topics()
             return self.request_update()
@@ -133,14 +131,13 @@ class Metadata:
         self._request_version += 1
         return self.update_version
 
-    @leaves("_changed")
     def await_update(self, last_version: int, timeout_ms: int) -> None:
         """Wait until :attr:`update_version` is greater than *last_version*.
 
         :raises KafkaTimeoutError: if there is no update within *timeout_ms*.
         :raises KafkaError: if the cluster refuses this client, or the client was closed in the meantime.
         """
-        with self._changed:
+        with self._lock:
             deadline_ms = min(self._clock.monotonic_ms() + timeout_ms, FOREVER_MS)
             while True:
                 self.raise_if_fatal()
@@ -167,10 +164,9 @@ class Metadata:
                 f"topic name {topic!r} is not legal: expected 1 to 249 letters, digits, '.', '_' and '-'"
             )
 
-    @leaves("_changed")
     def raise_if_fatal(self) -> None:
         """Raise the error that makes every update impossible; it is raised once."""
-        with self._changed:
+        with self._lock:
             fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
@@ -179,7 +175,7 @@ class Metadata:
 
     def bootstrap(self, addresses: Sequence[tuple[str, int]]) -> None:
         """Start with only *addresses* (host, port)."""
-        with self._changed:
+        with self._lock:
             self._addresses = tuple(addresses)
             self._need_full_update = True
             self.update_version += 1
@@ -193,7 +189,7 @@ class Metadata:
 
     def time_to_next_update_ms(self, now_ms: int) -> int:
         """The time until an update is due; 0 = now."""
-        with self._changed:
+        with self._lock:
             if self._need_full_update or self._need_partial_update:
                 until_expiry_ms = 0
             else:
@@ -202,7 +198,7 @@ class Metadata:
 
     def next_request(self, now_ms: int) -> UpdateRequest:
         """The request for the next update: only new topics if nothing else is due, otherwise all topics."""
-        with self._changed:
+        with self._lock:
             is_fresh = self._last_successful_refresh_ms + self._max_age_ms > now_ms
             is_partial = is_fresh and not self._need_full_update
             topics = self._new_topics if is_partial else self._topics
@@ -210,7 +206,7 @@ class Metadata:
 
     def update(self, response: MetadataResponse, request: UpdateRequest, *, version: int, now_ms: int) -> None:
         """Apply the answer (in *version*) to *request* and wake the waiting threads."""
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 return
             # A topic that was added while the request was in flight is not in the answer.
@@ -243,7 +239,7 @@ class Metadata:
 
         This does not replace an update and wakes no waiting thread, because the information is correct but incomplete.
         """
-        with self._changed:
+        with self._lock:
             self._cluster = with_leaders(self._cluster, leaders, nodes)
 
     def _retain(self, topic: str, now_ms: int) -> bool:
@@ -258,7 +254,7 @@ class Metadata:
 
     def failed_update(self, now_ms: int) -> None:
         """An attempt failed: back off before the next one."""
-        with self._changed:
+        with self._lock:
             self._last_refresh_ms = now_ms
             self._reset_backoff(self._failed_attempts + 1)
 
@@ -269,14 +265,13 @@ class Metadata:
 
     def fatal_error(self, error: KafkaError) -> None:
         """No update can succeed any more; the next waiting thread gets *error*."""
-        with self._changed:
+        with self._lock:
             self._fatal = error
             self._changed.notify_all()
 
-    @leaves("_changed")
     def close(self) -> None:
         """Close, and wake all waiting threads."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._changed.notify_all()
 

@@ -19,9 +19,8 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
-from kafka_sink.common.locks import release_left
 from kafka_sink.common.model import Header, TopicPartition
-from kafka_sink.producer.batching.buffer_pool import BatchMemory, BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BatchMemory, BufferPool
 from kafka_sink.producer.batching.calls_in_progress import APPEND, FLUSH, CallsInProgress
 from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
 from kafka_sink.producer.batching.partition_queues import PartitionQueue, PartitionQueues
@@ -133,7 +132,7 @@ class RecordAccumulator:
         self._clock = clock
         self._transactions = transactions
         self._closed = False
-        calls.sender_needs(lambda: [queue.lock for queue in queues.all()])
+        calls.sender_needs(lambda: [pool.lock, *(queue.lock for queue in queues.all())])
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -164,8 +163,10 @@ class RecordAccumulator:
                     self._transactions.check_can_send()
                 batches = queue.batches
                 return batches[-1].try_append(timestamp, key, value, headers, callback, False) if batches else None
-        except BaseException:
-            release_left(queue.lock)
+        except KafkaError:
+            raise
+        except BaseException as error:
+            self._calls.interrupted(APPEND, error)
             raise
 
     def append(
@@ -201,12 +202,8 @@ class RecordAccumulator:
     ) -> AppendResult:
         self.check_may_append()
         queue = self._queues.of(topic_partition)
-        try:
-            with queue.lock:
-                result = self._try_append(queue, record)
-        except BaseException:
-            release_left(queue.lock)
-            raise
+        with queue.lock:
+            result = self._try_append(queue, record)
         if result is not None:
             return result
         if abort_on_new_batch:
@@ -214,26 +211,23 @@ class RecordAccumulator:
         # The size is exact, because the first record of a batch has no deltas. Nothing may follow a record that is
         # larger than batch.size.
         size = HEADER_BYTES + reference.record_size(0, 0, record.key, record.value, record.headers)
-        memory = Memory()
-        opened: list[ProducerBatch] = []
+        memory = self._allocate(topic_partition.topic, size, max_block_ms)
         try:
-            self._allocate(topic_partition.topic, memory, size, max_block_ms)
             with queue.lock:
                 # Another thread may have opened a batch meanwhile; two would leave the older one half empty.
                 result = self._try_append(queue, record)
                 if result is None:
                     batch = self._new_batch(topic_partition, memory)
-                    opened.append(batch)
                     future = batch.try_append(*record)
                     if future is None:
                         raise RuntimeError(f"a new batch of {size} bytes has no room for its first record")
                     self._add_batch(queue, batch)
                     return AppendResult(future, len(queue.batches) > 1 or batch.is_full, True, False)
+        except KafkaError:
             self._pool.deallocate(memory)
-            return result
-        except BaseException:
-            self._give_up(queue, memory, opened)
             raise
+        self._pool.deallocate(memory)
+        return result
 
     def _try_append(self, queue: PartitionQueue, record: _Record) -> AppendResult | None:
         self.check_open()
@@ -259,7 +253,7 @@ class RecordAccumulator:
     def check_open(self) -> None:
         """:raises KafkaError: if the producer was closed."""
         if self._closed:
-            raise KafkaError("producer closed while send in progress")
+            raise KafkaError(f"producer closed while send in progress{self._calls.reason}")
 
     # --- columns (through ColumnAppender) ----------------------------------------------------------------------------
 
@@ -270,15 +264,11 @@ class RecordAccumulator:
     def open_batch(self, topic_partition: TopicPartition) -> OpenBatch:
         """Where rows of the partition go, as a plan needs it. It may have changed when they are appended."""
         queue = self._queues.of(topic_partition)
-        try:
-            with queue.lock:
-                if queue.batches:
-                    last = queue.batches[-1]
-                    if last.room_bytes > 0:
-                        return OpenBatch(last, last.record_count, last.base_timestamp, last.room_bytes)
-        except BaseException:
-            release_left(queue.lock)
-            raise
+        with queue.lock:
+            if queue.batches:
+                last = queue.batches[-1]
+                if last.room_bytes > 0:
+                    return OpenBatch(last, last.record_count, last.base_timestamp, last.room_bytes)
         return self.new_batch(topic_partition.topic)
 
     def continue_batch(self, batch: ProducerBatch, records_before: int, rows: EncodedRows) -> bool:
@@ -286,19 +276,15 @@ class RecordAccumulator:
         records. Returns False, and appends nothing, when it has changed since, or cannot grow.
         """
         queue = self._queues.of(batch.topic_partition)
-        try:
-            with queue.lock:
-                self.check_open()
-                if not queue.batches or queue.batches[-1] is not batch or batch.record_count != records_before:
-                    return False
-                if batch.append_encoded(*rows):
-                    return True
-                # There is no memory to let the batch grow: the rows wait for memory for a batch that holds only them.
-                batch.close_for_appends()
+        with queue.lock:
+            self.check_open()
+            if not queue.batches or queue.batches[-1] is not batch or batch.record_count != records_before:
                 return False
-        except BaseException:
-            release_left(queue.lock)
-            raise
+            if batch.append_encoded(*rows, records_before=records_before):
+                return True
+            # There is no memory to let the batch grow: the rows wait for memory for a batch that holds only them.
+            batch.close_for_appends()
+            return False
 
     def append_to_new_batch(self, topic_partition: TopicPartition, rows: EncodedRows, max_block_ms: int) -> bool:
         """Open a batch with *rows*, behind the open batch of the partition, which is closed. Returns whether the sender
@@ -308,23 +294,17 @@ class RecordAccumulator:
         :raises KafkaError: if the producer was closed meanwhile.
         """
         queue = self._queues.of(topic_partition)
-        memory = Memory()
-        opened: list[ProducerBatch] = []
-        try:
-            self._allocate(topic_partition.topic, memory, HEADER_BYTES + len(rows.records), max_block_ms)
-            with queue.lock:
-                self.check_open()
-                if queue.batches:
-                    queue.batches[-1].close_for_appends()
-                batch = self._new_batch(topic_partition, memory)
-                opened.append(batch)
-                batch.append_encoded(*rows)
-                self._add_batch(queue, batch)
-                needs_sender = self.tells_of_new_batches or len(queue.batches) > 1 or batch.is_full
-        except BaseException:
-            self._give_up(queue, memory, opened)
-            raise
-        return needs_sender
+        memory = self._allocate(topic_partition.topic, HEADER_BYTES + len(rows.records), max_block_ms)
+        with queue.lock:
+            if self._closed:
+                self._pool.deallocate(memory)
+            self.check_open()
+            if queue.batches:
+                queue.batches[-1].close_for_appends()
+            batch = self._new_batch(topic_partition, memory)
+            batch.append_encoded(*rows)
+            self._add_batch(queue, batch)
+            return self.tells_of_new_batches or len(queue.batches) > 1 or batch.is_full
 
     # --- new batches -------------------------------------------------------------------------------------------------
 
@@ -338,17 +318,19 @@ class RecordAccumulator:
     def _memory_of(self, topic: str) -> BatchMemory:
         return self._smaller.get(topic, self._memory)
 
-    def _allocate(self, topic: str, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Allocate *memory* for a batch of *topic* that has *size* bytes now.
+    def _allocate(self, topic: str, size: int, max_block_ms: int) -> bytearray:
+        """Memory for a batch of *topic* that has *size* bytes now.
 
         :raises BufferExhaustedError: if no memory is available within *max_block_ms*.
         """
         capacity = self._memory_of(topic).capacity_for(size)
-        if not self._pool.try_allocate(memory, capacity):
+        memory = self._pool.try_allocate(capacity)
+        if memory is None:
             self._calls.check_may_wait(APPEND)
-            self._pool.allocate(memory, capacity, max_block_ms)
+            memory = self._pool.allocate(capacity, max_block_ms)
+        return memory
 
-    def _new_batch(self, topic_partition: TopicPartition, memory: Memory) -> ProducerBatch:
+    def _new_batch(self, topic_partition: TopicPartition, memory: bytearray) -> ProducerBatch:
         now_ms = self._clock.monotonic_ms()
         larger = self._memory_of(topic_partition.topic)
         return ProducerBatch(
@@ -359,23 +341,9 @@ class RecordAccumulator:
         """Make *batch* the newest of its partition. The caller holds the queue's lock."""
         if self._transactions is not None:
             self._transactions.add_partition(queue.topic_partition)
-        try:
-            # The order matters: a batch that is only in a queue could be sent without a flush waiting for it, and a
-            # batch that is in no queue would never be sent.
-            self._incomplete.add(batch)
-            queue.batches.append(batch)
-        except BaseException:
-            if batch not in queue.batches:
-                self._incomplete.discard(batch)
-            raise
-
-    def _give_up(self, queue: PartitionQueue, memory: Memory, opened: Sequence[ProducerBatch]) -> None:
-        """Clean up after an exception while a batch was *opened*: deallocate *memory*, unless the batch is queued."""
-        with queue.lock:
-            # A batch that is queued, and may be in flight or done already, owns its memory.
-            if not any(batch in self._incomplete or batch.is_done for batch in opened):
-                self._pool.deallocate(memory)
-        release_left(queue.lock)
+        # The order matters: nobody may wait for a batch that is in no queue, because it is never sent.
+        queue.batches.append(batch)
+        self._incomplete.add(batch)
 
     # --- what the sender asks ----------------------------------------------------------------------------------------
 

@@ -3,10 +3,6 @@
 Appending threads allocate from the pool and may wait; the sender thread deallocates. Buffers of exactly *poolable_size*
 are kept and reused; buffers of any other size are created and dropped. The pool never hands out more than
 *total_memory*, and serves its waiters in order.
-
-A ledger records which :class:`Memory` holds how many bytes, in one step for each; the number of available bytes is
-derived from it. So a KeyboardInterrupt between any two lines of an allocation neither loses nor duplicates memory: the
-ledger is authoritative, and the number is computed again from it.
 """
 
 from __future__ import annotations
@@ -18,35 +14,13 @@ from typing import Final
 
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError
-from kafka_sink.common.locks import is_held, is_nested, release_left
+from kafka_sink.common.locks import Lock, is_held
 from kafka_sink.common.metrics import Sampled
-from kafka_sink.producer.batching.calls_in_progress import APPEND, refuse
 
 #: The initial capacity of a batch when batch.size is larger.
 LEAST_CAPACITY_BYTES: Final = 16384
 
 _NS_PER_MS: Final = 1_000_000
-
-
-class Memory:
-    """Some of a pool's memory, or none yet. It is created before anything is allocated, so that memory always has an
-    owner; batches pass it on as a whole.
-    """
-
-    __slots__ = ("buffer",)
-
-    def __init__(self, buffer: bytearray | None = None) -> None:
-        #: None before the allocation and after the deallocation.
-        self.buffer = buffer
-
-    def __len__(self) -> int:
-        return 0 if self.buffer is None else len(self.buffer)
-
-    def view(self) -> memoryview:
-        """:raises RuntimeError: if there is no memory."""
-        if self.buffer is None:
-            raise RuntimeError("this memory has been released")
-        return memoryview(self.buffer)
 
 
 class PoolMetrics:
@@ -81,99 +55,70 @@ class BufferPool:
         self._on_wait = on_wait
         self._lock = threading.RLock()
         self._free: deque[bytearray] = deque()
-        # The ledger: the bytes that each memory holds, or has gathered so far while it waits.
-        self._out: dict[Memory, int] = {}
         # In order of arrival.
-        self._waiters: dict[Memory, threading.Condition] = {}
+        self._waiters: deque[threading.Condition] = deque()
         self._non_pooled_available = total_memory
         self._closed = False
         self._option_prefix = option_prefix
         self._metrics = metrics or PoolMetrics()
 
-    def allocate(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Allocate *size* bytes (contents undefined) for *memory*, waiting at most *max_block_ms*.
+    @property
+    def lock(self) -> Lock:
+        """The lock that every step needs."""
+        return self._lock
 
-        After any exception *memory* is empty.
+    def allocate(self, size: int, max_block_ms: int) -> bytearray:
+        """Allocate *size* bytes (contents undefined), waiting at most *max_block_ms*.
 
         :raises ValueError: if *size* is larger than the pool.
         :raises BufferExhaustedError: if not enough memory is available within *max_block_ms*.
-        :raises KafkaError: if the pool was closed, or if a signal handler interrupted a change of the pool.
+        :raises KafkaError: if the pool was closed.
         """
         if size > self.total_memory:
             raise ValueError(f"cannot allocate {size} bytes: buffer.memory is {self.total_memory} bytes")
-        if self._is_changing_on_this_thread():
-            refuse(APPEND, "call")
-        try:
-            with self._lock:
-                self._check_open()
-                if not self._take(memory, size):
-                    self._wait_for(memory, size, max_block_ms)
-            self._make(memory, size)
-        except BaseException:
-            self._undo(memory)
-            raise
+        with self._lock:
+            self._check_open()
+            kept = self._kept(size)
+            if kept is None and not self._reserve(size):
+                kept = self._wait_for(size, max_block_ms)
+        return self._create(size) if kept is None else kept
 
-    def try_allocate(self, memory: Memory, size: int) -> bool:
-        """Like :meth:`allocate`, but return False instead of waiting, and also while other threads wait: they come
-        first. Also return False in a signal handler that interrupted a change of the pool.
+    def try_allocate(self, size: int) -> bytearray | None:
+        """Like :meth:`allocate`, but return None instead of waiting, and also while other threads wait: they come
+        first. Also return None in a signal handler that interrupted a change of the pool.
         """
-        if self._is_changing_on_this_thread():
-            return False
-        try:
-            with self._lock:
-                # No return statement here: CPython 3.11 puts a NOP behind a conditional return, and no exception
-                # handler covers it.
-                is_taken = not self._closed and not self._waiters and self._take(memory, size)
-            if is_taken:
-                self._make(memory, size)
-        except BaseException:
-            self._undo(memory)
-            raise
-        return is_taken
+        if is_held(self._lock):
+            # The lock admits this thread again, and the interrupted change would overwrite this one.
+            return None
+        with self._lock:
+            if self._closed or self._waiters:
+                return None
+            kept = self._kept(size)
+            if kept is None and not self._reserve(size):
+                return None
+        return self._create(size) if kept is None else kept
 
-    def _is_changing_on_this_thread(self) -> bool:
-        """Whether a signal handler calls the pool in the middle of a change that its own thread makes. The lock admits
-        this thread again, and the interrupted change would overwrite what the handler's call changed.
-        """
-        if not is_held(self._lock):
-            return False
-        if is_nested():
-            return True
-        release_left(self._lock)
-        return False
+    def _kept(self, size: int) -> bytearray | None:
+        """A kept buffer of *size* bytes, lock held; None if there is none."""
+        return self._free.popleft() if size == self.poolable_size and self._free else None
 
-    def _take(self, memory: Memory, size: int) -> bool:
-        """Take *size* bytes if they are available, lock held. A buffer for them may have to be created afterwards."""
-        if size == self.poolable_size and self._free:
-            memory.buffer = self._free.popleft()
-            self._out[memory] = size
-            return True
+    def _reserve(self, size: int) -> bool:
+        """Take *size* bytes if they are available, lock held. The buffer for them is created afterwards."""
         if self._available() < size:
             return False
         self._free_up(size)
-        self._out[memory] = size
         self._non_pooled_available -= size
         return True
 
-    @staticmethod
-    def _make(memory: Memory, size: int) -> None:
+    def _create(self, size: int) -> bytearray:
         # Outside the lock, because creating a buffer takes time. If the machine has no memory, the bytes are released.
-        if memory.buffer is None:
-            memory.buffer = bytearray(size)
-
-    def _undo(self, memory: Memory) -> None:
-        """Clean up after an exception: *memory* gets nothing and stops waiting, and all numbers are computed from the
-        ledger.
-        """
-        with self._lock:
-            self._waiters.pop(memory, None)
-            self._out.pop(memory, None)
-            memory.buffer = None
-            kept = len(self._free) * self.poolable_size
-            self._non_pooled_available = self.total_memory - sum(self._out.values()) - kept
-            if self._available() > 0:
+        try:
+            return bytearray(size)
+        except MemoryError:
+            with self._lock:
+                self._non_pooled_available += size
                 self._signal_first()
-        release_left(self._lock)
+            raise
 
     def _exhausted_text(self, size: int, max_block_ms: int) -> str:
         prefix = self._option_prefix
@@ -183,12 +128,13 @@ class BufferPool:
             f"{prefix}buffer.memory or {prefix}max.block.ms"
         )
 
-    def _wait_for(self, memory: Memory, size: int, max_block_ms: int) -> None:
-        """Gather *size* bytes as others deallocate, lock held: a pooled buffer, or enough bytes to create one."""
-        deadline = self._clock.monotonic_ms() + max_block_ms
+    def _wait_for(self, size: int, max_block_ms: int) -> bytearray | None:
+        """Wait until others have deallocated *size* bytes, lock held: a kept buffer, or None if one can be created."""
         started = self._clock.monotonic_ms()
+        deadline = started + max_block_ms
         more_memory = threading.Condition(self._lock)
-        self._waiters[memory] = more_memory
+        self._waiters.append(more_memory)
+        gathered = 0
         try:
             self._on_wait()
             while True:
@@ -198,81 +144,55 @@ class BufferPool:
                 if not signalled and self._clock.monotonic_ms() >= deadline:
                     self._metrics.exhausted.record(1, self._clock.monotonic_ms())
                     raise BufferExhaustedError(self._exhausted_text(size, max_block_ms))
-                if self._gather(memory, size):
-                    break
+                kept = self._kept(size)
+                if kept is not None:
+                    return kept
+                self._free_up(size - gathered)
+                more = min(size - gathered, max(self._non_pooled_available, 0))
+                self._non_pooled_available -= more
+                gathered += more
+                if gathered == size:
+                    gathered = 0
+                    return None
         finally:
+            # Without the memory, or with a kept buffer: the next waiter gets these bytes.
+            self._non_pooled_available += gathered
+            self._waiters.remove(more_memory)
+            if self._available() > 0:
+                self._signal_first()
             now_ms = self._clock.monotonic_ms()
             self._metrics.waits_ms.record(now_ms - started, now_ms)
-        del self._waiters[memory]
-        if self._available() > 0:
+
+    def deallocate(self, buffer: bytearray) -> None:
+        """Take *buffer* back, and wake the first waiter."""
+        with self._lock:
+            if len(buffer) == self.poolable_size:
+                self._free.append(buffer)
+            else:
+                self._non_pooled_available += len(buffer)
             self._signal_first()
 
-    def _gather(self, memory: Memory, size: int) -> bool:
-        """Take the available part of the *size* bytes that *memory* waits for; True when it has all of them."""
-        gathered = self._out.get(memory, 0)
-        if size == self.poolable_size and self._free:
-            memory.buffer = self._free.popleft()
-            self._out[memory] = size
-            self._non_pooled_available += gathered
-            return True
-        self._free_up(size - gathered)
-        got = min(size - gathered, max(self._non_pooled_available, 0))
-        if got:
-            self._out[memory] = gathered + got
-            self._non_pooled_available -= got
-        return gathered + got == size
-
-    def deallocate(self, memory: Memory) -> None:
-        """Release what *memory* holds, and wake the first waiter. Does nothing if *memory* is empty."""
-        try:
-            with self._lock:
-                size = self._out.pop(memory, None)
-                if size is None:
-                    return
-                buffer, memory.buffer = memory.buffer, None
-                if buffer is not None and size == self.poolable_size:
-                    self._free.append(buffer)
-                else:
-                    self._non_pooled_available += size
-                self._signal_first()
-        except BaseException:
-            self._undo(memory)
-            raise
-
-    def exchange(self, memory: Memory, pieces: Iterable[Memory]) -> None:
-        """Release *memory* and account for *pieces* instead, which its holder created to replace it.
+    def exchange(self, buffer: bytearray, pieces: Iterable[bytearray]) -> None:
+        """Drop *buffer* and account for *pieces* instead, which its holder created to replace it.
 
         Never waits: if the pieces are larger, the next allocation waits for the difference.
         """
         with self._lock:
-            self._non_pooled_available += self._out.pop(memory, 0)
-            memory.buffer = None
-            for piece in pieces:
-                self._out[piece] = len(piece)
-                self._non_pooled_available -= len(piece)
+            self._non_pooled_available += len(buffer) - sum(map(len, pieces))
             if self._available() > 0:
                 self._signal_first()
 
     def release_kept(self) -> None:
         """Release the buffers that are kept for later batches."""
-        try:
-            with self._lock:
-                self._free_up(self.total_memory)
-        except BaseException:
-            release_left(self._lock)
-            raise
+        with self._lock:
+            self._free_up(self.total_memory)
 
     def close(self) -> None:
         """Refuse further allocations and wake every waiter with an error."""
-        try:
-            with self._lock:
-                for waiter in self._waiters.values():
-                    waiter.notify()
-                # The last statement, because CPython 3.11 puts a NOP behind a loop, and no exception handler covers it.
-                self._closed = True
-        except BaseException:
-            release_left(self._lock)
-            raise
+        with self._lock:
+            self._closed = True
+            for waiter in self._waiters:
+                waiter.notify()
 
     @property
     def available_memory(self) -> int:
@@ -305,7 +225,7 @@ class BufferPool:
 
     def _signal_first(self) -> None:
         if self._waiters:
-            next(iter(self._waiters.values())).notify()
+            self._waiters[0].notify()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -331,14 +251,14 @@ class BatchMemory:
             return size
         return min(max(2 * size, LEAST_CAPACITY_BYTES), self.batch_size_bytes)
 
-    def limit_for(self, memory: Memory) -> int:
+    def limit_for(self, memory: bytearray) -> int:
         """Bytes that a batch in *memory* may grow to: batch.size, or more for a single large record."""
         return max(self.batch_size_bytes, len(memory))
 
-    def allocate_larger(self, larger: Memory, needed: int) -> bool:
-        """Allocate *larger* for *needed* bytes; False when there is no memory for it now."""
-        return self._pool.try_allocate(larger, self.capacity_for(needed))
+    def allocate_larger(self, needed: int) -> bytearray | None:
+        """Memory for *needed* bytes; None when there is none now."""
+        return self._pool.try_allocate(self.capacity_for(needed))
 
-    def give_back(self, memory: Memory) -> None:
+    def give_back(self, memory: bytearray) -> None:
         """Deallocate the memory that a batch has outgrown."""
         self._pool.deallocate(memory)

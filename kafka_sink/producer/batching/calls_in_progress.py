@@ -1,7 +1,10 @@
-"""CallsInProgress: which threads are inside which calls of one producer.
+"""CallsInProgress: which threads are inside which calls of one producer, and whether one of them was interrupted.
 
 The calling threads enter and leave, and the sender thread reads. Every step is one operation on a dict, so no lock is
 needed. This module does not depend on what the calls do.
+
+An exception that a signal handler raises, such as KeyboardInterrupt, may end a call between any two of its lines. What
+the call has changed is incomplete then, so from that moment on the producer can only be closed.
 
 A signal handler or a finalizer runs on a thread in the middle of another operation of that thread. If it calls the same
 producer, the call is refused at once when it would see an incomplete change, or would wait for a lock that its own
@@ -36,32 +39,73 @@ class _Call:
 
 
 class CallsInProgress:
-    """See the module."""
+    """See the module.
 
-    def __init__(self) -> None:
+    :param on_interrupt: called when the first call was interrupted, on its thread.
+    """
+
+    def __init__(self, on_interrupt: Callable[[], None] = lambda: None) -> None:
+        self._on_interrupt = on_interrupt
         self._calls: dict[_Call, None] = {}
         self._locks: list[Callable[[], Iterable[Lock]]] = []
         self._sender: int | None = None
+        #: Which exception ended which call half-way, as text; None if none did.
+        self.interruption: str | None = None
 
     def during(self, operation: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *call* and return its result; it counts as in progress from before its first line until after its last.
 
         :raises KafkaError: if this thread is inside another call of the producer.
         """
-        self.check_not_inside(operation)
-        entry = _Call(operation)
+        thread = threading.get_ident()
+        for other in tuple(self._calls):
+            if other.thread == thread:
+                refuse(operation, other.operation)
+        try:
+            return self._counted(_Call(operation), call, *args, **kwargs)
+        except KafkaError:
+            raise
+        except BaseException as error:
+            self.interrupted(operation, error)
+            raise
+
+    def _counted(self, entry: _Call, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             self._calls[entry] = None
-            outcome = call(*args, **kwargs)
-            del self._calls[entry]
-            return outcome
-        except BaseException:
+            return call(*args, **kwargs)
+        finally:
             self._calls.pop(entry, None)
-            raise
+
+    def ended_by(self, error: BaseException, operation: str) -> None:
+        """Record that *error* interrupted *operation* on this thread, unless it is an error of the operation's own."""
+        if not isinstance(error, Exception) or (any(map(is_held, self._all_locks())) and not is_nested()):
+            self.interrupted(operation, error)
+
+    def interrupted(self, operation: str, error: BaseException) -> None:
+        """Record that *error* ended *operation* on this thread half-way, and release what it has left held."""
+        is_first = self.interruption is None
+        if is_first:
+            self.interruption = f"{type(error).__name__} ended {operation} half-way"
+        if not is_nested():
+            thread = threading.get_ident()
+            for call in tuple(self._calls):
+                if call.thread == thread:
+                    self._calls.pop(call, None)
+        release_left(*self._all_locks())
+        if is_first:
+            self._on_interrupt()
+
+    @property
+    def reason(self) -> str:
+        """Why the producer takes no records any more, for the end of a sentence; empty if no call was interrupted."""
+        return "" if self.interruption is None else f": {self.interruption}"
 
     def sender_needs(self, locks: Callable[[], Iterable[Lock]]) -> None:
         """Register *locks* that the sender thread needs: it cannot proceed while another thread holds one of them."""
         self._locks.append(locks)
+
+    def _all_locks(self) -> Iterator[Lock]:
+        return itertools.chain.from_iterable(locks() for locks in self._locks)
 
     @contextmanager
     def on_sender_thread(self) -> Iterator[None]:
@@ -84,26 +128,13 @@ class CallsInProgress:
                 f"{operation} in a delivery callback would deadlock: callbacks run on the sender thread, and it would "
                 f"wait for that thread; call {operation} on another thread"
             )
-        for lock in itertools.chain.from_iterable(locks() for locks in self._locks):
-            if is_held(lock):
-                if is_nested():
-                    refuse(operation, "call")
-                release_left(lock)
+        if any(map(is_held, self._all_locks())):
+            refuse(operation, "call")
 
     def has(self, operation: str) -> bool:
         """Whether any thread is inside *operation*."""
         # A copy, made in one step, because other threads enter and leave.
         return any(call.operation == operation for call in tuple(self._calls))
-
-    def check_not_inside(self, operation: str) -> None:
-        """:raises KafkaError: if this thread is inside another call of the producer."""
-        thread = threading.get_ident()
-        for call in tuple(self._calls):
-            if call.thread == thread:
-                if is_nested():
-                    refuse(operation, call.operation)
-                # A second interrupt, while the first was being handled, prevented the removal of this entry.
-                self._calls.pop(call, None)
 
 
 def refuse(operation: str, outer: str) -> NoReturn:

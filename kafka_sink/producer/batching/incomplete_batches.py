@@ -25,16 +25,9 @@ class IncompleteBatches:
     def __bool__(self) -> bool:
         return bool(self._batches)
 
-    def __contains__(self, batch: ProducerBatch) -> bool:
-        return batch in self._batches
-
     def add(self, batch: ProducerBatch) -> None:
         """Add a batch that was opened."""
         self._batches[batch] = None
-
-    def discard(self, batch: ProducerBatch) -> None:
-        """Remove a batch that came into no queue."""
-        self._batches.pop(batch, None)
 
     def snapshot(self) -> list[ProducerBatch]:
         """Those that are there now."""
@@ -45,8 +38,7 @@ class IncompleteBatches:
         # The order matters: a thread that reads in between waits for one batch too many, never for one too few.
         self._batches.update(dict.fromkeys(pieces))
         self._batches.pop(batch, None)
-        batch.forget_wire()
-        self._pool.exchange(batch.memory, [piece.memory for piece in pieces])
+        self._pool.exchange(batch.release_memory(), [piece.memory for piece in pieces])
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Remove a batch that is done, and deallocate its memory unless an unanswered request still refers to it.
@@ -56,5 +48,4 @@ class IncompleteBatches:
         """
         self._batches.pop(batch, None)
         if batch.unanswered_sends == 0:
-            batch.forget_wire()
-            self._pool.deallocate(batch.memory)
+            self._pool.deallocate(batch.release_memory())

@@ -18,7 +18,7 @@ from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.buffers import Buffer, total_size
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
-from kafka_sink.producer.batching.buffer_pool import BatchMemory, Memory
+from kafka_sink.producer.batching.buffer_pool import BatchMemory
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import (
     NO_RECORD_ERRORS,
@@ -106,18 +106,16 @@ class _Thunk:
 class ProducerBatch:
     """One record batch under construction, in flight, or done (apache/kafka ``ProducerBatch``).
 
-    An exception in the middle of an append, for example a KeyboardInterrupt, leaves the batch closed for further
-    appends, with the records that it has counted: :attr:`record_count` is written last, and records beyond it are not
-    encoded.
+    After an append that was interrupted half-way the batch holds the records that it has counted, and takes no more.
 
-    :param memory: room for the 61-byte header and the uncompressed records; the batch owns it once it is queued.
+    :param memory: room for the 61-byte header and the uncompressed records; the batch owns it.
     :param more_memory: how large the batch may become, and the larger memory when *memory* is full before that.
     """
 
     def __init__(
         self,
         topic_partition: TopicPartition,
-        memory: Memory,
+        memory: bytearray,
         more_memory: BatchMemory,
         compression: Compression,
         clock: Clock,
@@ -249,59 +247,58 @@ class ProducerBatch:
         return FutureRecordMetadata(self.result, count, timestamp, key_size, value_size)
 
     def append_encoded(
-        self, records: Buffer, count: int, first_timestamp: int, max_timestamp: int, callback: DeliveryCallback | None
+        self,
+        records: Buffer,
+        count: int,
+        first_timestamp: int,
+        max_timestamp: int,
+        callback: DeliveryCallback | None,
+        *,
+        records_before: int = 0,
     ) -> bool:
-        """Append *count* records that are already encoded for this position (including offset and timestamp deltas).
+        """Append *count* records that are already encoded (including offset and timestamp deltas) for the position
+        after *records_before* records.
 
-        Returns False, and appends nothing, when they do not fit into the batch or into the available memory, or when
-        the batch is closed.
+        Returns False, and appends nothing, when they do not fit into the batch or into the available memory, when the
+        batch is closed, or when it has more records.
         """
         if self._closed_for_appends:
             return False
         self._closed_for_appends = True
         size = len(records)
-        before = self.size_bytes, self.record_count, self.max_timestamp
         needed = self.size_bytes + size
-        if needed > self._limit or (needed > self._capacity and not self._grow_to(needed)):
+        if (
+            self.record_count != records_before
+            or needed > self._limit
+            or (needed > self._capacity and not self._grow_to(needed))
+        ):
             self._closed_for_appends = False
             return False
-        try:
-            if self.record_count == 0:
-                self.base_timestamp = first_timestamp
-            self._staging = None
-            self._place(records, self.size_bytes)
-            if callback is not None:
-                self._thunks.append(_Thunk(self.record_count, count, size, callback))
-            self.max_timestamp = max(self.max_timestamp, max_timestamp)
-            self.size_bytes = needed
-            self.record_count += count
-        except BaseException:
-            self.size_bytes, self.record_count, self.max_timestamp = before
-            raise
+        if self.record_count == 0:
+            self.base_timestamp = first_timestamp
+        self._staging = None
+        self._place(records, self.size_bytes)
+        if callback is not None:
+            self._thunks.append(_Thunk(self.record_count, count, size, callback))
+        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        self.size_bytes, self.record_count = needed, self.record_count + count
         self._closed_for_appends = False
         return True
 
     def _grow_to(self, needed: int) -> bool:
-        outgrown, larger = self.memory, Memory()
-        try:
-            if not self._more_memory.allocate_larger(larger, needed):
-                return False
-            used = self.size_bytes
-            larger.view()[:used] = outgrown.view()[:used]
-            # Before this line the batch owns the old memory, and after it the larger one: never both, and never
-            # neither.
-            self.memory = larger
-            self._capacity = len(larger)
-            self._more_memory.give_back(outgrown)
-        except BaseException:
-            self._capacity = len(self.memory)
-            self._more_memory.give_back(outgrown if self.memory is larger else larger)
-            raise
+        larger = self._more_memory.allocate_larger(needed)
+        if larger is None:
+            return False
+        used = self.size_bytes
+        memoryview(larger)[:used] = memoryview(self.memory)[:used]
+        outgrown, self.memory = self.memory, larger
+        self._capacity = len(larger)
+        self._more_memory.give_back(outgrown)
         return True
 
     def _place(self, records: Buffer, position: int) -> None:
         # Through a view: an assignment to a slice of the bytearray itself copies the records twice.
-        self.memory.view()[position : position + len(records)] = records
+        memoryview(self.memory)[position : position + len(records)] = records
 
     def close_for_appends(self) -> None:
         """Refuse further appends; :meth:`close` does the rest."""
@@ -335,7 +332,7 @@ class ProducerBatch:
         self.reopened_sequence = False
         if self._body is None:
             self._encode_staged()
-            records = self.memory.view()[HEADER_BYTES : self.size_bytes]
+            records = memoryview(self.memory)[HEADER_BYTES : self.size_bytes]
             if self._compression.type is CompressionType.NONE:
                 self._body = records
             else:
@@ -345,7 +342,7 @@ class ProducerBatch:
         staged, self._staged = self._staged, []
         newest_run, self._staging = self._staging, None
         for position, run in staged:
-            # Records that a KeyboardInterrupt prevented from being counted are not part of the batch.
+            # A record that was interrupted before it was counted is not part of the batch.
             run.cut(self.record_count - run.first)
             records, largest = run.encode(self.base_timestamp)
             self.largest_record_bytes = max(self.largest_record_bytes, largest)
@@ -441,7 +438,7 @@ class ProducerBatch:
         if self.record_count < 2:
             raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
         self.close()
-        records = rebase.parse_records(self.memory.view()[HEADER_BYTES : self.size_bytes])
+        records = rebase.parse_records(memoryview(self.memory)[HEADER_BYTES : self.size_bytes])
         half = (self.size_bytes - HEADER_BYTES) // 2
         cut, seen = 1, records[0].size_bytes
         while cut < len(records) - 1 and seen + records[cut].size_bytes <= half:
@@ -463,7 +460,7 @@ class ProducerBatch:
             record = records[index]
             rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
             ends.append(len(encoded))
-        memory = Memory(bytearray(HEADER_BYTES + len(encoded)))
+        memory = bytearray(HEADER_BYTES + len(encoded))
         piece = ProducerBatch(
             self.topic_partition,
             memory,
@@ -484,10 +481,14 @@ class ProducerBatch:
         piece.close_for_appends()
         return piece
 
-    def forget_wire(self) -> None:
-        """Drop the encoded batch, which is done and not in flight: its memory will be reused."""
+    def release_memory(self) -> bytearray:
+        """Give up the memory of a batch that is done and not in flight, because it will be reused; empty the second
+        time.
+        """
         self._body = None
         self._header = None
+        memory, self.memory = self.memory, bytearray()
+        return memory
 
     def _finish(
         self,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.columns.record_columns import ColumnChunk
-from kafka_sink.common.locks import leaves
+from kafka_sink.common.locks import Lock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.plugins.partitioner import cut_turns, partition_count, partitions_by_key
 from kafka_sink.records.layout import HEADER_BYTES
@@ -62,6 +62,11 @@ class BuiltInPartitioner:
         self._lock = threading.RLock()
         self._turns: dict[str, _Turn] = {}
         self._loads: dict[str, _Loads] = {}
+
+    @property
+    def lock(self) -> Lock:
+        """The lock under which a turn begins."""
+        return self._lock
 
     # --- single records ----------------------------------------------------------------------------------------------
 
@@ -118,7 +123,6 @@ class BuiltInPartitioner:
             return turn
         return self._next_turn(topic, cluster, turn)
 
-    @leaves("_lock")
     def _next_turn(self, topic: str, cluster: Cluster, ended: _Turn | None) -> _Turn:
         """Begin the turn after *ended*; if another thread has begun it already, return that one."""
         with self._lock:

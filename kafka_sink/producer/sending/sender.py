@@ -71,6 +71,10 @@ class Sender:
                 self._step()
             while not self._force_close and self._has_transaction_to_abort():
                 self._step()
+        except BaseException as error:
+            # Errors do not end a step: another thread or code of the user's has raised it here.
+            self._why_closed = f"{type(error).__name__} ended the sender thread"
+            raise
         finally:
             # However this thread ends: no other thread can complete the remaining batches, and nothing may be added to
             # them.

@@ -36,7 +36,7 @@ from kafka_sink.common.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from kafka_sink.common.locks import Lock, leaves
+from kafka_sink.common.locks import Lock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import (
     ConsumerGroupMetadata,
@@ -151,7 +151,6 @@ class TransactionManager:
 
     # --- calls of the application ------------------------------------------------------------------------------------
 
-    @leaves("_lock")
     def initialize(self) -> TransactionalResult:
         """Request the id and epoch, which fences older producers and ends their open transactions."""
 
@@ -162,7 +161,6 @@ class TransactionManager:
         with self._lock:
             return self._machine.call("init_transactions", State.INITIALIZING, start)
 
-    @leaves("_lock")
     def join(
         self, identity: ProducerIdAndEpoch, transaction_version: TransactionVersion, transactional_id: str | None = None
     ) -> None:
@@ -175,13 +173,11 @@ class TransactionManager:
             self.sequences.assign_producer_id(identity.producer_id, identity.epoch)
             self._epochs.join(transaction_version)
 
-    @leaves("_lock")
     def begin(self) -> None:
         """Begin a transaction; the brokers learn of it with its first partition."""
         with self._lock:
             self._machine.begin()
 
-    @leaves("_lock")
     def begin_commit(self) -> TransactionalResult:
         """Commit the transaction when all its batches are acknowledged."""
 
@@ -192,7 +188,6 @@ class TransactionManager:
         with self._lock:
             return self._machine.call("commit_transaction", State.COMMITTING_TRANSACTION, start)
 
-    @leaves("_lock")
     def begin_abort(self) -> TransactionalResult:
         """Abort the transaction: batches that were not sent yet are dropped, and batches in flight are awaited."""
 
@@ -213,7 +208,6 @@ class TransactionManager:
     def _end_txn(self, result: TransactionalResult, *, commits: bool) -> QueuedRequest:
         return QueuedRequest(EndTxn(self._name, self.identity, self.transaction_version, commits), result)
 
-    @leaves("_lock")
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionalResult:
@@ -243,7 +237,6 @@ class TransactionManager:
         with self._lock:
             machine.check_can_add("send")
 
-    @leaves("_lock")
     def add_partition(self, topic_partition: TopicPartition) -> None:
         """Add the partition of a staged record, after :meth:`check_can_send` and within the same append."""
         if topic_partition in self._scope.partitions:
@@ -257,7 +250,6 @@ class TransactionManager:
             else:
                 self._scope.want(topic_partition)
 
-    @leaves("_lock")
     def staging_failed(self, error: KafkaError) -> None:
         """Fail the transaction because a record could not be staged: a commit would leave that record out."""
         with self._lock:

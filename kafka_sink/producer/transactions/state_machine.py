@@ -146,8 +146,7 @@ class TransactionStateMachine:
             pending = self.pending_call = None
         if pending is not None and pending.target is not target:
             raise TransactionStateError(
-                f"{operation} is not possible: {pending.result.operation} timed out or was interrupted before, and "
-                "must be called again"
+                f"{operation} is not possible: {pending.result.operation} timed out before, and must be called again"
             )
 
     def check_can_add(self, operation: str) -> None:

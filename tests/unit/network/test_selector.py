@@ -581,7 +581,7 @@ def test_interrupted_selector_can_be_closed(listener: Listener, figure: Figure) 
             harness.selector.close_connection("a")
 
         # The interpreter's own module changes its table and the kernel's one after the other.
-        points = Points(point, interrupt, opcodes=("selectors.py", "socket_events.py"))
+        points = Points(point, interrupt, also="/selectors.py")
         with contextlib.suppress(KeyboardInterrupt):
             points.during(use)
         harness.close()

@@ -14,7 +14,6 @@ from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import record_size
 from tests.fakes.batches import read_wire
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     LARGE,
     Straggler,
@@ -95,7 +94,7 @@ def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
 def test_batch_opened_meanwhile_is_used_and_memory_given_back() -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, memory=2000)
-    hold = allocate(accumulator.pool, 2000, 0)
+    hold = accumulator.pool.allocate(2000, 0)
 
     def other_thread() -> None:
         accumulator.pool.deallocate(hold)
@@ -130,7 +129,7 @@ def test_no_lock_is_held_while_memory_is_awaited() -> None:
 def test_batch_age_counts_from_memory_not_from_the_wait_for_it() -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
-    hold = allocate(accumulator.pool, 1000, 0)
+    hold = accumulator.pool.allocate(1000, 0)
 
     def later() -> None:
         clock.advance(700)
@@ -173,7 +172,7 @@ def test_closing_while_memory_is_awaited_ends_the_append() -> None:
 def test_closing_between_memory_and_append_gives_the_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     accumulator = make_accumulator(clock, memory=1000)
-    hold = allocate(accumulator.pool, 1000, 0)
+    hold = accumulator.pool.allocate(1000, 0)
     # The pool is closed a moment later.
     monkeypatch.setattr(accumulator.pool, "close", lambda: None)
 
@@ -228,7 +227,7 @@ def test_a_batch_that_grows_gives_its_old_memory_back() -> None:
 def test_a_batch_that_cannot_grow_is_complete() -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=40_000, memory=70_000)
     append(accumulator, value=b"x" * 10_000)
-    allocate(accumulator.pool, 25_000, 0)
+    accumulator.pool.allocate(25_000, 0)
     result = append(accumulator, value=b"y" * 10_500)
     assert result.new_batch_created
     assert [batch.record_count for batch in queued(accumulator)] == [1, 1]

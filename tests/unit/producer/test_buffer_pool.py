@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafka_sink.common.errors import BufferExhaustedError, KafkaError, KafkaTimeoutError
-from kafka_sink.producer.batching import buffer_pool
-from kafka_sink.producer.batching.buffer_pool import BufferPool, Memory
+from kafka_sink.producer.batching.buffer_pool import BufferPool
 from tests.fakes.clock import FakeClock
-from tests.fakes.memory import allocate, try_allocate
 
 #: Real seconds after which a test with threads has failed.
 _PATIENCE_S = 60
@@ -30,18 +28,18 @@ class Waiter:
 
     def __init__(self, pool: BufferPool, size: int, max_block_ms: int = 1000) -> None:
         queued = pool.queued
-        self._outcome: list[Memory | Exception] = []
+        self._outcome: list[bytearray | Exception] = []
         self._thread = threading.Thread(target=self._run, args=(pool, size, max_block_ms), daemon=True)
         self._thread.start()
         _until(lambda: pool.queued == queued + 1)
 
     def _run(self, pool: BufferPool, size: int, max_block_ms: int) -> None:
         try:
-            self._outcome.append(allocate(pool, size, max_block_ms))
+            self._outcome.append(pool.allocate(size, max_block_ms))
         except Exception as error:
             self._outcome.append(error)
 
-    def join(self) -> Memory | Exception:
+    def join(self) -> bytearray | Exception:
         self._thread.join(_PATIENCE_S)
         (outcome,) = self._outcome
         return outcome
@@ -64,47 +62,35 @@ def _until(reached: Callable[[], bool]) -> None:
 @pytest.mark.behaviour("BufferPool", "Buffers of batch.size are used again")
 def test_a_buffer_of_the_poolable_size_is_reused() -> None:
     pool = make_pool(1000, 100)
-    first = allocate(pool, 100, 0)
-    buffer = first.buffer
+    first = pool.allocate(100, 0)
     pool.deallocate(first)
-    assert first.buffer is None
-    assert allocate(pool, 100, 0).buffer is buffer
-
-
-def test_memory_is_given_back_once() -> None:
-    pool = make_pool(1000, 100)
-    memory = allocate(pool, 100, 0)
-    pool.deallocate(memory)
-    pool.deallocate(memory)
-    assert pool.available_memory == 1000
-    assert allocate(pool, 100, 0).buffer is not allocate(pool, 100, 0).buffer
+    assert pool.allocate(100, 0) is first
 
 
 @pytest.mark.behaviour("BufferPool", "Kept buffers are released before a rest")
 def test_kept_buffers_are_released() -> None:
     pool = make_pool(100, 10)
-    memory = allocate(pool, 10, 0)
-    buffer = memory.buffer
+    memory = pool.allocate(10, 0)
     pool.deallocate(memory)
     pool.release_kept()
     assert pool.available_memory == 100
-    assert allocate(pool, 10, 0).buffer is not buffer
+    assert pool.allocate(10, 0) is not memory
 
 
 def test_more_than_there_will_ever_be_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"cannot allocate 1001 bytes: buffer\.memory is 1000 bytes"):
-        allocate(make_pool(1000, 100), 1001, 1000)
+        make_pool(1000, 100).allocate(1001, 1000)
 
 
 @pytest.mark.behaviour("BufferPool", "An error about exhausted memory says which options to look at")
 def test_exhausted_memory_error_says_which_options_to_check() -> None:
     clock = FakeClock()
     pool = make_pool(100, 100, clock)
-    allocate(pool, 100, 0)
+    pool.allocate(100, 0)
     with pytest.raises(
         BufferExhaustedError, match=r"could not allocate 100 bytes within 50 ms.*\(100 bytes\)"
     ) as caught:
-        allocate(pool, 100, 50)
+        pool.allocate(100, 50)
     assert isinstance(caught.value, KafkaTimeoutError)
     assert clock.waits == [50]
     assert pool.queued == 0
@@ -114,26 +100,25 @@ def test_exhausted_memory_error_says_which_options_to_check() -> None:
 def test_allocation_with_zero_timeout_does_not_wait() -> None:
     clock = FakeClock()
     pool = make_pool(100, 100, clock)
-    allocate(pool, 100, 0)
+    pool.allocate(100, 0)
     with pytest.raises(BufferExhaustedError):
-        allocate(pool, 1, 0)
+        pool.allocate(1, 0)
     assert clock.waits == []
 
 
 def test_a_waiter_takes_the_pooled_buffer_that_comes_back() -> None:
     clock = FakeClock()
     pool = make_pool(100, 100, clock)
-    first = allocate(pool, 100, 0)
-    buffer = first.buffer
+    first = pool.allocate(100, 0)
     clock.actions.append(lambda: pool.deallocate(first))
-    assert allocate(pool, 100, 1000).buffer is buffer
+    assert pool.allocate(100, 1000) is first
     assert pool.available_memory == 0
 
 
 def test_waiting_again_only_gets_the_time_that_is_left() -> None:
     clock = FakeClock()
     pool = make_pool(100, 10, clock)
-    parts = [allocate(pool, 50, 0), allocate(pool, 50, 0)]
+    parts = [pool.allocate(50, 0), pool.allocate(50, 0)]
 
     def give_back(index: int) -> Callable[[], None]:
         def action() -> None:
@@ -143,7 +128,7 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
         return action
 
     clock.actions.extend([give_back(0), give_back(1)])
-    allocate(pool, 80, 100)
+    pool.allocate(80, 100)
     assert clock.waits == [100, 70]
     assert waited_ms(pool) == 60
 
@@ -152,10 +137,10 @@ def test_waiting_again_only_gets_the_time_that_is_left() -> None:
 def test_timed_out_waiter_gives_back_what_it_had_gathered() -> None:
     clock = FakeClock()
     pool = make_pool(100, 10, clock)
-    first, second = allocate(pool, 60, 0), allocate(pool, 40, 0)
+    first, second = pool.allocate(60, 0), pool.allocate(40, 0)
     clock.actions.append(lambda: pool.deallocate(second))
     with pytest.raises(BufferExhaustedError):
-        allocate(pool, 80, 100)
+        pool.allocate(80, 100)
     assert pool.available_memory == 40
     pool.deallocate(first)
     assert pool.available_memory == 100
@@ -164,8 +149,8 @@ def test_timed_out_waiter_gives_back_what_it_had_gathered() -> None:
 def test_memory_a_waiter_gives_up_wakes_the_next() -> None:
     clock = FakeClock(shared=True)
     pool = BufferPool(100, 10, clock, on_wait=lambda: None)
-    allocate(pool, 60, 0)
-    small = allocate(pool, 40, 0)
+    pool.allocate(60, 0)
+    small = pool.allocate(40, 0)
     impatient, patient = Waiter(pool, 90, 100), Waiter(pool, 30, 100_000)
     # Taken by the first waiter, which needs more.
     pool.deallocate(small)
@@ -173,54 +158,52 @@ def test_memory_a_waiter_gives_up_wakes_the_next() -> None:
     clock.advance(100)
     assert isinstance(impatient.join(), BufferExhaustedError)
     patient_got = patient.join()
-    assert isinstance(patient_got, Memory)
+    assert isinstance(patient_got, bytearray)
     assert len(patient_got) == 30
 
 
 @pytest.mark.behaviour("BufferPool", "Waiters are served in the order in which they came")
 def test_waiters_are_served_in_the_order_they_came() -> None:
     pool = BufferPool(100, 100, FakeClock(shared=True), on_wait=lambda: None)
-    held = allocate(pool, 100, 0)
+    held = pool.allocate(100, 0)
     waiters = [Waiter(pool, 100) for _ in range(3)]
     for index in range(3):
-        buffer = held.buffer
         pool.deallocate(held)
         got = waiters[index].join()
-        assert isinstance(got, Memory)
-        assert got.buffer is buffer
-        held = got
+        assert isinstance(got, bytearray)
+        assert got is held
         assert all(waiter.is_waiting for waiter in waiters[index + 1 :])
 
 
 def test_small_waiter_does_not_overtake_a_large_one() -> None:
     pool = BufferPool(100, 10, FakeClock(shared=True), on_wait=lambda: None)
-    first, second = allocate(pool, 50, 0), allocate(pool, 50, 0)
+    first, second = pool.allocate(50, 0), pool.allocate(50, 0)
     large, small = Waiter(pool, 100), Waiter(pool, 20)
     pool.deallocate(first)
     assert large.is_waiting
     assert small.is_waiting
     pool.deallocate(second)
     got = large.join()
-    assert isinstance(got, Memory)
+    assert isinstance(got, bytearray)
     assert small.is_waiting
     pool.deallocate(got)
     small_got = small.join()
-    assert isinstance(small_got, Memory)
+    assert isinstance(small_got, bytearray)
     assert len(small_got) == 20
 
 
 def test_memory_a_waiter_leaves_over_wakes_the_next() -> None:
     pool = BufferPool(100, 10, FakeClock(shared=True), on_wait=lambda: None)
-    everything = allocate(pool, 100, 0)
+    everything = pool.allocate(100, 0)
     waiters = [Waiter(pool, 40), Waiter(pool, 40)]
     pool.deallocate(everything)
-    assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), Memory)] == [40, 40]
+    assert [len(got) for waiter in waiters if isinstance(got := waiter.join(), bytearray)] == [40, 40]
 
 
 @pytest.mark.behaviour("BufferPool", "Closing wakes every waiter with an error, and refuses new ones")
 def test_close_fails_every_waiter_and_refuses_new_ones() -> None:
     pool = BufferPool(100, 100, FakeClock(shared=True), on_wait=lambda: None)
-    first = allocate(pool, 100, 0)
+    first = pool.allocate(100, 0)
     waiters = [Waiter(pool, 100), Waiter(pool, 50)]
     pool.close()
     for waiter in waiters:
@@ -228,36 +211,33 @@ def test_close_fails_every_waiter_and_refuses_new_ones() -> None:
         assert isinstance(outcome, KafkaError)
         assert not isinstance(outcome, BufferExhaustedError)
     with pytest.raises(KafkaError, match="closed"):
-        allocate(pool, 10, 1000)
+        pool.allocate(10, 1000)
     pool.deallocate(first)
     assert pool.available_memory == 100
 
 
 def test_try_allocate_neither_waits_nor_overtakes_waiters() -> None:
     pool = BufferPool(100, 50, FakeClock(shared=True), on_wait=lambda: None)
-    first, second = try_allocate(pool, 50), try_allocate(pool, 40)
+    first, second = pool.try_allocate(50), pool.try_allocate(40)
     assert first is not None
     assert second is not None
-    assert try_allocate(pool, 11) is None
+    assert pool.try_allocate(11) is None
     waiter = Waiter(pool, 100)
-    assert try_allocate(pool, 5) is None, "there is as much, but somebody waits"
+    assert pool.try_allocate(5) is None, "there is as much, but somebody waits"
     pool.deallocate(first)
     pool.deallocate(second)
     got = waiter.join()
-    assert isinstance(got, Memory)
+    assert isinstance(got, bytearray)
     pool.deallocate(got)
     pool.close()
-    assert try_allocate(pool, 5) is None
+    assert pool.try_allocate(5) is None
 
 
 def test_trying_reuses_a_kept_buffer() -> None:
     pool = make_pool(100, 50)
-    first = allocate(pool, 50, 0)
-    buffer = first.buffer
+    first = pool.allocate(50, 0)
     pool.deallocate(first)
-    again = try_allocate(pool, 50)
-    assert again is not None
-    assert again.buffer is buffer
+    assert pool.try_allocate(50) is first
     assert pool.available_memory == 50
 
 
@@ -265,10 +245,10 @@ def test_waiter_is_counted_before_it_wakes_the_sender() -> None:
     seen: list[int] = []
     clock = FakeClock()
     pool = BufferPool(100, 100, clock, on_wait=lambda: seen.append(pool.queued))
-    allocate(pool, 100, 0)
+    pool.allocate(100, 0)
     assert seen == []
     with pytest.raises(BufferExhaustedError):
-        allocate(pool, 100, 10)
+        pool.allocate(100, 10)
     assert seen == [1]
 
 
@@ -277,9 +257,9 @@ def test_a_sender_that_cannot_be_woken_leaves_no_waiter_behind() -> None:
         raise OSError("closed")
 
     pool = BufferPool(100, 100, FakeClock(), on_wait=fail)
-    allocate(pool, 100, 0)
+    pool.allocate(100, 0)
     with pytest.raises(OSError, match="closed"):
-        allocate(pool, 100, 10)
+        pool.allocate(100, 10)
     assert pool.queued == 0
 
 
@@ -291,14 +271,14 @@ def test_a_machine_without_memory_gets_its_reservation_back(monkeypatch: pytest.
 
     monkeypatch.setattr("kafka_sink.producer.batching.buffer_pool.bytearray", no_memory, raising=False)
     with pytest.raises(MemoryError):
-        allocate(pool, 100, 0)
+        pool.allocate(100, 0)
     assert pool.available_memory == 100
 
 
 def test_exchange_accounts_for_memory_that_replaces_a_buffer() -> None:
     pool = BufferPool(3000, 1000, FakeClock(), on_wait=lambda: None)
-    whole = allocate(pool, 1000, 0)
-    pieces = [Memory(bytearray(520)), Memory(bytearray(530))]
+    whole = pool.allocate(1000, 0)
+    pieces = [bytearray(520), bytearray(530)]
     pool.exchange(whole, pieces)
     assert pool.available_memory == 1950
     for piece in pieces:
@@ -308,15 +288,15 @@ def test_exchange_accounts_for_memory_that_replaces_a_buffer() -> None:
 
 def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:
     pool = BufferPool(1000, 1000, FakeClock(), on_wait=lambda: None)
-    whole = allocate(pool, 1000, 0)
-    pieces = [Memory(bytearray(540)), Memory(bytearray(530))]
+    whole = pool.allocate(1000, 0)
+    pieces = [bytearray(540), bytearray(530)]
     pool.exchange(whole, pieces)
     assert pool.available_memory == -70
     with pytest.raises(BufferExhaustedError):
-        allocate(pool, 100, 0)
+        pool.allocate(100, 0)
     pool.deallocate(pieces[0])
     assert pool.available_memory == 470
-    rest = allocate(pool, 470, 0)
+    rest = pool.allocate(470, 0)
     assert len(rest) == 470
     pool.deallocate(pieces[1])
     pool.deallocate(rest)
@@ -326,18 +306,15 @@ def test_exchange_may_overdraw_the_pool_and_is_repaid_first() -> None:
 @pytest.mark.behaviour(
     "Faults: interrupts and signals", "Memory is refused to a signal handler that interrupted a change of the pool"
 )
-def test_memory_is_refused_in_the_middle_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_refused_in_the_middle_of_a_change() -> None:
     pool = make_pool(1000, 100)
-    held = allocate(pool, 300, 0)
-    monkeypatch.setattr(buffer_pool, "is_nested", lambda: True)
+    held = pool.allocate(300, 0)
     refused: list[bool] = []
 
-    def pieces() -> Iterator[Memory]:
+    def pieces() -> Iterator[bytearray]:
         """Taken in the middle of the change, as a signal handler may be called there."""
-        with pytest.raises(KafkaError, match="was called during"):
-            pool.allocate(Memory(), 100, 0)
-        refused.append(not pool.try_allocate(Memory(), 100))
-        yield Memory()
+        refused.append(pool.try_allocate(100) is None)
+        yield bytearray()
 
     pool.exchange(held, pieces())
     assert refused == [True]

@@ -24,7 +24,6 @@ from kafka_sink.records.vectorized import encode_records, partition_order
 from tests.fakes.batches import read_wire
 from tests.fakes.chunks import Row, make_chunk
 from tests.fakes.clock import FakeClock, on_another_thread
-from tests.fakes.memory import allocate
 from tests.fakes.producing import (
     NODES,
     MadeAccumulator,
@@ -335,7 +334,7 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
 def test_rows_whose_batch_cannot_grow_get_one_of_their_own(after_encoding: list[Callable[[], object]]) -> None:
     accumulator = make_accumulator(FakeClock(), batch_size=40_000, memory=70_000)
     append_columns(accumulator, [Row(b"x" * 10_000)])
-    hold = allocate(accumulator.pool, 25_000, 0)
+    hold = accumulator.pool.allocate(25_000, 0)
     after_encoding.extend([lambda: None] * 5)
     append_columns(accumulator, [Row(b"y" * 10_500)])
     assert len(after_encoding) == 3, "planned once again, and not onto that batch"

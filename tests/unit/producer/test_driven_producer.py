@@ -282,7 +282,7 @@ def test_metadata_and_memory_share_the_time_to_block() -> None:
     waited: list[int] = []
     allocate = driven.pipeline.pool.allocate
     driven.pipeline.pool.allocate = (  # type: ignore[method-assign]
-        lambda memory, size, max_block_ms: (waited.append(max_block_ms), allocate(memory, size, max_block_ms))[1]
+        lambda size, max_block_ms: (waited.append(max_block_ms), allocate(size, max_block_ms))[1]
     )
     takes_400_ms_for_metadata(driven)
     driven.pipeline.topics.known.clear()

@@ -1,7 +1,8 @@
 """A KeyboardInterrupt, or a signal handler that sends, at every line of what a producer's callers run.
 
 Each run interrupts a call at another line of ``kafka_sink``, until the call gets to its end without. That is stricter
-than CPython, which looks for signals after some bytecodes only. Afterwards the producer goes on, or says why not.
+than CPython, which looks for signals after some bytecodes only. Afterwards the producer can only be closed, unless the
+call had not begun or was over.
 """
 
 from __future__ import annotations
@@ -27,23 +28,14 @@ from tests.fakes.interrupting import Points, interrupt
 from tests.fakes.producing import TOPIC
 from tests.support import amounts
 
-#: "all": every line, and every opcode of what moves memory from hand to hand. Otherwise some of the lines.
+#: "all": every line. Otherwise some of the lines.
 _ALL = amounts.INTERRUPT_POINTS == "all"
 
 #: Otherwise one line of so many; of the many that columns take, one of so many more.
 _STRIDE, _STRIDE_OF_COLUMNS = 7, 10
-_OPCODES = (
-    "accumulator.py",
-    "buffer_pool.py",
-    "calls_in_progress.py",
-    "column_append.py",
-    "incomplete_batches.py",
-    "partition_queues.py",
-    "producer_batch.py",
-)
 
 #: What a handler may be told.
-_REFUSED = "was called during|outside a transaction|closed|call begin_transaction|was interrupted before"
+_REFUSED = "was called during|outside a transaction|closed|call begin_transaction|timed out before"
 
 #: More points than any call has.
 _MOST_POINTS = 1_000_000
@@ -179,16 +171,14 @@ TRANSACTIONS = {
 ALL = {**SENDS, **COLUMNS, **WAITS, **TRANSACTIONS}
 
 
-def runs(
-    monkeypatch: pytest.MonkeyPatch, name: str, strike: Callable[[Episode], None], stride: int
-) -> Iterator[tuple[Episode, Points]]:
+def runs(name: str, strike: Callable[[Episode], None], stride: int) -> Iterator[tuple[Episode, Points]]:
     """One episode for each point, struck there; after each the caller of this looks what it has left."""
     scenario = ALL[name]
     stride = 1 if _ALL else stride * _STRIDE_OF_COLUMNS if name in COLUMNS else stride
     for point in range(0, _MOST_POINTS, stride):
         episode = Episode(InterruptedProducer(**dict(scenario.properties)), point)
         scenario.prepare(episode)
-        points = Points(point, lambda episode=episode: strike(episode), _OPCODES if _ALL else ())  # type: ignore[misc]
+        points = Points(point, lambda episode=episode: strike(episode))  # type: ignore[misc]
         with suppress(KeyboardInterrupt):
             points.during(partial(scenario.act, episode))
         if points.struck is None:
@@ -199,29 +189,25 @@ def runs(
 
 
 def goes_on(episode: Episode) -> None:
-    """The producer is used again: each call does what it should, or says why it does not."""
+    """The producer is used again, and each call does what it should."""
     producer = episode.world.producer
-    episode.world.check_owners()
-    if episode.world.pipeline.transactions is None:
-        refused = settled(lambda: episode.send(0)) or settled(lambda: episode.send_columns(3))
-        if refused is None:
-            producer.flush(60_000)
-            assert episode.world.memory_in_use == 0
-        else:
-            assert "closed" in str(refused)
-            with pytest.raises(KafkaError, match="closed"):
-                episode.world.pipeline.accumulator.check_open()
+    episode.world.check_left()
+    if episode.world.pipeline.transactions is not None:
+        for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
+            settled(call)
+        commits_one(episode)
+    elif (refused := settled(lambda: episode.send(0)) or settled(lambda: episode.send_columns(3))) is None:
+        producer.flush(60_000)
+        assert episode.world.memory_in_use == 0
+        assert not episode.world.pipeline.pool.queued
     else:
-        commits_or_aborts(episode)
+        assert "closed" in str(refused)
     episode.world.end()
     episode.check()
 
 
-def commits_or_aborts(episode: Episode) -> None:
-    """Whatever was interrupted, repeated as its error says, leads to a transaction that can be committed."""
+def commits_one(episode: Episode) -> None:
     producer = episode.world.producer
-    for call in (producer.init_transactions, producer.commit_transaction, producer.abort_transaction):
-        settled(call)
     producer.begin_transaction()
     episode.send(0)
     producer.commit_transaction()
@@ -229,21 +215,42 @@ def commits_or_aborts(episode: Episode) -> None:
     assert episode.world.memory_in_use == 0
 
 
+def can_only_be_closed(episode: Episode) -> None:
+    """Every call is refused with what is certain; a close completes the futures, and a new producer goes on."""
+    producer, interruption = episode.world.producer, episode.world.pipeline.calls.interruption
+    assert interruption is not None
+    assert interruption.startswith("KeyboardInterrupt ended ")
+    calls: list[Callable[[], object]] = [lambda: episode.send(0), lambda: episode.send_columns(3), producer.flush]
+    transactions = episode.world.pipeline.transactions
+    if transactions is not None:
+        calls += [producer.begin_transaction, producer.commit_transaction, producer.abort_transaction]
+    for call in calls:
+        assert re.match(f"this producer can only be closed, because {interruption}: ", str(settled(call)))
+    episode.world.end()
+    episode.check()
+    if transactions is not None:
+        next_one = Episode(InterruptedProducer(transactional=True, brokers=episode.world.brokers), -1)
+        next_one.world.producer.init_transactions()
+        commits_one(next_one)
+        next_one.world.end()
+
+
 @pytest.mark.behaviour(
     "Faults: interrupts and signals",
-    "A KeyboardInterrupt at every line of the producer's calls gives no memory two owners and hangs nothing",
+    "After a KeyboardInterrupt at any line of a call a producer can only be closed, and loses and doubles nothing",
 )
 @pytest.mark.parametrize("name", ALL)
-def test_a_call_may_be_interrupted_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
-    tried = 0
+def test_a_call_may_be_interrupted_at_every_line(name: str, figure: Figure) -> None:
+    tried = closed = 0
     failed: list[str] = []
-    for episode, points in runs(monkeypatch, name, lambda _: interrupt(), _STRIDE):
+    for episode, points in runs(name, lambda _: interrupt(), _STRIDE):
         tried += 1
+        closed += (is_interrupted := episode.world.pipeline.calls.interruption is not None)
         try:
-            goes_on(episode)
+            (can_only_be_closed if is_interrupted else goes_on)(episode)
         except BaseException as error:
             failed.append(f"{points.struck}: {type(error).__name__} {str(error)[:150]}")
-    figure("interrupted", f"{tried} points")
+    figure("interrupted", f"{tried} points, {closed} of them within the call")
     assert not failed, f"{len(failed)} of {tried}:\n" + "\n".join(failed)
 
 
@@ -251,7 +258,7 @@ def test_a_call_may_be_interrupted_at_every_line(name: str, monkeypatch: pytest.
     "Faults: interrupts and signals", "A signal handler may send and flush at every line of the producer's calls"
 )
 @pytest.mark.parametrize("name", ALL)
-def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
+def test_a_signal_handler_may_send_at_every_line(name: str, figure: Figure) -> None:
     """It is told at once where it cannot; what it came in the middle of gets to its end as if nothing had been."""
     sent = refused = 0
     failed: list[str] = []
@@ -262,15 +269,12 @@ def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.
         for call in (lambda: episode.send(0), episode.world.producer.flush):
             error = settled(call)
             if error is not None:
-                assert re.search(
-                    "was called during|outside a transaction|closed|call begin_transaction|was interrupted before",
-                    str(error),
-                )
+                assert re.search(_REFUSED, str(error))
         refused += error is not None
         sent += error is None
         assert episode.world.clock.now_ms - waited_since < 1000
 
-    for episode, points in runs(monkeypatch, name, handle, 3 * _STRIDE):
+    for episode, points in runs(name, handle, 3 * _STRIDE):
         try:
             goes_on(episode)
         except BaseException as error:
@@ -285,9 +289,7 @@ def test_a_signal_handler_may_send_at_every_line(name: str, monkeypatch: pytest.
 @pytest.mark.parametrize(
     "raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda it: type(it).__name__
 )
-def test_what_a_delivery_callback_raises_stops_nobody(
-    raised: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_delivery_callback_raises_stops_nobody(raised: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     episode = Episode(InterruptedProducer())
     producer = episode.world.producer
 
@@ -311,9 +313,7 @@ def test_what_a_delivery_callback_raises_stops_nobody(
 @pytest.mark.behaviour(
     "Faults: interrupts and signals", "sys.exit() in an interceptor is logged, and the sender goes on"
 )
-def test_interceptor_error_on_sender_thread_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_interceptor_error_on_sender_thread_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     class Exits(ProducerInterceptor):
         def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
             raise SystemExit(3)
@@ -325,3 +325,47 @@ def test_interceptor_error_on_sender_thread_stops_nobody(
     episode.world.end()
     episode.check()
     assert "Exits raised SystemExit(3)" in caplog.text
+
+
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "An error of a signal handler in the middle of an append is no error of the call"
+)
+def test_alarm_in_an_append_closes_the_producer() -> None:
+    """Not only what ends programs: a handler may raise any exception, which callers of ours take for one of theirs."""
+
+    def alarm() -> None:
+        raise TimeoutError("alarm")
+
+    interrupted = 0
+    for point in range(0, _MOST_POINTS, 1 if _ALL else _STRIDE):
+        episode = Episode(InterruptedProducer(linger_ms=60_000), point)
+        points = Points(point, alarm)
+        with suppress(TimeoutError):
+            points.during(episode.send)
+        if points.struck is None:
+            break
+        interruption = episode.world.pipeline.calls.interruption
+        if interruption is None:
+            goes_on(episode)
+        else:
+            assert interruption == "TimeoutError ended send half-way"
+            assert "can only be closed" in str(settled(lambda episode=episode: episode.send(0)))  # type: ignore[misc]
+            episode.world.end()
+            episode.check()
+            interrupted += 1
+    assert interrupted > 1
+
+
+@pytest.mark.behaviour(
+    "Faults: interrupts and signals", "A sender thread that was interrupted fails what it had to send"
+)
+def test_interrupted_sender_thread_closes_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode = Episode(InterruptedProducer(linger_ms=60_000))
+    episode.send(0)
+    monkeypatch.setattr(episode.world.pipeline.sender, "run_once", interrupt)
+    with suppress(KeyboardInterrupt):
+        episode.world.sender.run(episode.world.pipeline.run)
+    refused = str(settled(episode.world.producer.flush))
+    assert "can only be closed, because KeyboardInterrupt ended the sender thread half-way" in refused
+    with pytest.raises(KafkaError, match="KeyboardInterrupt ended the sender thread before this record was sent"):
+        episode.futures[0][1].get(0)

@@ -8,7 +8,6 @@ import pytest
 
 from kafka_sink.common.errors import KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP
-from kafka_sink.producer.batching.buffer_pool import Memory
 from kafka_sink.producer.batching.producer_batch import (
     Compression,
     FinalState,
@@ -54,7 +53,7 @@ def test_record_filling_last_byte_fits_and_one_more_does_not() -> None:
 def growing(limit: int, sizes: list[int | None]) -> ProducerBatch:
     """A batch of at most *limit* bytes that begins with 100 and then gets the memory that *sizes* say."""
 
-    return ProducerBatch(TP, Memory(bytearray(100)), GivenMemory(sizes, limit), UNCOMPRESSED, FakeClock(), 0)
+    return ProducerBatch(TP, bytearray(100), GivenMemory(sizes, limit), UNCOMPRESSED, FakeClock(), 0)
 
 
 def test_a_batch_grows_up_to_its_limit() -> None:
@@ -144,6 +143,12 @@ def test_half_staged_interrupted_record_is_not_in_the_batch(struck: str) -> None
     batch.close()
     _, records = read_wire(batch.wire)
     assert [record.value for record in records] == [b"before"]
+
+
+def test_the_memory_of_a_batch_is_released_once() -> None:
+    batch = make_batch(room=100, values=[b"one"])
+    assert len(batch.release_memory()) == 161
+    assert not batch.release_memory()
 
 
 def test_an_open_batch_has_no_wire_form() -> None:
@@ -240,7 +245,8 @@ def test_a_run_of_rows_is_told_once_with_its_count_and_bytes() -> None:
     encoded = bytearray()
     for index in (1, 2, 3):
         write_record(encoded, index, 0, None, b"row")
-    batch.append_encoded(encoded, 3, 5000, 5000, seen.append)
+    assert not batch.append_encoded(encoded, 3, 5000, 5000, seen.append), "it has a record before them"
+    assert batch.append_encoded(encoded, 3, 5000, 5000, seen.append, records_before=1)
     batch.done(100, 6000, None)
     assert seen == [Delivery(TP, 101, 3, len(encoded), 6000, None)]
 
