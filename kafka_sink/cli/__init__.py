@@ -1,4 +1,4 @@
-"""The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify, check, acls, report, ui.
+"""The ``kafkalite`` command: broker, topics, groups, txn, produce, consume, verify, check, report, ui.
 
 It owns options, output and exit codes, on the main thread. It must not hold what a library user needs as well.
 """

@@ -25,7 +25,6 @@ COMMANDS: Final = (
     "topics",
     "groups",
     "txn",
-    "acls",
     "produce",
     "consume",
     "verify",

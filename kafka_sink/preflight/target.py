@@ -1,4 +1,5 @@
-"""What a check is about: the options of a job, its topics, and its name if it writes exactly once.
+"""The target of a check: the options of a job, its topics, its name if it writes exactly once, and the permissions that
+it needs: the table of docs/permissions.md.
 
 Plain values, which are pickled to an executor.
 """
@@ -7,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from kafka_sink.common.acl import AclOperation, PatternType, ResourceType
 from kafka_sink.formats.schema_text import SchemaText
 
 
@@ -71,3 +73,30 @@ class CheckTarget:
     option_prefix: str = ""
     new_topics: tuple[NewTopicTarget, ...] = ()
     registry: RegistryTarget | None = None
+
+
+class Permission(NamedTuple):
+    """*operations* on the resources of a type that *name* and *pattern_type* select."""
+
+    operations: tuple[AclOperation, ...]
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+def needed(target: CheckTarget) -> list[Permission]:
+    """The permissions that a principal needs to write as *target*, and no others; an operation implies others, as in
+    Kafka. The job creates its *new_topics*."""
+    new, sink = {each.name for each in target.new_topics}, target.exactly_once
+    permissions = [
+        Permission((AclOperation.WRITE, *([AclOperation.CREATE] if topic in new else [])), ResourceType.TOPIC, topic)
+        for topic in dict.fromkeys(target.topics)
+    ]
+    if sink is None:
+        return permissions
+    return [
+        *permissions,
+        Permission((AclOperation.READ,), ResourceType.TOPIC, sink.progress_topic),
+        Permission((AclOperation.WRITE,), ResourceType.TRANSACTIONAL_ID, sink.name, PatternType.PREFIXED),
+        Permission((AclOperation.READ,), ResourceType.GROUP, sink.name),
+    ]

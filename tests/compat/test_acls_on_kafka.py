@@ -11,19 +11,16 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.config import parse
-from tests.compat.kafka_version import is_at_least, requires_kafka
+from tests.compat.kafka_version import requires_kafka
 from tests.compat.test_differential import KNOWN as KNOWN_WITHOUT_ACLS
 from tests.compat.test_differential import Known, shared
 from tests.conftest import Figure
 from tests.support.acl_scenarios import ACLS, BY_OTHERS, ROLES, USER, WITH_ACLS
 from tests.support.amounts import LONG
-from tests.support.cli_scenarios import CommandLine
 from tests.support.differential import Ask, Broker, differences
 from tests.support.differential_scenarios import SCENARIOS, TOPICS
-from tests.support.kafka_tools import run_kafka_tool
 from tests.support.real_kafka import RealKafka, running_kafka
 from tests.support.secure_cluster import users
-from tests.support.waiting import until
 
 _IS_MODEL: Final = requires_kafka("4.3", "the APIs and answers that the embedded broker is modelled on")
 
@@ -150,56 +147,3 @@ def test_users_with_acls_get_the_same_answers(pair: tuple[Broker, Broker], figur
     assert not unknown, f"{len(unknown)}\n" + "\n".join(unknown)
     figure("requests of users with ACLs", asked)
     figure("answers that differ, all in a way that is meant", meant)
-
-
-_TOOL: Final = "org.apache.kafka.tools.AclCommand"
-#: Groups have settings from Kafka 4.0 on.
-_DENIED: Final = "DescribeConfigs" if is_at_least("4.0") else "Describe"
-#: Options that kafka-acls and ``kafkalite acls`` have; PRINCIPAL is another one for each of the two.
-_OPTIONS: Final = (
-    "--allow-principal User:PRINCIPAL --allow-host 10.0.0.1 --allow-host 10.0.0.2 --operation Read "
-    f"--deny-principal User:PRINCIPAL-denied --operation {_DENIED} --topic cli-a --topic cli-b --group cli",
-    "--allow-principal User:PRINCIPAL --producer --consumer --topic cli --group cli --transactional-id cli "
-    "--resource-pattern-type prefixed",
-    *(("--allow-principal User:PRINCIPAL --cluster --transactional-id cli-b",) if LONG else ()),
-)
-
-
-@pytest.mark.behaviour("ACLs", "'kafkalite acls' adds, lists and removes what kafka-acls does, on a real Kafka")
-def test_command_line_does_what_kafka_acls_does(guarded_kafka: RealKafka, capsys: pytest.CaptureFixture[str]) -> None:
-    kafkalite = CommandLine(guarded_kafka.bootstrap_servers, capsys)
-    server = ("--bootstrap-server", guarded_kafka.bootstrap_servers)
-
-    def given(options: str, principal: str) -> list[str]:
-        return options.replace("PRINCIPAL", principal).split()
-
-    def shown(principal: str) -> set[tuple[str, ...]]:
-        names = ("--principal", f"User:{principal}", "--principal", f"User:{principal}-denied")
-        return {tuple(each.values()) for each in kafkalite.json("acls", "list", *names)}
-
-    for options in _OPTIONS:
-        run_kafka_tool(_TOOL, *server, "--add", *given(options, "java"))
-        kafkalite("acls", "add", "--yes", *given(options, "ours"))
-
-    def are_alike() -> bool:
-        return {(each[0].replace("ours", "java"), *each[1:]) for each in shown("ours")} == shown("java")
-
-    # The brokers learn of new ACLs one after the other.
-    until("the same ACLs", are_alike)
-    listed = set(_listed(run_kafka_tool(_TOOL, *server, "--list")))
-    assert shown("java") | shown("ours") == {each for each in listed if re.match("User:(java|ours)", each[0])}
-    assert len(shown("ours")) > 18
-    for options in _OPTIONS:
-        kafkalite("acls", "remove", "--yes", *given(options, "java"))
-        run_kafka_tool(_TOOL, *server, "--remove", "--force", *given(options, "ours"))
-    until("the removal", lambda: not shown("java") and not shown("ours"))
-
-
-def _listed(printed: str) -> Iterator[tuple[str, ...]]:
-    """What kafka-acls has printed, in the order of the columns of ``kafkalite acls list``."""
-    resource = ("", "", "")
-    for line in printed.splitlines():
-        if found := re.search(r"resourceType=(\w+), name=(.+), patternType=(\w+)\)", line):
-            resource = (found[1], found[2], found[3])
-        elif found := re.search(r"principal=(.+), host=(.+), operation=(\w+), permissionType=(\w+)\)", line):
-            yield (found[1], found[2], found[4], found[3], *resource)

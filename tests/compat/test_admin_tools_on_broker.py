@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import AUTHORIZER, BrokerConfig
+from kafka_sink.cli.main import run
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.config import parse
+from tests.support.acl_commands import acls_of
 from tests.support.amounts import only_long
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.real_kafka import KAFKA_SCRIPT, TOOL_TIMEOUT_S, run_script, skip_without_kafka
 from tests.support.secure_cluster import users
 
@@ -110,3 +114,17 @@ def test_acls_by_kafkas_tool(tmp_path: Path) -> None:
         )  # fmt: skip
         assert "ClusterAuthorizationException" in done.stdout + done.stderr
         assert len(cluster.describe_acls()) == 1
+
+
+@pytest.mark.behaviour("ACLs", "kafka-acls runs what 'kafkalite check --print-acls' prints")
+def test_printed_commands_are_those_of_kafkas_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    skip_without_kafka()
+    with EmbeddedCluster(
+        config=BrokerConfig(authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS")
+    ) as cluster:
+        job = ("orders", "--topic-partitions", "2", "--exactly-once", "orders-sink", "--print-acls", "User:job")
+        assert run(["check", *job, "--bootstrap-server", cluster.bootstrap_servers]) == 0
+        printed = capsys.readouterr().out
+        for line in printed.splitlines():
+            run_kafka_tool(ACLS, *shlex.split(line)[1:])
+        assert set(cluster.describe_acls()) == set(acls_of(printed))

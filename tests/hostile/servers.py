@@ -239,7 +239,6 @@ COMMANDS: Final = (
     ("txn", "list"),
     ("txn", "abort", "--prefix", "x"),
     ("txn", "hanging", "t", "0"),
-    ("acls", "list"),
     ("check", "t"),
     ("consume", "t"),
 )

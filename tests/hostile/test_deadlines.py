@@ -38,9 +38,6 @@ MOST_ANSWERS: Final = 2 * (int(TIMEOUT_S / DELAY_S) + 1)
 LASTING: Final = frozenset({"check", "consume", "produce", "ui", "verify"})
 #: What each other command with --timeout is given here, so that it asks for more than can be answered in time.
 ASKING: Final = {
-    "acls add": "--allow-principal User:alice --topic t --operation Read --yes",
-    "acls list": "",
-    "acls remove": "--allow-principal User:alice --topic t --operation Read --yes",
     "groups delete": "g",
     "groups describe": "g",
     "groups list": "",

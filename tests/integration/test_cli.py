@@ -227,7 +227,6 @@ def test_ctrl_c_ends_every_command_that_waits_for_a_broker() -> None:
         ("topics", "list"),
         ("groups", "list"),
         ("txn", "list"),
-        ("acls", "list"),
         ("produce", "t"),
         ("consume", "t"),
         ("check", "t"),

@@ -32,7 +32,6 @@ COMMANDS = (
     ("topics", "describe", "orders"),
     ("groups", "list"),
     ("groups", "reset-offsets", "readers", "--topic", "orders", "--to-latest"),
-    ("acls", "list"),
     ("txn", "list"),
     ("produce", "orders", "--raw"),
     ("consume", "orders"),

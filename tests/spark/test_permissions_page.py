@@ -21,6 +21,7 @@ from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
 from scripts.pages import printed
+from tests.support.acl_commands import acls_of
 from tests.support.pages import blocks
 from tests.support.readback import read_topic
 from tests.support.secure_cluster import guarded_cluster
@@ -93,10 +94,9 @@ class Job:
         return text.replace("orders", self.topic)
 
     def grant(self, needed: list[Needed]) -> None:
-        self._cluster.create_acls(self.acls(needed))
-
-    def acls(self, needed: list[Needed]) -> list[AclBinding]:
-        return [replace(each.acl, resource_name=self.named(each.acl.resource_name)) for each in needed]
+        self._cluster.create_acls(
+            [replace(each.acl, resource_name=self.named(each.acl.resource_name)) for each in needed]
+        )
 
     def write(self, df: DataFrame) -> None:
         if "exactly once" in self.way:
@@ -146,16 +146,13 @@ def test_a_write_without_one_acl_names_it(number: int, spark: SparkSession, guar
     assert missing.acl.operation.name in advice
 
 
-@pytest.mark.behaviour("ACLs", "'kafkalite acls add' adds exactly the ACLs of docs/permissions.md for a way to write")
+@pytest.mark.behaviour("ACLs", "'kafkalite check --print-acls' prints exactly the ACLs of docs/permissions.md")
 @pytest.mark.parametrize("way", WAYS)
-def test_one_command_adds_exactly_these_acls(way: str, guarded: EmbeddedCluster) -> None:
-    job = Job(way, guarded)
-    role = ("--exactly-once", job.named("orders-sink")) if "exactly once" in way else ("--at-least-once",)
-    creates = ("--create-topics",) if "topicPartitions" in way else ()
-    options = ("--allow-principal", "User:job", "--topic", job.topic, *role, *creates, "--yes")
-    assert run(["acls", "add", *options, "--bootstrap-server", guarded.bootstrap_servers]) == 0
-    added = [acl for acl in guarded.describe_acls() if job.topic in acl.resource_name]
-    assert set(added) == set(job.acls([row for row in rows() if row.way == way]))
+def test_the_printed_acls_are_those_of_the_page(way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = ("--exactly-once", "orders-sink") if "exactly once" in way else ()
+    creates = ("--topic-partitions", "2") if "topicPartitions" in way else ()
+    assert run(["check", "orders", *sink, *creates, "--print-acls", "User:job"]) == 0
+    assert set(acls_of(capsys.readouterr().out)) == {row.acl for row in rows() if row.way == way}
 
 
 @requires_data_sources

@@ -1,18 +1,28 @@
-"""``kafkalite check``: says what would make a job fail, before it starts.
+"""``kafkalite check``: says what would make a job fail, before it starts, and which ACLs the job needs.
 
 Runs on the main thread. It writes nothing to the cluster.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
 from kafka_sink.cli import options, output
+from kafka_sink.common.acl import PatternType
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import COLUMNS, CheckReport
-from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, RegistryTarget, SubjectTarget
+from kafka_sink.preflight.target import (
+    CheckTarget,
+    ExactlyOnceTarget,
+    NewTopicTarget,
+    RegistryTarget,
+    SubjectTarget,
+    needed,
+)
 
 _HERE = "this machine"
 
@@ -28,6 +38,19 @@ _HERE = "this machine"
 @click.option(
     "--progress-topic", metavar="TOPIC", help="Topic of the progress (option progressTopic). Default: the first TOPIC."
 )
+@click.option(
+    "--topic-partitions",
+    "partitions",
+    type=click.IntRange(min=1),
+    help="The job creates missing topics with this number of partitions (option topicPartitions).",
+)
+@click.option(
+    "--print-acls",
+    "principal",
+    metavar="TYPE:NAME",
+    help="Instead of a check, print the commands of kafka-acls that allow this principal, such as User:job, what the "
+    "job needs and nothing else.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @options.registry
 @options.lasting_connection
@@ -35,6 +58,8 @@ def check(
     topics: tuple[str, ...],
     sink: str | None,
     progress_topic: str | None,
+    partitions: int | None,
+    principal: str | None,
     as_json: bool,
     registry: dict[str, str],
     connection: options.Connection,
@@ -51,10 +76,15 @@ def check(
         {**limits, **connection.properties, "bootstrap.servers": connection.bootstrap_servers},
         topics,
         _exactly_once(sink, progress_topic, topics),
+        new_topics=tuple(NewTopicTarget(topic, partitions) for topic in topics if partitions is not None),
         registry=RegistryTarget(registry, tuple(SubjectTarget(f"{topic}-value", "value") for topic in topics))
         if registry
         else None,
     )
+    if principal is not None:
+        for line in _acl_commands(target, principal, connection.bootstrap_servers):
+            click.echo(line)
+        return 0
     report = CheckReport(check_all(target, _HERE))
     if as_json:
         output.print_json([{**asdict(each), "status": each.status.value} for each in report.findings])
@@ -72,3 +102,23 @@ def _exactly_once(sink: str | None, progress_topic: str | None, topics: tuple[st
     if progress_topic is None and not topics:
         raise click.UsageError("--exactly-once needs a TOPIC or --progress-topic.")
     return ExactlyOnceTarget(sink, progress_topic or topics[0])
+
+
+def _acl_commands(target: CheckTarget, principal: str, bootstrap_servers: str) -> Iterator[str]:
+    """A command of kafka-acls for each resource; together they are what the job needs.
+
+    :raises UsageError: if *principal* is no principal, or no topic was named.
+    """
+    kind, _, name = principal.partition(":")
+    if not kind or not name:
+        raise click.UsageError(f"--print-acls {principal!r} is not TYPE:NAME, such as User:job.")
+    if not target.topics:
+        raise click.UsageError("--print-acls needs a TOPIC.")
+    for operations, resource_type, resource, pattern_type in needed(target):
+        words = ["kafka-acls", "--bootstrap-server", bootstrap_servers, "--add", "--allow-principal", principal]
+        for operation in operations:
+            words += ["--operation", operation.name.title()]
+        words += [f"--{resource_type.name.lower().replace('_', '-')}", resource]
+        if pattern_type is not PatternType.LITERAL:
+            words += ["--resource-pattern-type", pattern_type.name.lower()]
+        yield shlex.join(words)
