@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from kafka_sink.common import config as c
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.spark.options import REFUSED, SINK_DEFAULTS, SINK_MEANINGS, SinkOptions
-from kafka_sink.spark.prepared_write import KAFKA_PREFIX
+from kafka_sink.spark.options import SinkOptions
+from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, SINK_DEFAULTS, SINK_MEANINGS
 from scripts.pages import print_into
 
 
@@ -121,7 +121,7 @@ def markdown_table(
     config: type[Any],
     *,
     prefix: str = "",
-    defaults: Mapping[str, str] = MappingProxyType({}),
+    defaults: Mapping[str, object] = MappingProxyType({}),
     meanings: Mapping[str, str] = MappingProxyType({}),
     without: Collection[str] = (),
 ) -> str:

@@ -226,6 +226,12 @@ def as_properties(config: Any) -> dict[str, Any]:
     return {name: getattr(config, item.name) for name, (_, item) in keys(type(config)).items()}
 
 
+def changed(config: Any) -> dict[str, Any]:
+    """Property name → value of *config*, of those that are not the defaults."""
+    table = keys(type(config))
+    return {name: value for name, value in as_properties(config).items() if value != table[name][1].default}
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`` (did you mean …?)`` for the known name most similar to *name*, or "" if none is similar."""
     matches = difflib.get_close_matches(name, list(known), n=1)
@@ -379,12 +385,19 @@ def without_none(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
-def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", passed_over: Collection[str] = ()) -> T:
+def parse(
+    config: type[T],
+    properties: Mapping[str, Any],
+    *,
+    prefix: str = "",
+    passed_over: Collection[str] = (),
+    made: Mapping[str, Any] = MappingProxyType({}),
+) -> T:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
     Names in the class's ``NO_EFFECT``, and those for other programs (``reader_of``), are ignored with one warning that
     names them all; names in *passed_over* are ignored, because another component reads them. What was not given gives
-    way to what was (``settle``).
+    way to what was (``settle``). *made* are values of fields that are no options.
 
     :raises ConfigError: if *properties* is not a mapping of names, a name is unknown (the text has what is meant, where
         that is known) or in the class's ``NOT_SUPPORTED``, a value has the wrong type or is out of range, a required
@@ -406,7 +419,7 @@ def parse(config: type[T], properties: Mapping[str, Any], *, prefix: str = "", p
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
     warn_without_effect(ignored, prefix)
-    parsed = config(**values)
+    parsed = config(**values, **made)
     settle: Callable[[Any, Collection[str]], T] | None = getattr(config, "settle", None)
     return parsed if settle is None else settle(parsed, properties.keys())
 

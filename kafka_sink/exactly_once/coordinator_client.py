@@ -12,6 +12,7 @@ Source: DescribeTransactions, ListTransactions (KIP-664), DescribeConfigs; KIP-9
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
@@ -79,13 +80,16 @@ def _describing(transactional_ids: list[str]) -> RequestSpec:
 class CoordinatorClient(CoordinatorRequests):
     """Use it as a context manager.
 
-    :param properties: client properties under Kafka's names; producer-only properties are ignored.
+    :param properties: a configuration, or properties under Kafka's names, of which those for producers are ignored.
     :param timeout_ms: the maximum duration of one exchange.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, timeout_ms: int = 60_000, clock: Clock = SYSTEM_CLOCK) -> None:
-        known = c.known_to(ClientConfig, properties)
-        config = c.parse(ClientConfig, {**known, "max.in.flight.requests.per.connection": _IN_FLIGHT})
+    def __init__(
+        self, properties: ClientConfig | Mapping[str, Any], *, timeout_ms: int = 60_000, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        if not isinstance(properties, ClientConfig):
+            properties = c.parse(ClientConfig, c.known_to(ClientConfig, properties))
+        config = replace(properties, max_in_flight_requests_per_connection=_IN_FLIGHT)
         client_id = config.client_id or "kafkalite-exactly-once"
         super().__init__(
             BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock

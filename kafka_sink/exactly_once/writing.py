@@ -13,8 +13,9 @@ import os
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
 
 from kafka_sink.client.blocking.leader_requests import OpenTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -27,6 +28,7 @@ from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.refusals import explained
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.task_producer import TaskProducer
 
 #: The number of ids with a lost answer after which :meth:`WriterTransactions.begin` gives up.
@@ -216,19 +218,17 @@ def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) ->
 
 
 def open_producer(
-    properties: Mapping[str, Any],
+    config: ProducerConfig,
     transaction: Transaction,
     transaction_version: TransactionVersion,
     *,
-    option_prefix: str = "",
+    plugin_options: Mapping[str, str] = MappingProxyType({}),
     kept: TaskProducer | None = None,
 ) -> TaskProducer:
     """A producer that writes in *transaction*; closing it does not end the transaction. *kept* is a producer with the
-    same properties that has written in other transactions.
+    same configuration that has written in other transactions. See :class:`TaskProducer` for *plugin_options*.
     """
-    producer = kept or TaskProducer(
-        {**properties, "transactional.id": transaction.transactional_id}, option_prefix=option_prefix
-    )
+    producer = kept or TaskProducer(replace(config, transactional_id=transaction.transactional_id), plugin_options)
     try:
         producer.join_transaction(
             transaction.producer_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,6 +233,23 @@ def _is_users_own(plugin: Any) -> bool:
     if not isinstance(plugin, str):
         return plugin is not None
     return any("." in name and not name.strip().startswith("org.apache.kafka.") for name in plugin.split(","))
+
+
+def read(
+    properties: Mapping[str, Any],
+    *,
+    prefix: str = "",
+    explicit: Collection[str] | None = None,
+    passed_over: Collection[str] = (),
+) -> ProducerConfig:
+    """The configuration that *properties* are (see :func:`~kafka_sink.common.config.parse` for the arguments), in which
+    what the user did not set gives way to what was set: the names in *explicit*, by default all of *properties*.
+
+    :raises ConfigError: as :func:`~kafka_sink.common.config.parse` and :func:`reconcile`.
+    """
+    config = c.parse(ProducerConfig, properties, prefix=prefix, passed_over=passed_over)
+    settled = reconcile(config, frozenset(properties if explicit is None else explicit), prefix=prefix)
+    return replace(settled, option_prefix=prefix)
 
 
 def reconcile(config: ProducerConfig, explicit: frozenset[str], *, prefix: str = "") -> ProducerConfig:

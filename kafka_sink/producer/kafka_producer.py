@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -91,9 +90,19 @@ class KafkaProducer:
         properties = common_config.without_none(properties)
         plugins = GivenPlugins(key_serializer, value_serializer, interceptors, partitioner)
         of_plugins = producer_config.names_for_plugins(properties, are_given=plugins.are_any)
-        config = common_config.parse(ProducerConfig, properties, prefix=option_prefix, passed_over=of_plugins)
-        config = producer_config.reconcile(config, frozenset(properties), prefix=option_prefix)
-        self._config = replace(config, option_prefix=option_prefix)
+        config = producer_config.read(properties, prefix=option_prefix, passed_over=of_plugins)
+        self._open(config, properties, of_plugins, plugins, network)
+
+    def _open(
+        self,
+        config: ProducerConfig,
+        properties: Mapping[str, Any],
+        of_plugins: Collection[str],
+        plugins: GivenPlugins,
+        network: ClientNetwork | None,
+    ) -> None:
+        """Begin to work by *config*. Plugins get *properties* as well, in which the names *of_plugins* are theirs."""
+        self._config = config
         self.client_id = config.client_id or f"producer-{config.transactional_id or next(_producer_numbers)}"
         self._log = ContextLogger(__name__, f"producer client.id={self.client_id}")
         if of_plugins:

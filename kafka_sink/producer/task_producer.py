@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
 
 from kafka_sink.client.connection.connection_states import ConnectionFailure
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.errors import KafkaError, TransactionStateError
 from kafka_sink.common.model import ProducerIdAndEpoch, TransactionVersion
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import KafkaProducer
+from kafka_sink.producer.plugins.loading import GivenPlugins
 
 
 class TaskProducer(KafkaProducer):
     """A producer that writes in a transaction of its driver, and rests between two tasks of a worker process.
 
-    :param properties: as of :class:`KafkaProducer`.
-    :param option_prefix: as of :class:`KafkaProducer`.
+    :param config: the configuration, as the driver has read it.
+    :param plugin_options: the options that the user's plugins alone know.
     :param network: as of :class:`KafkaProducer`.
     """
 
     def __init__(
-        self, properties: Mapping[str, Any], *, option_prefix: str = "", network: ClientNetwork | None = None
+        self,
+        config: ProducerConfig,
+        plugin_options: Mapping[str, str] = MappingProxyType({}),
+        *,
+        network: ClientNetwork | None = None,
     ) -> None:
         self._failures_before_rest: frozenset[ConnectionFailure] = frozenset()
-        super().__init__(properties, option_prefix=option_prefix, network=network)
+        self._open(config, plugin_options, plugin_options, GivenPlugins(), network)
 
     def limit_batches(self, topic: str, size_bytes: int) -> None:
         """Make the batches of *topic* that are opened from now on at most *size_bytes* large, before compression, or as

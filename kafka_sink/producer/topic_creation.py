@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT, AdminClient
 from kafka_sink.client.options.config import ClientConfig
@@ -26,18 +25,14 @@ _REMEDIES: Mapping[ErrorCode, str] = {
 }
 
 
-def ensure_topic(
-    properties: Mapping[str, Any], topic: str, partitions: int, replication_factor: int | None = None
-) -> bool:
+def ensure_topic(config: ProducerConfig, topic: str, partitions: int, replication_factor: int | None = None) -> bool:
     """Create *topic* if it does not exist; returns whether this call has created it. If others create it at the same
     time, the first one decides. A *replication_factor* of None is the brokers' default.
 
-    :param properties: producer properties under Kafka's names.
     :raises ApiError: if the topic could not be created; the text says what to do.
     """
-    config = c.parse(ProducerConfig, properties, passed_over=frozenset(properties) - set(c.keys(ProducerConfig)))
     limit = {"default.api.timeout.ms": max(config.max_block_ms, 1)}
-    with AdminClient(config.bootstrap_servers, {**c.known_to(ClientConfig, properties), **limit}) as admin:
+    with AdminClient(config.bootstrap_servers, {**c.known_to(ClientConfig, c.changed(config)), **limit}) as admin:
         try:
             existing = len(admin.describe_topics([topic])[topic].partitions)
         except UnknownTopicOrPartitionError:

@@ -7,13 +7,11 @@ mapped whole, threads reserve their stacks. Without the check an import or numpy
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
 from math import ceil
 from typing import Final
 
-from kafka_sink.common.config import read_one
-from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.errors import SinkWriteError
+from kafka_sink.spark.producer_spec import ProducerSpec
 
 LIMIT: Final = "spark.executor.pyspark.memory"
 
@@ -25,10 +23,9 @@ ADVISED_MIB: Final = 608
 _MIB: Final = 1 << 20
 
 
-def buffer_mib(producer_properties: Mapping[str, str]) -> int:
+def buffer_mib(producer: ProducerSpec) -> int:
     """``buffer.memory``, rounded up to MiB."""
-    size: int = read_one(ProducerConfig, "buffer.memory", producer_properties)
-    return ceil(size / _MIB)
+    return ceil(producer.here().buffer_memory_bytes / _MIB)
 
 
 def _limit_mib() -> int | None:
@@ -37,12 +34,12 @@ def _limit_mib() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft // _MIB
 
 
-def require_address_space(producer_properties: Mapping[str, str]) -> None:
+def require_address_space(producer: ProducerSpec) -> None:
     """:raises SinkWriteError: if this worker cannot have the address space that a write needs."""
     limit = _limit_mib()
     if limit is None:
         return
-    buffer = buffer_mib(producer_properties)
+    buffer = buffer_mib(producer)
     if limit < NEEDED_MIB + buffer:
         raise SinkWriteError(
             f"this Python worker may have {limit} MiB of address space, and a write needs {NEEDED_MIB + buffer} MiB at "

@@ -20,7 +20,7 @@ from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport, Finding, Status, split_advice
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
-from kafka_sink.registry.config import SubjectNameStrategy, registry_configs
+from kafka_sink.registry.config import SubjectNameStrategy
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.address_space import ADVISED_MIB, LIMIT, buffer_mib
 from kafka_sink.spark.driver.column_formats import forms_to_register
@@ -31,7 +31,7 @@ from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
-from kafka_sink.spark.prepared_write import KAFKA_PREFIX
+from kafka_sink.spark.producer_spec import KAFKA_PREFIX
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.worker_process import worker_process
 
@@ -97,7 +97,7 @@ def check(
         return CheckReport([Finding(step, "all", Status.FAILED, *split_advice(str(error)), place=_DRIVER)])
     of_spark = [
         look_up(spark),
-        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.producer_properties)),
+        *memory_findings(lambda name: spark.conf.get(name, None), buffer_mib(parsed.producer)),
     ]
     findings = [replace(each, place=_DRIVER) for each in of_spark]
     return CheckReport([*check_all(target, _DRIVER), *findings, *_from_executor(spark, parsed, target)])
@@ -115,9 +115,11 @@ def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | No
     once = options.exactly_once
     own = [topic for topic in (options.topic, options.dead_letter_topic) if topic is not None]
     return CheckTarget(
-        options.producer_properties,
+        options.producer.properties,
         tuple(dict.fromkeys([*own, *topics])),
-        None if once is None else ExactlyOnceTarget(once.name, once.progress_topic, once.timeout_ms, once.two_phase),
+        None
+        if once is None
+        else ExactlyOnceTarget(once.name, once.progress_topic, options.producer.transaction_timeout_ms, once.two_phase),
         KAFKA_PREFIX,
         ()
         if options.topic_partitions is None
@@ -128,7 +130,7 @@ def _target(options: SinkOptions, topics: Sequence[str], schema: StructType | No
 
 def _registry(options: SinkOptions, schema: StructType | None) -> RegistryTarget | None:
     """The registry of these options, with the subjects that are known: without the columns those of a topic."""
-    config, _ = registry_configs(options.registry_properties)
+    config = options.registry
     if not config.urls:
         return None
     subjects = []

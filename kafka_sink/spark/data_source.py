@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.latest import Latest
 from kafka_sink.common.once import Said, once
-from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
+from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
+from kafka_sink.spark.producer_spec import digest_of
 from kafka_sink.spark.task import worker_logging
-from kafka_sink.spark.task.property_digest import digest_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSource
 from kafka_sink.spark.writers import (
@@ -65,7 +65,7 @@ class KafkaliteDataSource(DataSource):
         worker_logging.configure()
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
-            write = prepared(schema, options, OF_A_BATCH)
+            write = prepared(schema, options, asks_brokers=True)
             numbered = write.exactly_once
             if numbered is None or numbered.version is None:
                 return KafkaliteBatchWriter(write)
@@ -88,7 +88,9 @@ class KafkaliteDataSource(DataSource):
         with once(Said(all_of_it=True) if self._is_passed_on else self._said()):
             options = parse_options(self.options, is_stream=True)
             with worker_process.task(tuned=options.tune_python_workers):
-                write = prepared(schema, options, None if self._is_passed_on else OF_A_STREAM)
+                write = prepared(
+                    schema, options, asks_brokers=not self._is_passed_on, settings_valid_ms=VALID_IN_STREAM_MS
+                )
                 if write.exactly_once is None:
                     return KafkaliteStreamWriter(write)
                 return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)

@@ -37,7 +37,7 @@ from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
 from kafka_sink.spark.driver.batch_calls import note_call
-from kafka_sink.spark.driver.before_write import OF_A_BATCH, OF_A_STREAM, prepared
+from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable, too_late
@@ -52,13 +52,13 @@ from kafka_sink.spark.driver.write_report import (
 )
 from kafka_sink.spark.errors import TooManyBadRowsError
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
-from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
 from kafka_sink.spark.task.commit_message import TaskCommit, decode_outcome, encode_outcome, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.worker_process import array_of_one, worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,9 +105,9 @@ def write(
     """
     with Interrupts(_not_begun) as interrupts, progress_line(df, is_wanted=progress) as counted:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
-        write = prepared(df.schema, parsed, _asking(df, parsed, OF_A_BATCH))
+        spec = prepared(df.schema, parsed, asks_brokers=_reaches_brokers(df, parsed))
         numbers, rows = BatchNumbering.OF_AN_APPLICATION, counted or _counter(df)
-        begun = _Write(df, write, APPLICATION, numbers, counted=rows, interrupts=interrupts)
+        begun = _Write(df, spec, APPLICATION, numbers, counted=rows, interrupts=interrupts)
         return begun.report(atomic=atomic)
 
 
@@ -152,8 +152,9 @@ def foreach_batch(
             writer, run = f"query {query}", run_of(running)
             offsets = offsets_of(df.sparkSession, running, batch_id)
         try:
-            write = prepared(df.schema, numbered, _asking(df, numbered, OF_A_STREAM))
-            begun = _Write(df, write, writer, write.numbers_of_a_query, offsets, is_of_query=True, run=run)
+            asks_brokers = _reaches_brokers(df, numbered)
+            spec = prepared(df.schema, numbered, asks_brokers=asks_brokers, settings_valid_ms=VALID_IN_STREAM_MS)
+            begun = _Write(df, spec, writer, spec.numbers_of_a_query, offsets, is_of_query=True, run=run)
             begun.report(atomic=atomic)
         except KafkaError as error:
             # Spark shows the trace twice, between those of Java; the text says what happened.
@@ -178,10 +179,9 @@ def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, 
     return parse_options({**texts, **argument_texts})
 
 
-def _asking(df: DataFrame, options: SinkOptions, valid_ms: int) -> int | None:
-    """*valid_ms*; None where this process need not reach the brokers: that of a Spark Connect client, at least once."""
-    is_needed = options.exactly_once is not None or getattr(df.sparkSession, "_sc", None) is not None
-    return valid_ms if is_needed else None
+def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
+    """False for the process of a Spark Connect client that writes at least once, which need not reach the brokers."""
+    return options.exactly_once is not None or getattr(df.sparkSession, "_sc", None) is not None
 
 
 def _query_of(df: DataFrame) -> str | None:
@@ -215,7 +215,7 @@ class _Write:
     stop ends the jobs of this thread; other writes end with *interrupts*."""
 
     df: DataFrame
-    prepared: PreparedWrite
+    spec: WriteSpec
     writer: str
     numbers: BatchNumbering
     offsets: PlannedOffsets = NO_OFFSETS
@@ -226,11 +226,11 @@ class _Write:
 
     def report(self, *, atomic: bool) -> WriteReport:
         """Write the rows, and report it."""
-        task, reporting, once = self.prepared.task, self.prepared.reporting, self.prepared.exactly_once
+        spec, once = self.spec, self.spec.exactly_once
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         version = None if once is None else once.version
         named: dict[str, Any] = {} if once is None else {"sink": once.name, "version": version}
-        course = WriteCourse(task.rows.topic, version, self.counted, self.is_of_query)
+        course = WriteCourse(spec.topic, version, self.counted, self.is_of_query)
         self.interrupts.meaning = course.stopped
         try:
             if once is None or version is None:
@@ -238,10 +238,10 @@ class _Write:
             else:
                 result = (self._atomically if atomic else self._in_parallel)(once, version, course)
                 if self.run is not None:
-                    note_call(self.df, task, once, self.run, version)
+                    note_call(self.df, spec, once, self.run, version)
         except BaseException as error:
             failure = course.ended_by(self.interrupts.behind(error))
-            publish_failure((), reporting, reported(failure), **named)
+            publish_failure((), spec, reported(failure), **named)
             if failure is error or self.is_of_query:
                 # Spark tells the stop of a query from a failure by the exception.
                 raise
@@ -254,7 +254,7 @@ class _Write:
             warn_of_skipped(named.get("sink"), result.skipped)
         commit_ms = ended_ms - result.written_ms
         report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
-        publish(report, reporting, _input_files(self.df) if lineage.is_configured() else ())
+        publish(report, spec, _input_files(self.df) if lineage.is_configured() else ())
         return WriteReport(
             decision=decision,
             record_bytes=report["bytes"],
@@ -264,24 +264,24 @@ class _Write:
         )
 
     def _at_least_once(self) -> _Result:
-        options = self.prepared.task
+        spec = self.spec
 
         def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(batches, options)
+            return write_task(batches, spec)
 
         commits = self._commits(self.df, task)
-        check_bad_rows(commits, options.rows)
+        check_bad_rows(commits, spec)
         return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
 
     def _in_parallel(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
-        sink = sink_of(self.prepared.task, once)
+        sink = sink_of(self.spec, once)
         with sink.turn():
             return self._in_turn(sink, version, course)
 
     def _in_turn(self, sink: ParallelSink, version: int, course: WriteCourse) -> _Result:
-        options, writer = self.prepared.task, self.writer
+        spec, writer = self.spec, self.writer
         plan = replace(sink.plan(writer, version), offsets=self.offsets)
         if not plan.must_write(version, writer, self.numbers):
             return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
@@ -289,7 +289,7 @@ class _Write:
         def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
             from kafka_sink.spark.task.transactional_task import write_in_transaction
 
-            return write_in_transaction(batches, options, plan, version, writer)
+            return write_in_transaction(batches, spec, plan, version, writer)
 
         try:
             commits = self._commits(self.df, task)
@@ -298,7 +298,7 @@ class _Write:
             raise
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         course.is_deciding = True
-        written = transactions_to_commit(sink, plan, commits, options.rows)
+        written = transactions_to_commit(sink, plan, commits, spec)
         current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
         if current is not None:
             return _Result([], 0, written_ms, current.skipped(version))
@@ -311,14 +311,13 @@ class _Write:
                 "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set "
                 "atomic=False"
             )
-        options, writer = self.prepared.task, self.writer
+        spec, writer = self.spec, self.writer
         require_local_checkpoint(self.df)
         require_kept_blocks(self.df.sparkSession)
         with_copies = speculates(self.df.sparkSession)
-        client = shared_client(options.producer_properties)
-        topics = options.rows.topics
-        sink = AtomicSink(SinkDriver(client, once.name, once.progress_topic, timeout_ms=once.timeout_ms, topics=topics))
-        of_writing = replace(options, rows=options.rows.placed())
+        client, timeout_ms = shared_client(spec.producer), spec.producer.transaction_timeout_ms
+        driver = SinkDriver(client, once.name, once.progress_topic, timeout_ms=timeout_ms, topics=spec.topics)
+        sink, of_writing = AtomicSink(driver), spec.placed()
         last: list[TaskCommit] = []
         written_ms = 0
 
@@ -342,7 +341,7 @@ class _Write:
                 raise of_attempt(error) from error
             written_ms = SYSTEM_CLOCK.monotonic_ms()
             try:
-                check_bad_rows(last, options.rows)
+                check_bad_rows(last, spec)
             except TooManyBadRowsError as error:
                 raise UnwritableRowsError(str(error)) from error
             course.is_deciding = True
@@ -360,9 +359,9 @@ class _Write:
         brokers treat such records as duplicates."""
         from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-        df, options = self.df, self.prepared.task
+        df, spec = self.df, self.spec
         # Without the information that a column has no nulls: a row that is dropped only has nulls.
-        payloads = {each.column for each in options.rows.formats}
+        payloads = {each.column for each in spec.formats}
         fields = [
             StructField(item.name, BinaryType() if item.name in payloads else of_rows(item.dataType))
             for item in df.schema.fields
@@ -370,15 +369,15 @@ class _Write:
         ]
 
         def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with worker_process.of(options):
+            with worker_process.of(spec):
                 from kafka_sink.spark.task.placing import with_partitions
 
-                yield from with_partitions(batches, options)
+                yield from with_partitions(batches, spec)
 
         placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
-        topic = options.rows.topic
+        topic = spec.topic
         keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
-        tasks = shuffle_tasks(df, topic, options.producer_properties)
+        tasks = shuffle_tasks(df, topic, spec.producer)
         grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
         return self._run_jobs(lambda: grouped.localCheckpoint(eager=True))
 
@@ -395,12 +394,12 @@ class _Write:
         :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
         :raises KafkaError: if a task's outcome is missing or its row counts differ.
         """
-        counted, options = self.counted, self.prepared.task
+        counted, spec = self.counted, self.spec
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
-            with worker_process.of(options):
+            with worker_process.of(spec):
                 outcome = task(batches)
                 encoded = encode_outcome(outcome)
             if counted is not None and isinstance(outcome, TaskCommit):

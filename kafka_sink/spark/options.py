@@ -1,28 +1,30 @@
 """The options of ``format("kafkalite")``, read once on the driver.
 
 Called by the data source in Spark's planner process, and by the functions of this package in the user's. It never
-opens a connection. The tasks get what a write is made of them (:mod:`kafka_sink.spark.prepared_write`).
+opens a connection. The tasks get what a write is made of them (:mod:`kafka_sink.spark.write_spec`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Number
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.once import Said, warn
-from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference
-from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF
+from kafka_sink.common.tls_config import ClientSslConfig
+from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
-from kafka_sink.spark.prepared_write import DEAD_LETTER, DROP, FAIL, KAFKA_PREFIX, BadRowLimit, ExactlyOnce
+from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, TWO_PHASE, ProducerSpec, producer_spec
+from kafka_sink.spark.write_spec import DEAD_LETTER, DROP, FAIL, BadRowLimit, ExactlyOnce, WriteSpec
 
 _log = logging.getLogger(__name__)
 
@@ -39,44 +41,7 @@ ONLY_WRITES = (
 #: The secrets among the options that this process has warned of.
 _warned_of = Said()
 
-#: A Spark task sends whole columns and flushes at its end, so batches may be larger and wait longer than by default.
-#: Transactions may be open for as long as Kafka allows by default. The operating system chooses the TCP send buffer:
-#: Kafka's 128 KiB reduce the throughput by up to a quarter, and by more with long round trips.
-SINK_DEFAULTS: Mapping[str, str] = {
-    "batch.size": "524288",
-    "linger.ms": "100",
-    "send.buffer.bytes": "-1",
-    "transaction.timeout.ms": "900000",
-}
-
-_TWO_PHASE = "transaction.two.phase.commit.enable"
-
-#: Producer options whose meaning is another one here: each task has a producer.
-SINK_MEANINGS: Mapping[str, str] = {
-    "acks": (
-        "acknowledgements to wait for: from all in-sync replicas (all or -1), or from the leader (1). 0 is refused: "
-        "without acknowledgements it is not known whether rows were written (one of all, -1, 1)"
-    ),
-    "buffer.memory": (
-        "limit for each task: the unacknowledged data that it holds, bytes; it waits when the limit is reached, and "
-        "all tasks that run on an executor at the same time together need this times their number (from 1 to "
-        "9223372036854775807)"
-    ),
-    "transaction.two.phase.commit.enable": (
-        "exactly once with a transaction for each task: a decided batch waits for its driver however long that takes "
-        "(KIP-939), instead of kafka.transaction.timeout.ms; brokers must offer it (true or false)"
-    ),
-}
-
 _OF_REGISTRY = frozenset(c.keys(RegistryConfig))
-
-#: Producer options that are not supported here, each with the reason.
-REFUSED: Mapping[str, str] = {
-    "key.serializer": "keys are written as the bytes of the key column",
-    "value.serializer": "values are written as the bytes of the value column",
-    "interceptor.classes": "interceptors process single records, and the sink sends columns",
-    "transactional.id": "every task has its own ids; name the sink with transactionalIdPrefix or txnAppId",
-}
 
 #: Options of Spark's Kafka source (from its Kafka guide), which stand in mappings that both use.
 _OF_SPARKS_SOURCE = frozenset(
@@ -106,12 +71,6 @@ _OF_SPARKS_SOURCE = frozenset(
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
-
-#: Options that are checked together.
-_OF_SECURITY = ("security.", "ssl.", "sasl.")
-
-#: Stands for addresses that only the processes that connect know.
-_SOME_ADDRESS = "localhost:9092"
 
 #: Options of a streaming query that Spark passes to the sink.
 _CHECKPOINT = "checkpointlocation"
@@ -147,7 +106,7 @@ class WantedFormat:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a write. ``producer_properties`` have Kafka's names without the ``kafka.`` prefix."""
+    """The options of a write."""
 
     topic: str | None = c.STRING(
         "topic", None, "topic of all rows; takes precedence over a topic column", c.Validator("a name", bool)
@@ -299,13 +258,31 @@ class SinkOptions:
         "Spark's Python processes answer the JVM at once and do not run the garbage collector over imported modules "
         "after every task; false leaves them as Spark has set them up",
     )
-    #: The options of the schema registry.
+    #: The producer of the tasks.
+    producer: ProducerSpec = field(kw_only=True)
+    #: The options of the schema registry as the user wrote them, what they are, and those of TLS with it.
     registry_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    producer_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: None: at least once.
-    exactly_once: ExactlyOnce | None = None
+    registry: RegistryConfig = field(default_factory=RegistryConfig)
+    registry_tls: ClientSslConfig = field(default_factory=ClientSslConfig)
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
+
+    def settle(self, explicit: Collection[str]) -> SinkOptions:
+        """What was not set follows from what was."""
+        return replace(
+            self,
+            on_bad_row=self.on_bad_row or (FAIL if self.dead_letter_topic is None else DEAD_LETTER),
+            delivery_guarantee=self.delivery_guarantee
+            or (AT_LEAST_ONCE if self.transactional_id_prefix is None else EXACTLY_ONCE),
+        )
+
+    @property
+    def exactly_once(self) -> ExactlyOnce | None:
+        """The delivery of an exactly-once write; None: at least once."""
+        sink, progress_topic = self.transactional_id_prefix or self.txn_app_id, self.progress_topic or self.topic
+        if sink is None or progress_topic is None:
+            return None
+        return ExactlyOnce(sink, progress_topic, self.txn_version, self.producer.two_phase)
 
     @property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
@@ -327,8 +304,7 @@ class SinkOptions:
 
     def numbered(self, version: int) -> SinkOptions:
         """These options, of an application that numbers its writes, for the write with the number *version*."""
-        assert self.exactly_once is not None, "an application that numbers its writes has a name"
-        return replace(self, txn_version=version, exactly_once=replace(self.exactly_once, version=version))
+        return replace(self, txn_version=version)
 
 
 def as_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
@@ -391,44 +367,34 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
             without_effect[name] = reader
         else:
             raise _refused(name, value, list(own.values()))
-    parsed = c.parse(SinkOptions, sink_values)
-    two_phase = _take_two_phase(kafka_values)
-    of_plugins = producer_config.names_for_plugins(kafka_values)
-    ignored = c.without_effect(ProducerConfig, [name for name in kafka_values if name not in of_plugins])
-    c.warn_without_effect(without_effect | {f"{KAFKA_PREFIX}{name}": why for name, why in ignored.items()})
-    # The tasks do not need what the user was warned about.
-    kafka_values = {name: value for name, value in kafka_values.items() if name not in ignored}
-    defaults = check_producer_properties(kafka_values)
-    if secrets := producer_config.inline_secrets(kafka_values):
-        _warn_of_secrets(f"{KAFKA_PREFIX}{name}" for name in secrets)
-    if registered := registry_secrets(registry_values):
-        _warn_of_secrets(registered)
-    merged = replace(
-        parsed,
-        on_bad_row=parsed.on_bad_row or (FAIL if parsed.dead_letter_topic is None else DEAD_LETTER),
-        delivery_guarantee=parsed.delivery_guarantee
-        or (AT_LEAST_ONCE if parsed.transactional_id_prefix is None else EXACTLY_ONCE),
-        producer_properties={**defaults, **kafka_values},
-        registry_properties=registry_values,
-        checkpoint_location=checkpoint,
-    )
-    _check_topic(merged)
-    _check_formats(merged)
-    _check_bad_rows(merged)
-    merged = replace(merged, exactly_once=_exactly_once(merged, is_stream=is_stream, two_phase=two_phase))
-    if is_async and merged.delivery_guarantee == EXACTLY_ONCE:
+    registry, registry_tls = registry_configs(registry_values)
+    made = {
+        "producer": producer_spec(kafka_values, without_effect),
+        "registry_properties": registry_values,
+        "registry": registry,
+        "registry_tls": registry_tls,
+        "checkpoint_location": checkpoint,
+    }
+    parsed = c.parse(SinkOptions, sink_values, made=made)
+    _warn_of_secrets([f"{KAFKA_PREFIX}{name}" for name in producer_config.inline_secrets(kafka_values)])
+    _warn_of_secrets(registry_secrets(registry_values))
+    _check_topic(parsed)
+    _check_formats(parsed)
+    _check_bad_rows(parsed)
+    _check_exactly_once(parsed, is_stream=is_stream)
+    if is_async and parsed.delivery_guarantee == EXACTLY_ONCE:
         raise ConfigError(
             "option asyncProgressTrackingEnabled cannot be used with deliveryGuarantee=exactly-once: Spark then "
             "records the contents of a batch after the batch, so the same number may stand for other rows after a "
             "restart; remove one of them"
         )
-    return merged
+    return parsed
 
 
-def _warn_of_secrets(names: Iterable[str]) -> None:
+def _warn_of_secrets(names: Sequence[str]) -> None:
     """Warn of each set of *names* once per process."""
     listed = ", ".join(names)
-    if _warned_of.is_new(listed):
+    if names and _warned_of.is_new(listed):
         warn(
             _log,
             "the value of %s is a secret. It travels with Spark's options, also into its event log. Put it into "
@@ -487,12 +453,11 @@ def _check_formats(options: SinkOptions) -> None:
         unused = [f"{column}.{name}" for name, value in settings.items() if value is not None]
         if unused and column not in options.formatted:
             raise ConfigError(f"option {unused[0]} has no effect without {column}.format; set both, or remove it")
-    registry, _ = registry_configs(options.registry_properties)
     for wanted in options.wanted_formats:
-        _check_format(wanted, registry)
+        _check_format(wanted, options.registry)
     if options.registry_properties and not options.formatted:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
-    if registry.use_latest and (options.key_schema or options.value_schema):
+    if options.registry.use_latest and (options.key_schema or options.value_schema):
         raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
 
 
@@ -544,67 +509,41 @@ def _check_bad_rows(options: SinkOptions) -> None:
         )
 
 
-def _take_two_phase(kafka_values: dict[str, str]) -> bool:
-    """Whether the transactions of tasks never time out. The option is removed from *kafka_values*: the producers of
-    tasks join transactions that have begun already.
-
-    :raises ConfigError: if a time-out is set as well.
-    """
-    value = kafka_values.pop(_TWO_PHASE, None)
-    two_phase: bool = value is not None and c.read_one(ProducerConfig, _TWO_PHASE, {_TWO_PHASE: value})
-    timeout = kafka_values.get("transaction.timeout.ms")
-    if two_phase and timeout is not None:
-        raise ConfigError(
-            f"option {KAFKA_PREFIX}transaction.timeout.ms={timeout} contradicts {KAFKA_PREFIX}{_TWO_PHASE}=true, with "
-            "which transactions never time out; remove one of the two options"
-        )
-    return two_phase
-
-
-def _exactly_once(options: SinkOptions, *, is_stream: bool, two_phase: bool) -> ExactlyOnce | None:
-    """What an exactly-once write needs; None if it is at least once.
-
-    :raises ConfigError: if options of exactly-once writes contradict each other.
-    """
+def _check_exactly_once(options: SinkOptions, *, is_stream: bool) -> None:
+    """:raises ConfigError: if options of exactly-once writes contradict each other."""
     if is_stream:
         _check_stream_name(options)
     else:
         _check_batch_number(options)
-    sink = options.transactional_id_prefix or options.txn_app_id
-    if sink is None and two_phase:
+    is_named = options.transactional_id_prefix is not None or options.txn_app_id is not None
+    if not is_named and options.producer.two_phase:
         raise ConfigError(
-            f"option {KAFKA_PREFIX}{_TWO_PHASE}=true has no effect at least once; set deliveryGuarantee=exactly-once "
+            f"option {KAFKA_PREFIX}{TWO_PHASE}=true has no effect at least once; set deliveryGuarantee=exactly-once "
             "and transactionalIdPrefix (a stream), or txnAppId and txnVersion (a batch), or remove it"
         )
-    if sink is None:
-        if options.progress_topic is not None:
-            raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")
-        return None
-    progress_topic = options.progress_topic or options.topic
-    if progress_topic is None:
+    if not is_named and options.progress_topic is not None:
+        raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")
+    if is_named and options.exactly_once is None:
         raise ConfigError(
             "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
             "existing topic (nothing is written to it)"
         )
-    _check_idempotence(options.producer_properties)
-    timeout = options.producer_properties["transaction.timeout.ms"]
-    is_default = timeout == SINK_DEFAULTS["transaction.timeout.ms"]
-    return ExactlyOnce(sink, progress_topic, options.txn_version, two_phase, None if is_default else timeout)
+    if is_named:
+        _check_idempotence(options.producer.config)
 
 
-def _check_idempotence(properties: Mapping[str, str]) -> None:
+def _check_idempotence(config: ProducerConfig) -> None:
     """:raises ConfigError: if the user chose what transactions exclude."""
     # The last one may be the consequence of the others.
-    for name, expected, is_right in (
-        ("acks", "all", lambda value: value in ("all", "-1")),
-        ("retries", "more than 0", lambda value: value != "0"),
-        ("enable.idempotence", "true", lambda value: value == "true"),
+    for name, value, is_right, expected in (
+        ("acks", config.acks, config.acks_code == -1, "all"),
+        ("retries", config.retries, config.retries > 0, "more than 0"),
+        ("enable.idempotence", config.enable_idempotence, config.enable_idempotence, "true"),
     ):
-        value = properties.get(name, "").strip().lower()
-        if value and not has_reference(value, PROVIDERS) and not is_right(value):
+        if not is_right:
             raise ConfigError(
-                f"option {KAFKA_PREFIX}{name}: {value!r} cannot be used with exactly-once, expected {expected}; "
-                "remove it"
+                f"option {KAFKA_PREFIX}{name}: '{str(value).lower()}' cannot be used with exactly-once, expected "
+                f"{expected}; remove it"
             )
 
 
@@ -639,68 +578,27 @@ def _check_batch_number(options: SinkOptions) -> None:
         raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
 
 
-def check_producer_properties(values: Mapping[str, str]) -> dict[str, str]:
-    """Validate the ``kafka.*`` options on the driver, before any task starts.
-
-    :returns: what the tasks use where the user set nothing: the sink's defaults, and the defaults that give way to
-        *values*.
-    :raises ConfigError: if an option is invalid; the text uses the user's option names.
-    """
-    for name, reason in REFUSED.items():
-        if name in values:
-            raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
-    of_plugins = producer_config.names_for_plugins(values)
-    for name in values:
-        is_known = name in c.keys(ProducerConfig) or name in of_plugins or c.without_effect(ProducerConfig, [name])
-        if is_known or name in c.not_supported(ProducerConfig):
-            continue
-        hint = c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
-        raise ConfigError(
-            f"unknown option {KAFKA_PREFIX}{name}"
-            + (hint or f": {KAFKA_PREFIX}… is for options of Kafka's producer, which docs/options.md lists; remove it")
-        )
-    explicit = {name: value for name, value in values.items() if _is_known_here(name, values)}
-    known = {**SINK_DEFAULTS, **explicit}
-    if "bootstrap.servers" in values:
-        known.setdefault("bootstrap.servers", _SOME_ADDRESS)
-    config = c.parse(ProducerConfig, known, prefix=KAFKA_PREFIX, passed_over=of_plugins)
-    if config.acks_code == 0:
-        raise ConfigError(
-            f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
-            "known whether the rows were written"
-        )
-    settled = producer_config.reconcile(config, frozenset(explicit), prefix=KAFKA_PREFIX)
-    if not any(name.startswith(_OF_SECURITY) for name in values if name not in known):
-        producer_config.check_elsewhere(replace(settled, option_prefix=KAFKA_PREFIX))
-    before, after = c.as_properties(config), c.as_properties(settled)
-    gave_way = {name: str(value).lower() for name, value in after.items() if value != before[name]}
-    return {**SINK_DEFAULTS, **gave_way}
-
-
-def _is_known_here(name: str, values: Mapping[str, str]) -> bool:
-    """Whether the value of *name* can be read here; what a reference in it names may only exist on the executors."""
-    if name not in c.keys(ProducerConfig) or not has_reference(values[name], PROVIDERS):
-        return True
-    try:
-        c.read_one(ProducerConfig, name, values)
-    except UnresolvedReferenceError:
-        return False
-    except ConfigError:
-        # The check of all options says what is wrong, with the name that the user wrote.
-        return True
-    return True
-
-
-def check_report_path(options: SinkOptions) -> None:
-    """Check that the report can be written, before any row is written.
-
-    :raises ConfigError: if the folder of reportPath is missing or not writable.
-    """
-    if options.report_path is None:
-        return
-    folder = Path(options.report_path).resolve().parent
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"option reportPath: {options.report_path!r} cannot be written on the driver's machine: the folder "
-            f"{folder} is missing or read-only; choose a file in an existing folder"
-        )
+def write_spec(
+    options: SinkOptions,
+    formats: Sequence[ColumnFormat] = (),
+    limits: Mapping[str, TopicLimits] = MappingProxyType({}),
+    columns: tuple[tuple[str, str], ...] = (),
+) -> WriteSpec:
+    """The write by *options*, with the *formats* of the columns that have one, the *limits* of topics, and the names
+    and types of the *columns*, if lineage needs them."""
+    return WriteSpec(
+        producer=options.producer,
+        topic=options.topic,
+        dead_letter_topic=options.dead_letter_topic,
+        on_bad_row=options.on_bad_row or FAIL,
+        max_bad_rows=options.max_bad_rows,
+        max_records_per_second=options.max_records_per_second,
+        tune_python_workers=options.tune_python_workers,
+        exactly_once=options.exactly_once,
+        allow_missing_progress=options.allow_missing_progress,
+        report_path=options.report_path,
+        checkpoint_location=options.checkpoint_location,
+        formats=tuple(formats),
+        limits=dict(limits),
+        columns=columns,
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.spark.options import OptionValue, as_texts, parse_options
-from kafka_sink.spark.prepared_write import KAFKA_PREFIX
+from kafka_sink.spark.producer_spec import KAFKA_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def peek(
         raise ConfigError("peek needs a topic: set option topic, or pass topic=…")
     if count < 1:
         raise ConfigError(f"count must be 1 or more, got {count}")
-    records = newest_records(parsed.producer_properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
+    records = newest_records(parsed.producer.properties, chosen, count, PeekLimits(max_bytes, timeout_ms))
     for record in records:
         if record.problem:
             _log.warning("%s-%d at offset %d is left out: %s", chosen, record.partition, record.offset, record.problem)

@@ -5,7 +5,7 @@ Checked once on the driver, in Spark's planner process, before any task starts. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -84,7 +84,7 @@ _COLUMNS: Mapping[str, _Column] = {
 }
 
 
-def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
+def _check_column(name: str, kind: DataType, formatted: Collection[str]) -> None:
     """:raises SchemaError: if the sink has no column *name*, or expects another type than *kind*."""
     column = _COLUMNS.get(name)
     if column is None:
@@ -92,7 +92,7 @@ def _check_column(name: str, kind: DataType, options: SinkOptions) -> None:
             f"column '{name}' would not be written{nearest(name, _COLUMNS)}; the columns are {', '.join(_COLUMNS)}: "
             "drop it, or put it into value"
         )
-    if name in options.formatted:
+    if name in formatted:
         # Whether the type has a counterpart is known to the format.
         return
     if not column.accepts(kind):
@@ -118,8 +118,9 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
             f"required column 'value' not found among ({shown}){nearest('value', present)}; "
             "select it, for example to_json(struct('*')) as value"
         )
+    formatted = options.formatted
     for name, kind in present.items():
-        _check_column(name, kind, options)
+        _check_column(name, kind, formatted)
     if options.key_format is not None and "key" not in present:
         raise SchemaError(f"option key.format={options.key_format}, but there is no column 'key'; add it, or remove it")
     if options.topic is None and "topic" not in present:

@@ -38,12 +38,12 @@ from kafka_sink.spark.driver.write_report import (
 )
 from kafka_sink.spark.errors import PlanError
 from kafka_sink.spark.one_version import OfOneVersion
-from kafka_sink.spark.prepared_write import ExactlyOnce, PreparedWrite
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,27 +56,26 @@ _log = logging.getLogger(__name__)
 class _AtLeastOnce(OfOneVersion):
     """What a DataFrame and a micro-batch have in common: *more* is what a report says of a micro-batch."""
 
-    def __init__(self, prepared: PreparedWrite) -> None:
-        self._prepared = prepared
+    def __init__(self, spec: WriteSpec) -> None:
+        self._spec = spec
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor."""
-        with worker_process.of(self._prepared.task):
+        with worker_process.of(self._spec):
             # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
             from kafka_sink.spark.task.task_writer import write_task
 
-            return write_task(iterator, self._prepared.task)
+            return write_task(iterator, self._spec)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
-        task = self._prepared.task
-        with worker_process.of(task):
+        with worker_process.of(self._spec):
             commits = check_messages(messages)
-            check_bad_rows(commits, task.rows)
-            publish(report_of(commits, **more), self._prepared.reporting)
+            check_bad_rows(commits, self._spec)
+            publish(report_of(commits, **more), self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         warn_of_leftovers(messages)
-        publish_failure(messages, self._prepared.reporting, **more)
+        publish_failure(messages, self._spec, **more)
 
 
 class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
@@ -116,22 +115,20 @@ class _ExactlyOnce(OfOneVersion):
     numbers the batch, and records the planned offsets in its checkpoint.
     """
 
-    def __init__(
-        self, prepared: PreparedWrite, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool
-    ) -> None:
-        self._prepared = prepared
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool) -> None:
+        self._spec = spec
         self._exactly_once = exactly_once
         self._name = exactly_once.name
         self._writer = writer
         self._of_query = of_query
-        self._numbers = prepared.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
+        self._numbers = spec.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
         self._plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles the writer twice for the same tasks.
         if self._plan is None:
             try:
-                with worker_process.of(self._prepared.task):
+                with worker_process.of(self._spec):
                     self._plan = self._new_plan()
             except KafkaError as error:
                 again = "" if self._of_query else f"; {IN_ORDER}"
@@ -139,10 +136,10 @@ class _ExactlyOnce(OfOneVersion):
         return self.__dict__
 
     def _new_plan(self) -> Plan:
-        sink = sink_of(self._prepared.task, self._exactly_once)
+        sink = sink_of(self._spec, self._exactly_once)
         if not self._of_query:
             return sink.plan(self._writer, self._exactly_once.version)
-        reading = OffsetsReading(self._prepared.checkpoint_location)
+        reading = OffsetsReading(self._spec.checkpoint_location)
         return replace(sink.plan(self._writer), offsets=reading.result())
 
     def _write(self, batches: Iterator[pa.RecordBatch], version: int, writer: str) -> WriterCommitMessage:
@@ -153,12 +150,12 @@ class _ExactlyOnce(OfOneVersion):
         """
         if self._plan is None:
             raise RuntimeError("the write has no plan: its writer was not created by Spark's planner")
-        with worker_process.of(self._prepared.task):
+        with worker_process.of(self._spec):
             from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
 
             if not self._plan.must_write(version, writer, self._numbers):
                 return drain(batches, writer, self._plan.skipped(version))
-            return write_in_transaction(batches, self._prepared.task, self._plan, version, writer)
+            return write_in_transaction(batches, self._spec, self._plan, version, writer)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Decide the batch and commit every transaction of *messages*.
@@ -167,8 +164,7 @@ class _ExactlyOnce(OfOneVersion):
         :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
         :raises KafkaError: if a task's message is missing or its row counts differ.
         """
-        task = self._prepared.task
-        with worker_process.of(task):
+        with worker_process.of(self._spec):
             started_ms = SYSTEM_CLOCK.monotonic_ms()
             commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
             plans = {commit.plan for commit in commits}
@@ -181,8 +177,8 @@ class _ExactlyOnce(OfOneVersion):
             if plan is None:
                 self._skip(commits, commits[0].skipped)
                 return
-            sink, writer = sink_of(task, self._exactly_once), commits[0].writer
-            written = transactions_to_commit(sink, plan, commits, task.rows)
+            sink, writer = sink_of(self._spec, self._exactly_once), commits[0].writer
+            written = transactions_to_commit(sink, plan, commits, self._spec)
             numbers, records_empty = self._numbers, not self._of_query
             try:
                 current = sink.commit(plan, version, writer, written, numbers=numbers, records_empty=records_empty)
@@ -196,13 +192,13 @@ class _ExactlyOnce(OfOneVersion):
             commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
             named = {"decision": "written", "sink": self._name, "version": version}
             report = report_of(commits, **named, transactions=len(written), commit_ms=commit_ms)
-            publish(report, self._prepared.reporting)
+            publish(report, self._spec)
 
     def _skip(self, commits: Sequence[TaskCommit], skipped: Skipped | None) -> None:
         assert skipped is not None
         warn_of_skipped(self._name, skipped)
         report = report_of(commits, decision=skipped.decision, sink=self._name, version=skipped.version)
-        publish(report, self._prepared.reporting)
+        publish(report, self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Log the consequences of a batch that did not complete."""
@@ -216,14 +212,14 @@ class _ExactlyOnce(OfOneVersion):
             len(messages),
             "" if self._of_query else f"; {IN_ORDER}",
         )
-        publish_failure(messages, self._prepared.reporting, sink=self._name, version=version)
+        publish_failure(messages, self._spec, sink=self._name, version=version)
 
 
 class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
     """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once."""
 
-    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce, version: int) -> None:
-        super().__init__(prepared, exactly_once, APPLICATION, of_query=False)
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, version: int) -> None:
+        super().__init__(spec, exactly_once, APPLICATION, of_query=False)
         self._version = version
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -245,11 +241,11 @@ class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
 class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
     """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
 
-    def __init__(self, prepared: PreparedWrite, exactly_once: ExactlyOnce) -> None:
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce) -> None:
         # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
         # the query that does.
-        query = query_of(prepared.checkpoint_location)
-        super().__init__(prepared, exactly_once, query and f"query {query}", of_query=True)
+        query = query_of(spec.checkpoint_location)
+        super().__init__(spec, exactly_once, query and f"query {query}", of_query=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Called once per task attempt on an executor.

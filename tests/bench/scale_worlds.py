@@ -12,7 +12,7 @@ import time
 import uuid
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -34,13 +34,13 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
-from kafka_sink.spark.driver.before_write import task_options
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.task_writer import write_task
@@ -75,9 +75,9 @@ Requests = Counter[str]
 class Worker:
     """What belongs to one Python process of Spark's: its producers, its client of coordinators, its ids."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, config: ProducerConfig) -> None:
         self._producers = LeftProducers()
-        self._coordinators = CoordinatorClient(properties)
+        self._coordinators = CoordinatorClient(config)
         self._ids = WriterTransactions()
 
     @contextmanager
@@ -133,14 +133,14 @@ def run_on(
     cluster.create_topic(TOPIC, partitions)
     # A task's flush ends it, so that its batches leave together.
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": TOPIC, "kafka.linger.ms": "10000"}
-    options = task_options(parse_options(given))
+    options = write_spec(parse_options(given))
     numbers = range(partitions)
     rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers)), pa.array(numbers, pa.int32())], schema=_ROWS)
     found = []
     with ExitStack() as undo:
-        client = undo.enter_context(CoordinatorClient(options.producer_properties))
+        client = undo.enter_context(CoordinatorClient(options.producer.here()))
         sink = ParallelSink(SinkDriver(client, SINK, TOPIC))
-        of_workers = [Worker(options.producer_properties) for _ in range(workers)]
+        of_workers = [Worker(options.producer.here()) for _ in range(workers)]
         for worker in of_workers:
             undo.callback(worker.close)
         for version in range(batches):

@@ -18,6 +18,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.producer import config as producer_config
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process
@@ -80,7 +81,9 @@ class _Decided:
 
     def _write(self, ids: WriterTransactions, plan: Plan, partition: int) -> OpenTransaction:
         transaction = ids.begin(self._client, plan, 0)
-        with open_producer(self._properties, transaction, self.plan.transaction_version) as producer:
+        with open_producer(
+            producer_config.read(self._properties), transaction, self.plan.transaction_version
+        ) as producer:
             producer.send(ProducerRecord(self.topic, b"row", partition=partition))
             producer.flush()
         return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, partition)}))

@@ -22,6 +22,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
 from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.conftest import Figure
@@ -112,9 +113,8 @@ def _written_everywhere(
     plan = sink.plan()
     transaction = WriterTransactions().begin(client, plan, 0)
     partitions = frozenset(TopicPartition(topic, partition) for partition in range(_PARTITIONS))
-    with open_producer(
-        {"bootstrap.servers": cluster.bootstrap_servers}, transaction, plan.transaction_version
-    ) as producer:
+    config = producer_config.read({"bootstrap.servers": cluster.bootstrap_servers})
+    with open_producer(config, transaction, plan.transaction_version) as producer:
         for place in partitions:
             producer.send(ProducerRecord(topic, b"row", partition=place.partition))
         producer.flush()

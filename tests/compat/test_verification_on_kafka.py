@@ -15,6 +15,7 @@ from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.verification import SETTING
 from kafka_sink.exactly_once.writing import open_producer
+from kafka_sink.producer import config as producer_config
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.exactly_once.world import PARTITIONS, World
 from tests.support.kafka_tools import run_kafka_tool
@@ -41,7 +42,7 @@ def world(real_kafka: RealKafka) -> Iterator[World]:
 def _takes_late_rows(world: World) -> bool:
     """Whether a row that comes after the end of its transaction (version 1) is appended, where no marker follows it."""
     transaction = world.client.run(world.client.init_producer_id(world.topic, 60_000))
-    with open_producer(world.properties, transaction, TransactionVersion.V1) as producer:
+    with open_producer(producer_config.read(world.properties), transaction, TransactionVersion.V1) as producer:
         producer.send(ProducerRecord(world.topic, b"in time", partition=0)).get(TIMEOUT_MS)
         world.client.run(world.client.end([transaction], TransactionVersion.V1, commit=True))
         until("the end", lambda: world.client.run(world.client.describe([world.topic]))[world.topic].is_over)

@@ -28,6 +28,7 @@ from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
+from kafka_sink.producer import config as producer_config
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 
@@ -160,7 +161,7 @@ def test_task_waking_up_after_the_decision_adds_nothing(world: World, kind: str,
     if kind == "decided" and plan.transaction_version is TransactionVersion.V1:
         pytest.skip("in version 1 a commit begins no epoch; a task hands over its transaction with nothing on its way")
     transaction = plan.driver if kind == "atomic" else world.ids.begin(world.client, plan, 0)
-    with open_producer(world.properties, transaction, plan.transaction_version) as producer:
+    with open_producer(producer_config.read(world.properties), transaction, plan.transaction_version) as producer:
         offset = producer.send(ProducerRecord(world.topic, b"row", partition=0)).get(60_000).offset
         rows = {TopicPartition(world.topic, 0): RowRange(offset, offset + 1)}
         if kind == "atomic":

@@ -42,6 +42,7 @@ from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
+from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import Struct
@@ -589,7 +590,7 @@ def test_two_tasks_with_one_partition_are_refused(world: World) -> None:
 )
 def test_producer_in_joined_transaction_cannot_end_or_begin_one(world: World, caplog: pytest.LogCaptureFixture) -> None:
     plan = world.parallel.plan()
-    with open_producer(world.properties, plan.driver, plan.transaction_version) as producer:
+    with open_producer(producer_config.read(world.properties), plan.driver, plan.transaction_version) as producer:
         producer.send(ProducerRecord(world.topic, b"row", partition=0))
         producer.flush()
         for call in (producer.commit_transaction, producer.abort_transaction):

@@ -31,9 +31,9 @@ from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writ
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import open_producer
-from kafka_sink.spark.driver.before_write import task_options
+from kafka_sink.producer import config as producer_config
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.fakes.clock import FakeClock
@@ -265,7 +265,7 @@ def test_overtaken_driver_does_not_call_its_decision_undone(world: World, monkey
 
 
 def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
-    options = task_options(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
+    options = write_spec(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
     plan = world.parallel.plan()
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -285,7 +285,7 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
 )
 def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
     # Nobody has asked for the settings of the topic.
-    options = task_options(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
+    options = write_spec(parse_options({"kafka.bootstrap.servers": world.bootstrap, "topic": world.topic}))
     ahead = datetime.now(UTC) + timedelta(days=1)
     attempts: list[Plan] = []
 
@@ -434,7 +434,7 @@ def _send_to(
     world: World, transaction: Transaction, transaction_version: TransactionVersion, *places: TopicPartition
 ) -> TaskRows:
     rows = {}
-    with open_producer(world.properties, transaction, transaction_version) as producer:
+    with open_producer(producer_config.read(world.properties), transaction, transaction_version) as producer:
         for place in places:
             offset = producer.send(ProducerRecord(place.topic, b"new", partition=place.partition)).get(60_000).offset
             rows[place] = RowRange(offset, offset + 1)

@@ -21,6 +21,7 @@ from kafka_sink.exactly_once.model import AttemptError, OpenTransaction, RowRang
 from kafka_sink.exactly_once.names import writer_id
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.producer import config as producer_config
 
 Begin = Callable[[CoordinatorClient, Plan, "Task"], Transaction]
 
@@ -56,7 +57,7 @@ def run_task(
         transaction = client.run(client.init_producer_id(name, task.plan.timeout_ms))
     else:
         transaction = ids.begin(client, task.plan, task.version)
-    producer = open_producer(properties, transaction, task.plan.transaction_version)
+    producer = open_producer(producer_config.read(properties), transaction, task.plan.transaction_version)
     try:
         futures = []
         for number, (partition, value) in enumerate(task.rows):

@@ -23,6 +23,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
+from kafka_sink.producer import config as producer_config
 from tests.support.readback import read_topic
 
 PARTITIONS = 3
@@ -61,7 +62,7 @@ class World:
         return OpenTransaction(transaction, frozenset({TopicPartition(self.topic, 0)}))
 
     def send(self, transaction: Transaction, transaction_version: TransactionVersion, *values: bytes) -> None:
-        with open_producer(self.properties, transaction, transaction_version) as producer:
+        with open_producer(producer_config.read(self.properties), transaction, transaction_version) as producer:
             futures = [producer.send(ProducerRecord(self.topic, value, partition=0)) for value in values]
             producer.flush()
             offsets = [future.get(0).offset for future in futures]

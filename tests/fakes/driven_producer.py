@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_sink.common.threads import Loop
+from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.task_producer import TaskProducer
 from tests.fakes.brokers import PlayedBrokers
 from tests.fakes.clock import FakeClock
@@ -37,7 +38,7 @@ class DrivenProducer:
         self.brokers.acknowledge_everything()
         given = named(properties)
         self.network = network_of(given, self.brokers.attach(self.clock), self.clock, self._start_thread)
-        self.producer = TaskProducer(given, network=self.network)
+        self.producer = TaskProducer(producer_config.read(given), network=self.network)
         self.pipeline = self.thread.pipeline
         self.clock.drive = self.pipeline.sender.run_once
 

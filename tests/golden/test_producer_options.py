@@ -10,7 +10,8 @@ from kafka_sink.client.options import other_names
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.options import REFUSED, check_producer_properties
+from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.producer_spec import REFUSED, producer_spec
 from tests.golden.make_producer_options import names, names_in
 from tests.support.cases import with_each
 
@@ -41,7 +42,8 @@ def test_tables_hold_names_of_java_alone_and_each_once() -> None:
 @pytest.mark.behaviour("Sink options and commit messages", "Options without effect are accepted with one warning")
 def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        check_producer_properties(SERVERS | dict.fromkeys(other_names.NO_EFFECT, "s3cret"))
+        given = SERVERS | dict.fromkeys(other_names.NO_EFFECT, "s3cret")
+        parse_options({f"kafka.{name}": value for name, value in given.items()})
     (warning,) = [record.getMessage() for record in caplog.records]
     assert all(f"kafka.{name} (" in warning for name in other_names.NO_EFFECT)
     assert "s3cret" not in warning
@@ -51,7 +53,7 @@ def test_options_without_effect_are_named_in_one_warning(caplog: pytest.LogCaptu
 @with_each("name", [*other_names.NOT_SUPPORTED, *REFUSED])
 def test_options_that_change_a_promise_are_refused(name: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        check_producer_properties({**SERVERS, name: "s3cret"})
+        producer_spec({**SERVERS, name: "s3cret"})
     assert str(raised.value).startswith(f"option kafka.{name} is not supported: ")
     assert str(raised.value).endswith("; remove it")
     assert "s3cret" not in str(raised.value)

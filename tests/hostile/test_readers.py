@@ -124,7 +124,7 @@ EXCEPTED: Final = {
             "spark.check",
             "spark.driver.atomic_jobs",
             "spark.driver.lineage",
-            "spark.prepared_write",
+            "spark.write_spec",
             "spark.streaming.checkpoint",
             "spark.task.dead_letters",
             "testing.clusters",

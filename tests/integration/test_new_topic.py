@@ -14,6 +14,8 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.preflight.check import check_all
 from kafka_sink.preflight.findings import CheckReport
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget
+from kafka_sink.producer import config as producer_config
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_creation import ensure_topic
 
 
@@ -23,8 +25,8 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield running
 
 
-def properties(cluster: EmbeddedCluster) -> dict[str, str]:
-    return {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": "1"}
+def config(cluster: EmbeddedCluster) -> ProducerConfig:
+    return producer_config.read({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": "1"})
 
 
 def shape(cluster: EmbeddedCluster, topic: str) -> tuple[int, int]:
@@ -36,12 +38,12 @@ def shape(cluster: EmbeddedCluster, topic: str) -> tuple[int, int]:
 
 @pytest.mark.behaviour("Sink options and commit messages", "topicPartitions creates a missing topic, once")
 def test_missing_topic_is_created_once(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
-    assert ensure_topic(properties(cluster), "new", 3, 2)
+    assert ensure_topic(config(cluster), "new", 3, 2)
     assert shape(cluster, "new") == (3, 2)
-    assert not ensure_topic(properties(cluster), "new", 3)
+    assert not ensure_topic(config(cluster), "new", 3)
     assert caplog.records == []
     with caplog.at_level(logging.WARNING):
-        assert not ensure_topic(properties(cluster), "new", 7)
+        assert not ensure_topic(config(cluster), "new", 7)
     assert "exists with 3 partitions and is not changed to 7" in caplog.text
     assert shape(cluster, "new") == (3, 2)
 
@@ -49,11 +51,11 @@ def test_missing_topic_is_created_once(cluster: EmbeddedCluster, caplog: pytest.
 @pytest.mark.behaviour("Sink options and commit messages", "Jobs that create a topic at the same time all succeed")
 def test_race_has_one_winner(cluster: EmbeddedCluster) -> None:
     with ThreadPoolExecutor(6) as threads:
-        made = list(threads.map(lambda _: ensure_topic(properties(cluster), "race", 5), range(6)))
+        made = list(threads.map(lambda _: ensure_topic(config(cluster), "race", 5), range(6)))
     assert made.count(True) == 1
     assert shape(cluster, "race")[0] == 5
     with cluster.faults.on("create_topics", error=ErrorCode.TOPIC_ALREADY_EXISTS):
-        assert not ensure_topic(properties(cluster), "lost-race", 5)
+        assert not ensure_topic(config(cluster), "lost-race", 5)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +68,12 @@ def test_race_has_one_winner(cluster: EmbeddedCluster) -> None:
 )
 def test_refusal_says_what_to_do(cluster: EmbeddedCluster, code: ErrorCode, advice: str) -> None:
     with cluster.faults.on("create_topics", error=code), pytest.raises(ApiError, match=advice) as raised:
-        ensure_topic(properties(cluster), "refused", 1)
+        ensure_topic(config(cluster), "refused", 1)
     assert raised.value.code is code
 
 
 def check(cluster: EmbeddedCluster, new: NewTopicTarget, sink: ExactlyOnceTarget | None = None) -> CheckReport:
-    target = CheckTarget(properties(cluster), (new.name,), sink, "", (new,))
+    target = CheckTarget({"bootstrap.servers": cluster.bootstrap_servers}, (new.name,), sink, "", (new,))
     return CheckReport(check_all(target, "here"))
 
 

@@ -185,7 +185,7 @@ def test_tasks_get_ids_and_no_credentials(registry: EmbeddedRegistry) -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "value.format": "avro"}
     asking = {"schema.registry.url": registry.url, "bearer.auth.token": "s3cr3t"}
     ready = prepared(StructType().add("value", "long"), parse_options({**given, **asking}))
-    assert [(each.column, each.prefix) for each in ready.task.rows.formats] == [("value", b"\0\0\0\0\1")]
+    assert [(each.column, each.prefix) for each in ready.formats] == [("value", b"\0\0\0\0\1")]
     assert b"s3cr3t" not in pickle.dumps(ready)
     assert "s3cr3t" not in repr(parse_options({**given, **asking}))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafka_sink.columns.record_columns import ColumnChunk
-from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.producer.batching.producer_batch import Compression
@@ -37,14 +35,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class LimitChecks:
     """The checks of rows against the *limits* of their topics.
 
-    :param properties: those of the producer that sends the rows.
+    :param config: that of the producer that sends the rows.
     """
 
-    def __init__(
-        self, limits: Mapping[str, TopicLimits], properties: Mapping[str, str], clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, limits: Mapping[str, TopicLimits], config: ProducerConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._limits = limits
-        self._properties = properties
+        self._compression = Compression.of(config)
         self._clock = clock
 
     def check(self, topic: str, chunk: ColumnChunk) -> None:
@@ -65,10 +61,6 @@ class LimitChecks:
                 raise _out_of_time(limits.after, topic, timestamps, timestamps - now_ms, "after")
         if limits.max_message_bytes is not None and _largest(chunk) > limits.max_message_bytes:
             _check_sizes(limits.max_message_bytes, topic, chunk, self._compression)
-
-    @cached_property
-    def _compression(self) -> Compression:
-        return Compression.of(c.parse(ProducerConfig, c.known_to(ProducerConfig, self._properties)))
 
 
 def _check_keys(topic: str, chunk: ColumnChunk) -> None:

@@ -23,13 +23,14 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import AttemptError
 from kafka_sink.spark.driver.stoppable_job import stages_of
+from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.task.shared_client import shared_client
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "m": 60, "min": 60, "h":
 _log = logging.getLogger(__name__)
 
 
-def shuffle_tasks(df: DataFrame, topic: str | None, properties: Mapping[str, str]) -> int | None:
+def shuffle_tasks(df: DataFrame, topic: str | None, producer: ProducerSpec) -> int | None:
     """The number of tasks for the rows of *df* once they are grouped by the partitions of *topic* (None: rows name
-    their topics), in a cluster with a producer's *properties*; None if Spark chooses it.
+    their topics), in the cluster of *producer*; None if Spark chooses it.
 
     Adaptive execution chooses it from the rows. It is off in streams before Spark 4.1 (SPARK-53941), in streams with
     state, and where the user has disabled it: a shuffle then starts ``spark.sql.shuffle.partitions`` tasks (200),
@@ -62,7 +63,7 @@ def shuffle_tasks(df: DataFrame, topic: str | None, properties: Mapping[str, str
     conf = df.sparkSession.conf
     if conf.get("spark.sql.adaptive.enabled") == "true":
         return None
-    client, context = shared_client(properties), getattr(df.sparkSession, "_sc", None)
+    client, context = shared_client(producer), getattr(df.sparkSession, "_sc", None)
     largest = None if topic is None else client.run(client.partition_count(topic))
     if not largest and context is not None:
         largest = int(context.defaultParallelism)

@@ -15,7 +15,7 @@ from kafka_sink.common.latest import Latest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
+    from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 
 class _Call(NamedTuple):
@@ -27,10 +27,10 @@ class _Call(NamedTuple):
 #: Each holds a DataFrame, so those of sinks that have not written for long are forgotten.
 _MOST: Final = 50
 #: By cluster, name and progress topic.
-_last: Final[Latest[tuple[str, str, str], _Call]] = Latest(_MOST)
+_last: Final[Latest[tuple[tuple[str, ...], str, str], _Call]] = Latest(_MOST)
 
 
-def note_call(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, version: int) -> None:
+def note_call(df: DataFrame, spec: WriteSpec, sink: ExactlyOnce, run: str, version: int) -> None:
     """*df* was written as *version* in this *run* of a query, or skipped because *version* was committed: by another
     call, if this one has other rows than the first call for *version* in this run.
 
@@ -38,7 +38,7 @@ def note_call(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, ver
 
     :raises ConfigError: if it has other rows.
     """
-    key = _key(task, sink)
+    key = _key(spec, sink)
     last = _last.get(key)
     if last is None or (last.run, last.version) != (run, version):
         _last.put(key, _Call(run, version, df))
@@ -53,5 +53,5 @@ def note_call(df: DataFrame, task: TaskOptions, sink: ExactlyOnce, run: str, ver
     )
 
 
-def _key(task: TaskOptions, sink: ExactlyOnce) -> tuple[str, str, str]:
-    return task.producer_properties["bootstrap.servers"], sink.name, sink.progress_topic
+def _key(spec: WriteSpec, sink: ExactlyOnce) -> tuple[tuple[str, ...], str, str]:
+    return spec.producer.bootstrap_servers, sink.name, sink.progress_topic

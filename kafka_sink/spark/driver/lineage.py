@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import start_thread
 from kafka_sink.common.version import VERSION
-from kafka_sink.spark.prepared_write import Reporting
+from kafka_sink.spark.write_spec import WriteSpec
 
 _PREFIX: Final = "OPENLINEAGE_"
 _DISABLED: Final = "OPENLINEAGE_DISABLED"
@@ -41,7 +41,7 @@ def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
     return not is_disabled and any(name.startswith(_PREFIX) and name != _DISABLED for name in environment)
 
 
-def emit(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
+def emit(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
     """Send the event of a write with this *report*, which has read the files *inputs*; nothing for a skipped one."""
     if not is_configured() or report.get("decision") in ("skipped", "older"):
         return
@@ -50,7 +50,7 @@ def emit(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str] 
         try:
             from openlineage.client import OpenLineageClient
 
-            OpenLineageClient().emit(_event(report, reporting, inputs))
+            OpenLineageClient().emit(_event(report, spec, inputs))
         except ModuleNotFoundError as error:
             _log.warning("no lineage: the package %s is missing; pip install 'kafkalite[openlineage]'", error.name)
         except Exception as error:
@@ -62,7 +62,7 @@ def emit(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str] 
         _log.warning("the lineage of this write was not taken within %.0f s", LONGEST_S)
 
 
-def _event(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str]) -> Any:
+def _event(report: Mapping[str, Any], spec: WriteSpec, inputs: Sequence[str]) -> Any:
     from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import error_message_run
 
@@ -75,14 +75,14 @@ def _event(report: Mapping[str, Any], reporting: Reporting, inputs: Sequence[str
         eventTime=datetime.fromtimestamp(SYSTEM_CLOCK.wall_ms() / 1000, UTC).isoformat(),
         producer=_PRODUCER,
         run=Run(str(uuid.uuid4()), facets),
-        job=Job(os.environ.get(_NAMESPACE, "default"), reporting.job),
+        job=Job(os.environ.get(_NAMESPACE, "default"), spec.job),
         eventType=RunState.FAIL if failed else RunState.COMPLETE,
         inputs=[InputDataset(*file_name(path)) for path in inputs],
-        outputs=_outputs(report, reporting),
+        outputs=_outputs(report, spec),
     )
 
 
-def _outputs(report: Mapping[str, Any], reporting: Reporting) -> list[Any]:
+def _outputs(report: Mapping[str, Any], spec: WriteSpec) -> list[Any]:
     """A dataset for each topic that has rows: its columns, rows, and the offsets that the rows have."""
     import attr
     from openlineage.client.event_v2 import OutputDataset
@@ -98,9 +98,9 @@ def _outputs(report: Mapping[str, Any], reporting: Reporting) -> list[Any]:
     for place, part in report["partitions"].items():
         topic, _, number = place.rpartition("-")
         topics[topic][int(number)] = part
-    columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in reporting.columns]
+    columns = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in spec.columns]
     schema = schema_dataset.SchemaDatasetFacet(fields=columns, producer=_PRODUCER)
-    server = reporting.bootstrap_servers.split(",")[0].strip()
+    server = spec.producer.bootstrap_servers[0]
     outputs = []
     for topic, parts in topics.items():
         rows = sum(part["rows"] for part in parts.values())

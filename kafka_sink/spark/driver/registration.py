@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.bounded import known_number
+from kafka_sink.common.config import as_properties
 from kafka_sink.common.latest import Latest
+from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText
-from kafka_sink.registry.config import RegistryConfig, registry_configs
+from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.references import LATEST, settled
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.task.property_digest import digest_of
+from kafka_sink.spark.producer_spec import digest_of
 
 if TYPE_CHECKING:
     from kafka_sink.registry.client import RegisteredSchema, RegistryClient
@@ -169,15 +171,11 @@ _MOST: Final = 50
 _registrations: Final[Latest[tuple[bytes, str | None], Registration]] = Latest(_MOST)
 
 
-def registration_of(properties: Mapping[str, str], topic: str | None) -> Registration | None:
-    """The registry of these *properties*, for rows of *topic*; None if they name none.
-
-    :raises ConfigError: if its options are invalid.
-    """
-    config, tls = registry_configs(properties)
+def registration_of(config: RegistryConfig, tls: ClientSslConfig, topic: str | None) -> Registration | None:
+    """The registry of these options, for rows of *topic*; None if they name none."""
     if not config.urls:
         return None
-    key = digest_of(properties), topic
+    key = digest_of(as_properties(config) | as_properties(tls)), topic
     registration = _registrations.get(key)
     if registration is None:
         # Only writes with a registry load its client.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafka_sink.spark.driver.write_report import check_bad_rows
 from kafka_sink.spark.errors import TooManyBadRowsError
-from kafka_sink.spark.prepared_write import ExactlyOnce, RowRules, TaskOptions
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
     from kafka_sink.exactly_once.model import OpenTransaction
@@ -23,7 +23,7 @@ APPLICATION: Final = "an application"
 
 
 def transactions_to_commit(
-    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], rules: RowRules
+    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], spec: WriteSpec
 ) -> list[OpenTransaction]:
     """The transactions of the tasks with these *commits*.
 
@@ -31,28 +31,28 @@ def transactions_to_commit(
     """
     written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
     try:
-        check_bad_rows(commits, rules)
+        check_bad_rows(commits, spec)
     except TooManyBadRowsError:
         sink.give_up(plan)
         raise
     return written
 
 
-def sink_of(task: TaskOptions, exactly_once: ExactlyOnce) -> ParallelSink:
+def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
     """The sink that commits once as *exactly_once* says."""
     # The planner of other writes starts without importing the protocol and its dependencies.
     from kafka_sink.exactly_once.parallel import ParallelSink
     from kafka_sink.exactly_once.sink_driver import SinkDriver
     from kafka_sink.spark.task.shared_client import shared_client
 
-    client = shared_client(task.producer_properties)
+    client = shared_client(spec.producer)
     return ParallelSink(
         SinkDriver(
             client,
             exactly_once.name,
             exactly_once.progress_topic,
-            timeout_ms=exactly_once.timeout_ms,
+            timeout_ms=spec.producer.transaction_timeout_ms,
             two_phase=exactly_once.two_phase,
-            topics=task.rows.topics,
+            topics=spec.topics,
         )
     )

@@ -15,9 +15,9 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS, Skipped
 from kafka_sink.spark.driver.lineage import emit
-from kafka_sink.spark.prepared_write import Reporting, RowRules
 from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
 from kafka_sink.spark.versions import WriterCommitMessage
+from kafka_sink.spark.write_spec import WriteSpec
 
 #: The decision in the report of a write that is not complete.
 FAILED: Final = "failed"
@@ -25,7 +25,7 @@ FAILED: Final = "failed"
 _log = logging.getLogger(__name__)
 
 
-def check_bad_rows(commits: Sequence[TaskCommit], rules: RowRules) -> None:
+def check_bad_rows(commits: Sequence[TaskCommit], spec: WriteSpec) -> None:
     """Warn of the bad rows of all tasks.
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
@@ -34,9 +34,9 @@ def check_bad_rows(commits: Sequence[TaskCommit], rules: RowRules) -> None:
     if not bad_rows:
         return
     first = next(commit.first_bad_row for commit in commits if commit.bad_rows)
-    if rules.max_bad_rows is not None:
-        rules.max_bad_rows.check(bad_rows, rows, first)
-    place = "were dropped" if rules.dead_letter_topic is None else f"are in topic {rules.dead_letter_topic}"
+    if spec.max_bad_rows is not None:
+        spec.max_bad_rows.check(bad_rows, rows, first)
+    place = "were dropped" if spec.dead_letter_topic is None else f"are in topic {spec.dead_letter_topic}"
     _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, place, first)
 
 
@@ -90,20 +90,20 @@ def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
 
 
 def publish_failure(
-    messages: Sequence[WriterCommitMessage | None], reporting: Reporting, error: str = "", **more: Any
+    messages: Sequence[WriterCommitMessage | None], spec: WriteSpec, error: str = "", **more: Any
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
     fields = {"error": error} if error else {}
-    publish(report_of(_commits_of(messages), **more, decision=FAILED, **fields), reporting)
+    publish(report_of(_commits_of(messages), **more, decision=FAILED, **fields), spec)
 
 
-def publish(report: dict[str, Any], reporting: Reporting, inputs: Sequence[str] = ()) -> None:
+def publish(report: dict[str, Any], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
     """Log *report* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
     files *inputs* that were read, if that is configured."""
     text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
     _log.info("write %s: %s", "not completed" if report.get("decision") == FAILED else "committed", text)
-    emit(report, reporting, inputs)
-    if (path := reporting.path) is None:
+    emit(report, spec, inputs)
+    if (path := spec.report_path) is None:
         return
     try:
         # One write, because a progress_listener in another process appends lines of its own.

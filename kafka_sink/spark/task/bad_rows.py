@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.common.errors import RowError
-from kafka_sink.spark.prepared_write import FAIL, RowRules
+from kafka_sink.spark.write_spec import WriteSpec
 
 T = TypeVar("T")
 
@@ -53,9 +53,9 @@ class BadRows:
     :param take: called with rows that are refused, unless the write fails then.
     """
 
-    def __init__(self, rules: RowRules, take: TakeRefused) -> None:
-        self._fails = rules.on_bad_row == FAIL
-        self._limit = rules.max_bad_rows
+    def __init__(self, spec: WriteSpec, take: TakeRefused) -> None:
+        self._fails = spec.fails_at_bad_row
+        self._limit = spec.max_bad_rows
         self._take = take
         self.count = 0
         #: The text of the first problem.

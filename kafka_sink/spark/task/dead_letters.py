@@ -18,14 +18,12 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import RowError, RowTooLargeError, RowWithoutKeyError
 from kafka_sink.formats.column_format import JSON, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.fields import is_list, is_text
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.prepared_write import ExactlyOnce, TaskOptions
 from kafka_sink.spark.task.bad_rows import TaskRows
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 PREFIX: Final = "__kafkalite.errors."
 
@@ -58,17 +56,15 @@ _Headers = list[tuple[str, bytes | None]]
 class DeadLetters:
     """Makes the dead letters of one task."""
 
-    def __init__(self, options: TaskOptions, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._topic = options.rows.topic
+    def __init__(self, spec: WriteSpec, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._topic = spec.topic
         self._clock = clock
-        self._most_bytes: int = min(
-            read_one(ProducerConfig, name, options.producer_properties)
-            for name in ("max.request.size", "buffer.memory")
-        )
-        limits = options.rows.limits.get(options.rows.dead_letter_topic or "")
+        config = spec.producer.here()
+        self._most_bytes = min(config.max_request_size_bytes, config.buffer_memory_bytes)
+        limits = spec.limits.get(spec.dead_letter_topic or "")
         if limits is not None and limits.max_message_bytes is not None:
             self._most_bytes = min(self._most_bytes, limits.max_message_bytes)
-        self._origin = _origin(options.exactly_once)
+        self._origin = _origin(spec.exactly_once)
 
     def of(self, rows: TaskRows, error: RowError) -> pa.RecordBatch:
         """The dead letters of those of *rows* that *error* is about: the columns ``key`` (if *rows* have keys),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -17,31 +16,29 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import BinaryColumn
-from kafka_sink.common import config as c
 from kafka_sink.common.errors import ErrorCode, RowError, error_for
-from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
-from kafka_sink.spark.prepared_write import DEAD_LETTER, FAIL, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import PlacedRows
 from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, WriteSpec
 
 
-def with_partitions(batches: Iterator[pa.RecordBatch], options: TaskOptions) -> Iterator[pa.RecordBatch]:
+def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
     """*batches* as payloads, with the partition of every row in the last column.
 
     :raises ApiError: if a topic does not exist.
     :raises RowError: if a row cannot be written, and the write fails then.
     :raises TooManyBadRowsError: if more rows of this task cannot be written than maxBadRows allows.
     """
-    placing = _Placing(options)
+    placing = _Placing(spec)
     for batch in batches:
         yield from placing.of(batch)
 
@@ -49,16 +46,16 @@ def with_partitions(batches: Iterator[pa.RecordBatch], options: TaskOptions) -> 
 class _Placing:
     """The rows of one task."""
 
-    def __init__(self, options: TaskOptions) -> None:
+    def __init__(self, spec: WriteSpec) -> None:
         context = TaskContext.get()
-        self._options = options
-        self._rules = options.rows
+        self._spec = spec
         self._dealt = 0 if context is None else context.partitionId()
         self._counts: dict[str, int] = {}
         self._rows_before = 0
-        self._payloads = Payloads(options.rows.formats)
-        self._limits = LimitChecks(options.rows.limits, options.producer_properties)
-        self._bad = BadRows(options.rows, self._take_refused)
+        self._payloads = Payloads(spec.formats)
+        self._config = spec.producer.here()
+        self._limits = LimitChecks(spec.limits, self._config)
+        self._bad = BadRows(spec, self._take_refused)
         #: Dead letters with their partitions, or rows to drop, until they are passed on.
         self._refused: list[PlacedRows] = []
 
@@ -76,16 +73,10 @@ class _Placing:
         for each in (PlacedRows.good(rows.batch, placed), *refused):
             yield each.for_spark(like)
 
-    @cached_property
-    def _config(self) -> ProducerConfig:
-        properties = self._options.producer_properties
-        known = {name: properties[name] for name in properties if name in c.keys(ProducerConfig)}
-        return replace(c.parse(ProducerConfig, known), option_prefix=KAFKA_PREFIX)
-
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""
-        parts = topic_chunks(batch, self._rules.topic, self._rules.dead_letter_topic)
-        if self._rules.on_bad_row == FAIL:
+        parts = topic_chunks(batch, self._spec.topic, self._spec.dead_letter_topic)
+        if self._spec.on_bad_row == FAIL:
             # The tasks that write say so.
             return parts
         for part in parts:
@@ -100,17 +91,17 @@ class _Placing:
 
     def _take_refused(self, rows: TaskRows, error: RowError) -> None:
         count = len(error.rows)
-        if self._rules.on_bad_row == DEAD_LETTER:
-            letters = DeadLetters(self._options).of(rows, error)
+        if self._spec.on_bad_row == DEAD_LETTER:
+            letters = DeadLetters(self._spec).of(rows, error)
             key = BinaryColumn.from_arrow(letters.column("key")) if "key" in letters.schema.names else None
-            topic = self._rules.dead_letter_topic or ""
+            topic = self._spec.dead_letter_topic or ""
             self._refused.append(PlacedRows.letters(topic, letters, self._places(topic, count, key, None)))
         else:
             self._refused.append(PlacedRows.dropped(count, self._bad.first))
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
-            client = shared_client(self._options.producer_properties)
+            client = shared_client(self._spec.producer)
             count = client.run(client.partition_count(topic))
             if count is None:
                 raise error_for(

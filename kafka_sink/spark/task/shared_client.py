@@ -13,16 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping
 from typing import Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.config import read_one
 from kafka_sink.common.locks import leaves
 from kafka_sink.common.threads import at_fork, start_thread
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.spark.task.property_digest import digest_of
+from kafka_sink.spark.producer_spec import ProducerSpec
 
 #: Others that are asked for give up their connections.
 MOST_CONNECTED: Final = 10
@@ -55,13 +52,13 @@ class SharedClients:
         #: Some clients are to be closed before they are idle.
         self._is_crowded = False
 
-    def get(self, properties: Mapping[str, str]) -> CoordinatorClient:
-        """The client for a producer's *properties*; max.block.ms is its time-out."""
-        key = digest_of(properties)
+    def get(self, producer: ProducerSpec) -> CoordinatorClient:
+        """The client for the cluster of *producer*; max.block.ms is its time-out."""
+        key = producer.digest
         client = self._find(key)
         if client is None:
-            timeout_ms = read_one(ProducerConfig, "max.block.ms", properties)
-            made = CoordinatorClient(properties, timeout_ms=timeout_ms, clock=self._clock)
+            config = producer.here()
+            made = CoordinatorClient(config, timeout_ms=config.max_block_ms, clock=self._clock)
             client = self._find(key, made)
             assert client is not None
             if client is not made:
@@ -111,6 +108,6 @@ class SharedClients:
 _clients: Final = SharedClients()
 
 
-def shared_client(properties: Mapping[str, str]) -> CoordinatorClient:
-    """The client of this process for a producer's *properties*; max.block.ms is its time-out."""
-    return _clients.get(properties)
+def shared_client(producer: ProducerSpec) -> CoordinatorClient:
+    """The client of this process for the cluster of *producer*; max.block.ms is its time-out."""
+    return _clients.get(producer)

@@ -10,9 +10,9 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,6 @@ from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.config import read_one
 from kafka_sink.common.errors import BatchRefusedError, RowError, RowPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
@@ -36,7 +35,6 @@ from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.address_space import advice_on
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.prepared_write import DEAD_LETTER, KAFKA_PREFIX, TaskOptions
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
@@ -45,8 +43,8 @@ from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import take_placed
-from kafka_sink.spark.task.property_digest import digest_with_files
 from kafka_sink.spark.task.rate_limit import RateLimit
+from kafka_sink.spark.write_spec import DEAD_LETTER, WriteSpec
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
 _MANY_PARTITIONS: Final = 64
@@ -65,14 +63,14 @@ kept_producers = KeptProducers(SYSTEM_CLOCK)
 
 
 def write_task(
-    batches: Iterator[pa.RecordBatch], options: TaskOptions, open_producer: OpenProducer | None = None
+    batches: Iterator[pa.RecordBatch], spec: WriteSpec, open_producer: OpenProducer | None = None
 ) -> TaskCommit:
     """Send every row of *batches* and wait for every acknowledgement.
 
     :param open_producer: called at the first row; by default the producer is not transactional.
     :raises SinkWriteError: if a row was not acknowledged; Spark retries or fails the task.
     """
-    attempt = _TaskAttempt(options, open_producer)
+    attempt = _TaskAttempt(spec, open_producer)
     try:
         with abandoned_worker.ended_during_task():
             attempt.write(batches)
@@ -88,20 +86,18 @@ def write_task(
 class _TaskAttempt:
     """One attempt at a task: its producer, once there are rows, and what it has sent so far."""
 
-    def __init__(self, options: TaskOptions, open_producer: OpenProducer | None) -> None:
+    def __init__(self, spec: WriteSpec, open_producer: OpenProducer | None) -> None:
         context = TaskContext.get()
         self._task_partition = context.partitionId() if context is not None else 0
         self._number = context.attemptNumber() if context is not None else 0
-        self._options = options
-        self._rules = options.rows
+        self._spec = spec
         self._open_producer = open_producer
         kind = b"plain" if open_producer is None else b"transactional"
-        self._producer_key = kind + digest_with_files(options.producer_properties)
+        self._producer_key = kind + spec.producer.digest_with_files()
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tracker = DeliveryTracker(SYSTEM_CLOCK)
-        self._payloads = Payloads(options.rows.formats)
-        self._bad = BadRows(options.rows, self._take_refused)
-        self._limits = LimitChecks(options.rows.limits, options.producer_properties)
+        self._payloads = Payloads(spec.formats)
+        self._bad = BadRows(spec, self._take_refused)
         #: The dead letters that were sent, and their acknowledgements.
         self._dead_letter_count = 0
         self._dead_letter_tracker = DeliveryTracker(SYSTEM_CLOCK)
@@ -111,6 +107,10 @@ class _TaskAttempt:
         self._producer: TaskProducer | None = None
         #: What the producer had sent before this task: batches and bytes.
         self._sent_before = (0, 0)
+
+    @cached_property
+    def _limits(self) -> LimitChecks:
+        return LimitChecks(self._spec.limits, self._spec.producer.here())
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
         """:raises SinkWriteError: if a row was not acknowledged."""
@@ -138,7 +138,7 @@ class _TaskAttempt:
         for batch in self._paced(gathered):
             count = self._send(TaskRows(batch, self._rows_in))
             if not self._rows_in and self._producer is not None:
-                gathered.least_bytes = _bytes_to_gather(self._producer, self._rules.topic)
+                gathered.least_bytes = _bytes_to_gather(self._producer, self._spec.topic)
             self._rows_in += count
             # Otherwise the rows are in memory until the next ones are.
             del batch
@@ -146,12 +146,12 @@ class _TaskAttempt:
     def _send(self, rows: TaskRows) -> int:
         """Returns how many rows these are, with the bad ones."""
         count = int(rows.batch.num_rows)
-        if self._rules.is_placed:
+        if self._spec.is_placed:
             rows, count = take_placed(rows, self._bad, self._send_dead_letters)
         rows, payloads = self._bad.accepted(rows, self._payloads.of)
         rows = replace(rows, batch=payloads)
-        rules = self._rules
-        chunks = partial(topic_chunks, topic=rules.topic, dead_letter_topic=rules.dead_letter_topic)
+        spec = self._spec
+        chunks = partial(topic_chunks, topic=spec.topic, dead_letter_topic=spec.dead_letter_topic)
         rows, parts = self._bad.accepted(rows, chunks)
         for part in parts:
             self._send_part(rows, part)
@@ -174,11 +174,11 @@ class _TaskAttempt:
                 part = part.without(error.rows)
 
     def _take_refused(self, rows: TaskRows, error: RowError) -> None:
-        if self._rules.on_bad_row == DEAD_LETTER:
-            self._send_dead_letters(DeadLetters(self._options).of(rows, error), None)
+        if self._spec.on_bad_row == DEAD_LETTER:
+            self._send_dead_letters(DeadLetters(self._spec).of(rows, error), None)
 
     def _send_dead_letters(self, letters: pa.RecordBatch, partitions: NDArray[np.int32] | None) -> None:
-        topic = self._rules.dead_letter_topic or ""
+        topic = self._spec.dead_letter_topic or ""
         self._dead_letter_count += letters.num_rows
         try:
             _stage(self._open(), topic, letters, partitions, self._dead_letter_tracker)
@@ -186,18 +186,18 @@ class _TaskAttempt:
             raise SinkWriteError(f"a dead letter cannot be written to {topic}: it {error.problem}") from error
 
     def _paced(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        limit = self._options.max_records_per_second
+        limit = self._spec.max_records_per_second
         return batches if limit is None else RateLimit(limit, SYSTEM_CLOCK).pieces(batches)
 
     def _open(self) -> TaskProducer:
         if self._producer is not None:
             return self._producer
-        open_producer = self._open_producer or partial(_open_plain, self._options.producer_properties)
+        open_producer = self._open_producer or partial(_open_plain, self._spec)
         with once(_said):
             self._producer = open_producer(kept_producers.take(self._producer_key))
         self._sent_before = self._producer.batch_totals()
-        is_compressed = read_one(ProducerConfig, "compression.type", self._options.producer_properties) != "none"
-        for topic, limits in self._rules.limits.items():
+        is_compressed = self._spec.producer.here().compression_type != "none"
+        for topic, limits in self._spec.limits.items():
             # How large a compressed batch may be before compression is learnt from the brokers' answers.
             if limits.max_message_bytes is not None and not is_compressed:
                 self._producer.limit_batches(topic, limits.max_message_bytes)
@@ -250,8 +250,8 @@ class _TaskAttempt:
             self._producer.close(0)
 
 
-def _open_plain(properties: Mapping[str, str], kept: TaskProducer | None) -> TaskProducer:
-    return kept or TaskProducer(task_properties(properties), option_prefix=KAFKA_PREFIX)
+def _open_plain(spec: WriteSpec, kept: TaskProducer | None) -> TaskProducer:
+    return kept or TaskProducer(task_config(spec), spec.producer.plugin_options)
 
 
 class _Gathered:
@@ -305,10 +305,11 @@ def _stage(
     _raise_first_error(tracker)
 
 
-def task_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The *properties* of a task's producer. The client id is that of the process, because the next task reuses the
+def task_config(spec: WriteSpec) -> ProducerConfig:
+    """The configuration of a task's producer. The client id is that of the process, because the next task reuses the
     connections."""
-    return {"client.id": f"kafkalite-{os.getpid()}", **properties}
+    config = spec.producer.here()
+    return config if config.client_id else replace(config, client_id=f"kafkalite-{os.getpid()}")
 
 
 def _raise_first_error(tracker: DeliveryTracker) -> None:

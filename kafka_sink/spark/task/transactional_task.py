@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
 
@@ -37,11 +37,12 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.prepared_write import KAFKA_PREFIX, TaskOptions
+from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
-from kafka_sink.spark.task.task_writer import task_properties, write_task
+from kafka_sink.spark.task.task_writer import task_config, write_task
+from kafka_sink.spark.write_spec import WriteSpec
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ WRITER_TRANSACTIONS: Final = WriterTransactions()
 
 
 def write_in_transaction(
-    batches: Iterator[pa.RecordBatch], options: TaskOptions, plan: Plan, version: int, writer: str
+    batches: Iterator[pa.RecordBatch], spec: WriteSpec, plan: Plan, version: int, writer: str
 ) -> TransactionalCommit:
     """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
 
@@ -62,16 +63,15 @@ def write_in_transaction(
     opened: list[Transaction] = []
 
     def open_own(kept: TaskProducer | None) -> TaskProducer:
-        transaction = WRITER_TRANSACTIONS.begin(shared_client(options.producer_properties), plan, version)
+        transaction = WRITER_TRANSACTIONS.begin(shared_client(spec.producer), plan, version)
         opened.append(transaction)
-        properties = task_properties(options.producer_properties)
-        return open_producer(properties, transaction, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
+        return _joined(spec, transaction, plan, kept)
 
     try:
-        commit = write_task(batches, options, open_own)
+        commit = write_task(batches, spec, open_own)
     except BaseException:
         # Also after an interrupt: the driver finds the transaction only at the next batch.
-        _abort_own(opened, options.producer_properties, plan)
+        _abort_own(opened, spec.producer, plan)
         raise
     written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
     if written is not None:
@@ -82,7 +82,7 @@ def write_in_transaction(
 
 def write_in_drivers_transaction(
     batches: Iterator[pa.RecordBatch],
-    options: TaskOptions,
+    spec: WriteSpec,
     plan: Plan,
     version: int,
     writer: str,
@@ -113,14 +113,19 @@ def write_in_drivers_transaction(
         )
 
     def open_shared(kept: TaskProducer | None) -> TaskProducer:
-        properties = task_properties(options.producer_properties)
-        return open_producer(properties, plan.driver, plan.transaction_version, option_prefix=KAFKA_PREFIX, kept=kept)
+        return _joined(spec, plan.driver, plan, kept)
 
     try:
-        commit = write_task(batches, options, open_shared)
+        commit = write_task(batches, spec, open_shared)
     except SinkWriteError as error:
         raise _meaning(error)(str(error)) from error
     return _transactional(commit, plan, version, writer, None)
+
+
+def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskProducer | None) -> TaskProducer:
+    """A producer that writes in *transaction*: *kept*, or a new one."""
+    version, plugin_options = plan.transaction_version, spec.producer.plugin_options
+    return open_producer(task_config(spec), transaction, version, plugin_options=plugin_options, kept=kept)
 
 
 def _meaning(error: SinkWriteError) -> type[ExactlyOnceError]:
@@ -162,9 +167,9 @@ def _transactional(
     )
 
 
-def _abort_own(opened: list[Transaction], properties: Mapping[str, str], plan: Plan) -> None:
+def _abort_own(opened: list[Transaction], producer: ProducerSpec, plan: Plan) -> None:
     try:
-        client = shared_client(properties)
+        client = shared_client(producer)
         client.run(client.end(opened, plan.transaction_version, commit=False))
     except KafkaError as error:
         _log.warning("the transaction of this attempt stays open until the next batch ends it: %s", error)

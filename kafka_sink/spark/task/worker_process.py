@@ -43,7 +43,7 @@ from kafka_sink.spark.task.zip_directories import share_zip_directories
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.spark.prepared_write import TaskOptions
+    from kafka_sink.spark.write_spec import WriteSpec
 
 #: Set by Spark for processes that take more than one task.
 _REUSED: Final = "SPARK_REUSE_WORKER"
@@ -86,9 +86,9 @@ class WorkerProcess:
             # The last bytes of this task and the first of the next one follow.
             _acknowledge_at_once(connection)
 
-    def of(self, options: TaskOptions) -> AbstractContextManager[None]:
-        """Wraps what this process does for the write with these *options*."""
-        return self.task(tuned=options.tune_python_workers)
+    def of(self, spec: WriteSpec) -> AbstractContextManager[None]:
+        """Wraps what this process does for this write."""
+        return self.task(tuned=spec.tune_python_workers)
 
     def _freeze_what_was_imported(self) -> None:
         if not os.environ.get(_REUSED) or self._freezes == _MOST_FREEZES:

@@ -33,6 +33,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, RecordMetadata
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.producer import config as producer_config
 from kafka_sink.producer import kafka_producer
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.task_producer import TaskProducer
@@ -367,7 +368,7 @@ def test_close_is_final_and_may_be_repeated(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.behaviour("KafkaProducer", "A producer goes on after a rest")
 def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
-    with TaskProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+    with TaskProducer(producer_config.read({"bootstrap.servers": cluster.bootstrap_servers})) as producer:
         for number in range(3):
             assert producer.send(ProducerRecord(TOPIC, b"%d" % number, partition=0)).get(60_000).offset == number
             producer.rest()
@@ -381,7 +382,7 @@ def test_a_producer_goes_on_after_a_rest(cluster: EmbeddedCluster) -> None:
 @pytest.mark.parametrize("is_resting", [False, True])
 def test_a_resting_producer_warns_of_no_lost_connection(is_resting: bool, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), EmbeddedCluster() as gone:
-        producer = TaskProducer({"bootstrap.servers": gone.bootstrap_servers})
+        producer = TaskProducer(producer_config.read({"bootstrap.servers": gone.bootstrap_servers}))
         producer.send(ProducerRecord("rested", b"v", partition=0)).get(60_000)
         if is_resting:
             producer.rest()

@@ -15,12 +15,11 @@ import pytest
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError, TooManyBadRowsError
-from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.prepared_write import BadRowLimit, TaskOptions
+from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX, json_column
 from kafka_sink.spark.task.task_writer import write_task
+from kafka_sink.spark.write_spec import BadRowLimit, WriteSpec
 from tests.support.cases import with_each
 from tests.support.readback import read_topic
 
@@ -46,9 +45,9 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def options_of(cluster: EmbeddedCluster, **more: str) -> TaskOptions:
+def options_of(cluster: EmbeddedCluster, **more: str) -> WriteSpec:
     given = {"topic": ROWS, "deadLetterTopic": DEAD, **{name.replace("_", "."): value for name, value in more.items()}}
-    return task_options(
+    return write_spec(
         parse_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, **{k: v for k, v in given.items() if v}})
     )
 
@@ -162,8 +161,8 @@ def orders(colours: list[str | None]) -> pa.RecordBatch:
     )
 
 
-def as_avro(options: TaskOptions, schema: str = SCHEMA) -> TaskOptions:
-    return replace(options, rows=replace(options.rows, formats=(ColumnFormat("value", "avro", schema),)))
+def as_avro(options: WriteSpec, schema: str = SCHEMA) -> WriteSpec:
+    return replace(options, formats=(ColumnFormat("value", "avro", schema),))
 
 
 @pytest.mark.behaviour(

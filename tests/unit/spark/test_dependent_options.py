@@ -14,7 +14,7 @@ from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.config import reconcile as reconcile_reader
-from kafka_sink.producer.config import ProducerConfig, reconcile
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.spark.options import parse_options
 from tests.support.cases import with_each
@@ -41,11 +41,7 @@ class Refused(NamedTuple):
 def kafka(given: Mapping[str, str]) -> Mapping[str, Any]:
     """What the producers of tasks get."""
     options = parse_options({**REQUIRED, **{f"kafka.{name}": value for name, value in given.items()}})
-    properties = options.producer_properties
-    # A task settles its properties again, and finds nothing to do.
-    config = c.parse(ProducerConfig, properties)
-    assert reconcile(config, frozenset(properties)) == config
-    return properties
+    return c.as_properties(options.producer.here())
 
 
 def client(given: Mapping[str, str]) -> Mapping[str, Any]:
@@ -75,16 +71,16 @@ Case = tuple[Callable[[Mapping[str, str]], Mapping[str, Any]], Settled | Refused
 #: By the options that a row of the page names first.
 CASES: Mapping[str, list[Case]] = {
     "kafka.delivery.timeout.ms": [
-        (kafka, Settled({"request.timeout.ms": "120000"}, {"delivery.timeout.ms": "120100"})),
-        (kafka, Settled({"linger.ms": "100000"}, {"delivery.timeout.ms": "130000"})),
-        (kafka, Settled({"delivery.timeout.ms": "30050"}, {"linger.ms": "50"})),
-        (kafka, Settled({"delivery.timeout.ms": "30000"}, {"linger.ms": "0"})),
+        (kafka, Settled({"request.timeout.ms": "120000"}, {"delivery.timeout.ms": 120100})),
+        (kafka, Settled({"linger.ms": "100000"}, {"delivery.timeout.ms": 130000})),
+        (kafka, Settled({"delivery.timeout.ms": "30050"}, {"linger.ms": 50})),
+        (kafka, Settled({"delivery.timeout.ms": "30000"}, {"linger.ms": 0})),
         (
             kafka,
-            Settled({"delivery.timeout.ms": "60000", "request.timeout.ms": "60000"}, {"linger.ms": "0"}),
+            Settled({"delivery.timeout.ms": "60000", "request.timeout.ms": "60000"}, {"linger.ms": 0}),
         ),
-        (kafka, Settled({"delivery.timeout.ms": "9000"}, {"linger.ms": "0", "request.timeout.ms": "9000"})),
-        (kafka, Settled({"delivery.timeout.ms": "9000", "linger.ms": "5"}, {"request.timeout.ms": "8995"})),
+        (kafka, Settled({"delivery.timeout.ms": "9000"}, {"linger.ms": 0, "request.timeout.ms": 9000})),
+        (kafka, Settled({"delivery.timeout.ms": "9000", "linger.ms": "5"}, {"request.timeout.ms": 8995})),
         (
             kafka,
             Refused(
@@ -99,17 +95,17 @@ CASES: Mapping[str, list[Case]] = {
         (client, Settled({"reconnect.backoff.ms": "9", "reconnect.backoff.max.ms": "8"}, {"reconnect.backoff.ms": 9})),
     ],
     "kafka.batch.size": [
-        (kafka, Settled({"buffer.memory": "262144"}, {"batch.size": "32768"})),
-        (kafka, Settled({"buffer.memory": "5"}, {"batch.size": "1"})),
-        (kafka, Settled({"batch.size": "67108864"}, {"buffer.memory": "67108864"})),
+        (kafka, Settled({"buffer.memory": "262144"}, {"batch.size": 32768})),
+        (kafka, Settled({"buffer.memory": "5"}, {"batch.size": 1})),
+        (kafka, Settled({"batch.size": "67108864"}, {"buffer.memory": 67108864})),
         (
             kafka,
             Refused({"batch.size": "9", "buffer.memory": "8"}, r"kafka.batch.size \(9\) is more than kafka.buffer"),
         ),
     ],
     "kafka.enable.idempotence kafka.acks": [
-        (kafka, Settled({"acks": "1"}, {"enable.idempotence": "false"})),
-        (kafka, Settled({"retries": "0"}, {"enable.idempotence": "false"})),
+        (kafka, Settled({"acks": "1"}, {"enable.idempotence": False})),
+        (kafka, Settled({"retries": "0"}, {"enable.idempotence": False})),
         (kafka, Refused({"acks": "1", "enable.idempotence": "true"}, "kafka.enable.idempotence=true needs acks=all")),
         (atomic, Refused({"kafka.acks": "1"}, "option kafka.acks: '1' cannot be used with exactly-once")),
         (atomic, Refused({"kafka.retries": "0"}, "option kafka.retries: '0' cannot be used with exactly-once")),
@@ -121,7 +117,7 @@ CASES: Mapping[str, list[Case]] = {
             kafka,
             Settled(
                 {"max.in.flight.requests.per.connection": "6", "enable.idempotence": "false"},
-                {"max.in.flight.requests.per.connection": "6"},
+                {"max.in.flight.requests.per.connection": 6},
             ),
         ),
     ],

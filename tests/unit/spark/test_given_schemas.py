@@ -13,6 +13,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.formats.protobuf.parsing import file_descriptor
+from kafka_sink.registry.config import registry_configs
 from kafka_sink.spark.driver import registration
 from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.spark.driver.given_schemas import given_schema, registered_schema
@@ -83,12 +84,13 @@ REGISTRY = {
 
 
 def test_registrations_of_the_latest_topics_are_kept() -> None:
-    first = registration_of(REGISTRY, "t")
-    assert registration_of(dict(reversed(REGISTRY.items())), "t") is first
-    others = [registration_of(REGISTRY, f"t-{number}") for number in range(49)]
-    assert registration_of(REGISTRY, "t") is first
-    assert registration_of(REGISTRY, "t-0") is others[0]
-    registration_of(REGISTRY, "one more")
-    assert registration_of(REGISTRY, "t-0") is others[0]
-    assert registration_of(REGISTRY, "t-1") is not others[1], "nobody had asked for it since"
+    config, tls = registry_configs(REGISTRY)
+    first = registration_of(config, tls, "t")
+    assert registration_of(*registry_configs(REGISTRY), "t") is first
+    others = [registration_of(config, tls, f"t-{number}") for number in range(49)]
+    assert registration_of(config, tls, "t") is first
+    assert registration_of(config, tls, "t-0") is others[0]
+    registration_of(config, tls, "one more")
+    assert registration_of(config, tls, "t-0") is others[0]
+    assert registration_of(config, tls, "t-1") is not others[1], "nobody had asked for it since"
     assert "hidden-from-all" not in repr(vars(registration))

@@ -62,9 +62,9 @@ def test_the_progress_needs_a_topic_where_rows_name_theirs() -> None:
 def test_options_spark_adds_to_a_stream_are_ignored() -> None:
     parsed = parse_options({**EXACTLY_ONCE, "checkpointlocation": "/c", "queryname": "q"}, is_stream=True)
     assert parsed.transactional_id_prefix == "sink"
-    assert parsed.exactly_once is not None and parsed.exactly_once.timeout_ms is None
+    assert parsed.producer.transaction_timeout_ms is None
     timed = parse_options({**EXACTLY_ONCE, "kafka.transaction.timeout.ms": "60000"}, is_stream=True)
-    assert timed.exactly_once is not None and timed.exactly_once.timeout_ms == 60_000
+    assert timed.producer.transaction_timeout_ms == 60_000
 
 
 ROWS = StructType().add("value", "string")

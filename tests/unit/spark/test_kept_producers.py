@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,23 @@ from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_cli
 from kafka_sink.common import config as common_config
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.threads import Loop
+from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import ProducerRecord
 from kafka_sink.producer.pipeline import Pipeline
 from kafka_sink.producer.task_producer import TaskProducer
+from kafka_sink.spark.producer_spec import producer_spec
 from kafka_sink.spark.task import kept_producers
 from kafka_sink.spark.task.kept_producers import MOST_AGE_MS, MOST_IDLE_MS, MOST_PRODUCERS, KeptProducers
-from kafka_sink.spark.task.property_digest import digest_with_files as key_of
 from tests.fakes.brokers import FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC
 
 HERE = {"bootstrap.servers": "127.0.0.1:9092", "linger.ms": "5"}
+
+
+def key_of(properties: Mapping[str, str]) -> bytes:
+    return producer_spec(properties).digest_with_files()
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ class Connected:
         for _ in range(10):
             client.poll(10, clock.now_ms)
         assert not metadata.fetch().is_bootstrap
-        self.producer = TaskProducer(HERE, network=self.network)
+        self.producer = TaskProducer(producer_config.read(HERE), network=self.network)
 
     def _start(self, name: str, loop: Loop) -> IdleThread:
         assert isinstance(loop, Pipeline)

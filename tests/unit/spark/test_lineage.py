@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.lineage import emit, file_name, is_configured
-from kafka_sink.spark.prepared_write import Reporting
+from kafka_sink.spark.options import parse_options, write_spec
 from tests.support.cases import with_each
 
 REPORT = {
@@ -21,6 +21,8 @@ REPORT = {
         "my-topic-11": {"rows": 20, "first": 0, "last": 19},
     },
 }
+
+OPTIONS = parse_options({"kafka.bootstrap.servers": "b1:9092,b2:9092", "topic": "my-topic"})
 
 
 def sent(
@@ -34,7 +36,7 @@ def sent(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(file))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
     columns = (("key", "string"), ("value", "binary"))
-    emit(report, Reporting(None, "kafkalite.my-topic", "b1:9092,b2:9092", columns), inputs)
+    emit(report, write_spec(OPTIONS, columns=columns), inputs)
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -76,13 +78,13 @@ def test_it_is_off_by_itself_and_harms_no_write(
     ):
         assert is_configured(environment) is on
     monkeypatch.setattr(lineage, "LONGEST_S", 1.0)
-    reporting = Reporting(None, "kafkalite.my-topic", "b1:9092", ())
+    spec = write_spec(OPTIONS)
     with monkeypatch.context() as off:
         off.setattr(lineage, "start_thread", lambda *_: pytest.fail("nobody has asked for lineage"))
-        emit(REPORT, reporting)
+        emit(REPORT, spec)
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
-        emit(REPORT, reporting)
+        emit(REPORT, spec)
     assert "lineage of this write" in caplog.text
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from kafka_sink.preflight.findings import Status
 from kafka_sink.spark.check import memory_findings, mib
-from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.task_writer import write_task
 
 BUFFER = 32
@@ -75,7 +74,7 @@ print(advice_on(MemoryError()), advice_on(RuntimeError("can't start new thread")
 
 
 def unpickled(limit_mib: int) -> subprocess.CompletedProcess[bytes]:
-    options = pickle.dumps(task_options(parse_options(OPTIONS)))
+    options = pickle.dumps(write_spec(parse_options(OPTIONS)))
     command = [sys.executable, "-c", UNPICKLE, str(limit_mib)]
     return subprocess.run(command, input=options, capture_output=True, timeout=240, check=False)
 
@@ -99,7 +98,7 @@ def test_task_without_memory_names_the_setting(monkeypatch: pytest.MonkeyPatch) 
         raise pa.ArrowMemoryError("malloc of size 241408 failed")
         yield
 
-    options = task_options(parse_options(OPTIONS))
+    options = write_spec(parse_options(OPTIONS))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (500 << 20, 500 << 20))
     with pytest.raises(SinkWriteError, match=r"241408 failed \(this Python worker may have 500 MiB .*pyspark\.memory"):
         write_task(batches(), options)

@@ -64,7 +64,7 @@ def test_the_warnings_of_the_latest_queries_are_kept(caplog: pytest.LogCaptureFi
     assert warnings(caplog) == 51 + 1, "of the first query again"
 
 
-TASK: Any = SimpleNamespace(producer_properties={"bootstrap.servers": "broker:9092"})
+SPEC: Any = SimpleNamespace(producer=SimpleNamespace(bootstrap_servers=("broker:9092",)))
 
 
 class Rows:
@@ -82,15 +82,15 @@ def test_other_rows_in_a_batch_are_refused_for_the_latest_sinks() -> None:
     written: Any = [Rows() for _ in range(60)]
     other: Any = Rows()
     for number, rows in enumerate(written):
-        note_call(rows, TASK, sink(number), "run", 3)
+        note_call(rows, SPEC, sink(number), "run", 3)
     for number in range(10, 60):
-        note_call(written[number], TASK, sink(number), "run", 3)
+        note_call(written[number], SPEC, sink(number), "run", 3)
         with pytest.raises(ConfigError, match=f"app_id 'sink-{number}' was used twice in batch 3"):
-            note_call(other, TASK, sink(number), "run", 3)
+            note_call(other, SPEC, sink(number), "run", 3)
     # Nothing holds the rows of the first ten any more.
-    note_call(other, TASK, sink(9), "run", 3)
+    note_call(other, SPEC, sink(9), "run", 3)
     # The query is started again: both calls are skipped, and the second one still has other rows.
-    note_call(written[59], TASK, sink(59), "another run", 3)
+    note_call(written[59], SPEC, sink(59), "another run", 3)
     with pytest.raises(ConfigError, match="app_id 'sink-59' was used twice in batch 3"):
-        note_call(other, TASK, sink(59), "another run", 3)
-    note_call(other, TASK, sink(59), "another run", 4)
+        note_call(other, SPEC, sink(59), "another run", 3)
+    note_call(other, SPEC, sink(59), "another run", 4)

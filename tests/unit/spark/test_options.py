@@ -26,9 +26,9 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.log_reader import LogReader
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.dataframe_writer import parse_arguments
-from kafka_sink.spark.driver.before_write import task_options
 from kafka_sink.spark.errors import SchemaError
-from kafka_sink.spark.options import SINK_DEFAULTS, as_texts, parse_options
+from kafka_sink.spark.options import as_texts, parse_options, write_spec
+from kafka_sink.spark.producer_spec import SINK_DEFAULTS
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.arrow_columns import topic_chunks
 from scripts.option_table import option_tables
@@ -39,15 +39,15 @@ REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t"}
 
 
 def test_the_sinks_defaults_give_way_to_the_user() -> None:
-    properties = parse_options(REQUIRED).producer_properties
+    properties = parse_options(REQUIRED).producer.properties
     assert {name: properties[name] for name in SINK_DEFAULTS} == dict(SINK_DEFAULTS)
-    assert parse_options({**REQUIRED, "kafka.linger.ms": "1"}).producer_properties["linger.ms"] == "1"
+    assert parse_options({**REQUIRED, "kafka.linger.ms": "1"}).producer.config.linger_ms == 1
 
 
 def test_names_are_case_insensitive_as_spark_delivers_them() -> None:
     parsed = parse_options({**REQUIRED, "reportpath": "/r", "KAFKA.Linger.MS": "3"})
     assert parsed.report_path == "/r"
-    assert parsed.producer_properties["linger.ms"] == "3"
+    assert parsed.producer.config.linger_ms == 3
 
 
 @with_each(
@@ -81,13 +81,13 @@ def test_options_useless_to_a_sink_are_refused_and_not_listed(name: str) -> None
 def test_javas_options_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     options = parse_options({**REQUIRED, "kafka.ssl.protocol": "TLSv1.3"})
     assert "options without effect here: kafka.ssl.protocol (" in caplog.text
-    assert "ssl.protocol" not in options.producer_properties
+    assert "ssl.protocol" not in options.producer.properties
     assert "kafka.ssl.protocol" in option_tables()
 
 
 def test_options_of_a_partitioner_travel_to_the_tasks() -> None:
     own = {"kafka.partitioner.class": "my.module.Router", "kafka.routing.table": "x"}
-    assert parse_options({**REQUIRED, **own}).producer_properties["routing.table"] == "x"
+    assert parse_options({**REQUIRED, **own}).producer.plugin_options["routing.table"] == "x"
     with pytest.raises(ConfigError, match=r"unknown option kafka\.routing\.table"):
         parse_options({**REQUIRED, "kafka.routing.table": "x"})
 
@@ -187,7 +187,7 @@ def test_files_and_callbacks_only_executors_have_are_not_checked() -> None:
     files = {"kafka.ssl.truststore.location": "/only/there.pem", "kafka.ssl.keystore.location": "/only/own.pem"}
     tokens = {"kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.login.callback.handler.class": "only.there"}
     given = {**files, **tokens, "kafka.security.protocol": "SASL_SSL"}
-    assert parse_options({**REQUIRED, **given}).producer_properties["ssl.keystore.location"] == "/only/own.pem"
+    assert parse_options({**REQUIRED, **given}).producer.config.ssl_keystore_location == "/only/own.pem"
 
 
 def test_a_broken_address_is_refused_before_any_task() -> None:
@@ -196,7 +196,7 @@ def test_a_broken_address_is_refused_before_any_task() -> None:
 
 
 def test_what_travels_to_the_tasks_is_plain_and_small() -> None:
-    assert len(pickle.dumps(task_options(parse_options(REQUIRED)))) < 600
+    assert len(pickle.dumps(write_spec(parse_options(REQUIRED)))) < 700
 
 
 @pytest.mark.behaviour("Schema registry", "Tasks do not get the registry's options, which may have secrets")
@@ -204,7 +204,7 @@ def test_options_of_the_registry_do_not_travel_to_tasks() -> None:
     registry = {"schema.registry.url": "https://who:hidden@registry", "value.format": "avro"}
     options = parse_options({**REQUIRED, "topic": "t", **registry})
     assert options.registry_properties
-    assert b"hidden" not in pickle.dumps(task_options(options))
+    assert b"hidden" not in pickle.dumps(write_spec(options))
 
 
 def test_extra_columns_are_errors() -> None:
@@ -305,7 +305,7 @@ LINE = 'ScramLoginModule required username="a" password="{}";'
 )
 def test_references_only_executors_can_follow_travel_as_they_are(given: dict[str, str]) -> None:
     options = parse_options({**REQUIRED, **({} if "kafka.linger.ms" in given else SCRAM), **given})
-    kept = {f"kafka.{name}": value for name, value in options.producer_properties.items()}
+    kept = {f"kafka.{name}": value for name, value in options.producer.properties.items()}
     assert {name: kept[name] for name in given} == given
 
 
@@ -338,9 +338,9 @@ def test_mistakes_around_references_are_found_on_the_driver(
 
 def test_referenced_time_outs_are_read_where_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     numbered = {**REQUIRED, "txnAppId": "job", "txnVersion": "1"}
-    once = parse_options({**numbered, "kafka.transaction.timeout.ms": "${env:LONGEST_MS}"}).exactly_once
+    producer = parse_options({**numbered, "kafka.transaction.timeout.ms": "${env:LONGEST_MS}"}).producer
     monkeypatch.setenv("LONGEST_MS", "60000")
-    assert once is not None and once.timeout_ms == 60_000
+    assert producer.transaction_timeout_ms == 60_000
 
 
 def test_options_of_an_application_take_another_number() -> None:
@@ -458,7 +458,7 @@ def test_values_become_texts_as_sparks_writer_makes_them(value: Any, text: str) 
 def test_numbers_and_booleans_are_taken() -> None:
     parsed = parse_arguments({**SERVERS, "topic": "t", "topicPartitions": 2, "kafka.enable.idempotence": True}, {})
     assert parsed.topic_partitions == 2
-    assert parsed.producer_properties["enable.idempotence"] == "true"
+    assert parsed.producer.config.enable_idempotence is True
 
 
 ENTRANCES: Mapping[str, Callable[[Any], object]] = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
+from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.spark.producer_spec import producer_spec
 from kafka_sink.spark.task import shared_client as module
 from kafka_sink.spark.task.shared_client import MOST_CLIENTS, MOST_CONNECTED, MOST_IDLE_MS, SharedClients, shared_client
 from tests.fakes.clock import FakeClock
@@ -23,9 +25,9 @@ def test_keys_of_kept_clients_hold_no_secret() -> None:
         "sasl.username": "alice",
         "sasl.password": PASSWORD,
     }
-    first = shared_client(properties)
-    assert shared_client(dict(reversed(properties.items()))) is first
-    assert shared_client({**properties, "sasl.password": f"{PASSWORD}2"}) is not first
+    first = shared_client(producer_spec(properties))
+    assert shared_client(producer_spec(dict(reversed(properties.items())))) is first
+    assert shared_client(producer_spec({**properties, "sasl.password": f"{PASSWORD}2"})) is not first
     caches = [each for each in gc.get_objects() if isinstance(each, dict)]
     kept_by_key = [each for each in caches if any(value is first for value in list(each.values()))]
     assert kept_by_key
@@ -35,8 +37,8 @@ def test_keys_of_kept_clients_hold_no_secret() -> None:
 class Client:
     """Notes which of its connections are closed."""
 
-    def __init__(self, properties: Mapping[str, str], **options: object) -> None:
-        self.name = properties["client.id"]
+    def __init__(self, config: ProducerConfig, **options: object) -> None:
+        self.name = config.client_id
         self.rested_ms: list[int] = []
         self.is_closed = False
 
@@ -75,7 +77,10 @@ def close_once(clients: SharedClients, clock: FakeClock, closing: list[Callable[
 
 
 def of(clients: SharedClients, *names: str) -> list[Client]:
-    return [clients.get({"client.id": name}) for name in names]  # type: ignore[misc]
+    return [
+        clients.get(producer_spec({"bootstrap.servers": "127.0.0.1:1", "client.id": name}))  # type: ignore[misc]
+        for name in names
+    ]
 
 
 @pytest.mark.behaviour("Tasks", "Coordinator clients that are idle, or too many, give up their connections")
@@ -120,8 +125,8 @@ def test_threads_that_ask_at_once_share_one_client(
     together, made = threading.Barrier(count), []
 
     class Slow(Client):
-        def __init__(self, properties: Mapping[str, str], **options: object) -> None:
-            super().__init__(properties)
+        def __init__(self, config: ProducerConfig, **options: object) -> None:
+            super().__init__(config)
             made.append(self)
             together.wait()
 

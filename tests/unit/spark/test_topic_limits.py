@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,12 +14,13 @@ import pytest
 from kafka_sink import EmbeddedCluster
 from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import before_write
-from kafka_sink.spark.driver.before_write import limits_of, task_options
+from kafka_sink.spark.driver.before_write import limits_of
 from kafka_sink.spark.errors import SinkWriteError
-from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.prepared_write import TaskOptions
+from kafka_sink.spark.options import parse_options, write_spec
+from kafka_sink.spark.producer_spec import ProducerSpec, producer_spec
 from kafka_sink.spark.task.dead_letters import PREFIX
 from kafka_sink.spark.task.task_writer import write_task
+from kafka_sink.spark.write_spec import WriteSpec
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each
 from tests.support.readback import read_topic
@@ -36,7 +37,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: str) -> TaskOptions:
+def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: str) -> WriteSpec:
     """The options of a task of a write to new topics, once the brokers were asked for their settings."""
     number = next(NUMBERS)
     rows, dead = f"rows-{number}", more.pop("dead", f"rejected-{number}")
@@ -47,7 +48,7 @@ def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: st
     given |= {"deadLetterTopic": dead} if dead else {}
     options = parse_options({**given, **{name.replace("_", "."): value for name, value in more.items()}})
     topics = [rows, *filter(None, [dead])]
-    return task_options(options, (), limits_of(options.producer_properties, topics, valid_ms=0))
+    return write_spec(options, (), limits_of(options.producer, topics, valid_ms=0))
 
 
 def at(**changes: int) -> datetime:
@@ -120,9 +121,9 @@ def test_rows_that_a_setting_refuses_are_dead_letters(
     commit = write_task(iter([rows_of(columns)]), given)
     assert (commit.rows_in, commit.rows_acked, commit.bad_rows) == (5, 5 - len(bad), len(bad))
     assert message in commit.first_bad_row
-    written = read_topic(cluster.bootstrap_servers, str(given.rows.topic))
+    written = read_topic(cluster.bootstrap_servers, str(given.topic))
     assert [each.value for each in written] == [b"v%d" % row for row in range(5) if row not in bad]
-    letters = read_topic(cluster.bootstrap_servers, str(given.rows.dead_letter_topic))
+    letters = read_topic(cluster.bootstrap_servers, str(given.dead_letter_topic))
     headers = [dict(letter.headers) for letter in letters]
     assert [int(each[f"{PREFIX}row"] or b"") for each in headers] == bad
     assert {each[f"{PREFIX}reason"] for each in headers} == {reason.encode()}
@@ -132,7 +133,7 @@ def test_a_row_that_a_setting_refuses_is_named_in_the_error(cluster: EmbeddedClu
     options = asked_options(cluster, {"cleanup.policy": "compact"}, dead="")
     with pytest.raises(SinkWriteError, match=r"row 3 of this task has no key.*0 rows were acknowledged"):
         write_task(iter([rows_of({"key": ["a", "b", "c", None, "e"]})]), options)
-    assert read_topic(cluster.bootstrap_servers, str(options.rows.topic)) == []
+    assert read_topic(cluster.bootstrap_servers, str(options.topic)) == []
 
 
 def test_a_dead_letter_fits_into_its_own_topic(cluster: EmbeddedCluster) -> None:
@@ -182,8 +183,8 @@ def test_the_limits_that_settings_set(settings: dict[str, str], expected: TopicL
 
 
 def test_settings_that_nobody_shows_are_unknown(cluster: EmbeddedCluster) -> None:
-    properties = {"bootstrap.servers": cluster.bootstrap_servers}
-    assert limits_of(properties, ["no-such-topic"], valid_ms=0) == {}
+    producer = producer_spec({"bootstrap.servers": cluster.bootstrap_servers})
+    assert limits_of(producer, ["no-such-topic"], valid_ms=0) == {}
 
 
 def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,19 +199,19 @@ def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: py
     monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
     for advance_ms in (0, 0, 59_999, 1):
         clock.advance(advance_ms)
-        assert limits_of({"bootstrap.servers": "nowhere:1"}, ["t"], valid_ms=0) == {}
+        assert limits_of(producer_spec({"bootstrap.servers": "nowhere:1"}), ["t"], valid_ms=0) == {}
     assert len(asked) == 2
 
 
 def test_answers_of_the_latest_topics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def refuse(properties: Mapping[str, str]) -> None:
-        asked.append(properties["bootstrap.servers"])
+    def refuse(producer: ProducerSpec) -> None:
+        asked.extend(producer.bootstrap_servers)
         raise OSError("no such file")
 
     monkeypatch.setattr(before_write, "SYSTEM_CLOCK", FakeClock())
     monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
     for server in (*range(1001), 1000, 1, 0):
-        limits_of({"bootstrap.servers": f"latest-{server}:1"}, ["t"], valid_ms=0)
+        limits_of(producer_spec({"bootstrap.servers": f"latest-{server}:1"}), ["t"], valid_ms=0)
     assert asked == [f"latest-{server}:1" for server in (*range(1001), 0)]

@@ -1,0 +1,152 @@
+"""What a write is, as values: made once on the driver, and passed to the planner, the tasks and the committer.
+
+Made of the options by :mod:`kafka_sink.spark.driver.before_write`. It has nothing of the schema registry, which only
+the driver asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from kafka_sink.exactly_once.model import BatchNumbering
+from kafka_sink.formats.column_format import ColumnFormat
+from kafka_sink.producer.topic_limits import TopicLimits
+from kafka_sink.spark.address_space import require_address_space
+from kafka_sink.spark.errors import TooManyBadRowsError
+from kafka_sink.spark.one_version import OfOneVersion
+from kafka_sink.spark.producer_spec import ProducerSpec
+
+#: What becomes of rows that cannot be written (option onBadRow).
+FAIL: Final = "fail"
+DROP: Final = "drop"
+DEAD_LETTER: Final = "dead-letter"
+
+_LIMIT: Final = re.compile(r"(?P<rows>[0-9]+)|(?P<percent>[0-9]+(?:\.[0-9]+)?) ?%")
+
+
+@dataclass(frozen=True, slots=True)
+class BadRowLimit:
+    """The option maxBadRows: a number of rows, or a share of all rows; *text* is what the user wrote. It is checked in
+    each task as far as its own rows tell, and on the driver for all tasks together."""
+
+    text: str
+    rows: int | None
+    share: Fraction
+
+    @classmethod
+    def parse(cls, value: object) -> BadRowLimit:
+        """:raises ValueError: if *value* is neither a number of rows nor a share in percent."""
+        text = str(value).strip()
+        match = _LIMIT.fullmatch(text)
+        if match is None:
+            raise ValueError(text)
+        if match["rows"] is not None:
+            return cls(text, int(match["rows"]), Fraction(0))
+        share = Fraction(match["percent"]) / 100
+        if share > 1:
+            raise ValueError(text)
+        return cls(text, None, share)
+
+    def check_task(self, bad_rows: int, first: str) -> None:
+        """Check what one task has found so far, *bad_rows* bad rows, the *first* of which has this problem.
+
+        :raises TooManyBadRowsError: if these are too many already, whatever follows.
+        """
+        if self.rows is not None and bad_rows > self.rows:
+            raise self._error(f"{bad_rows} rows of one task", first)
+
+    def check(self, bad_rows: int, rows: int, first: str) -> None:
+        """Check a whole write of *rows* rows.
+
+        :raises TooManyBadRowsError: if too many of them are bad.
+        """
+        most = self.share * rows if self.rows is None else self.rows
+        if bad_rows > most:
+            raise self._error(f"{bad_rows} of {rows} rows ({bad_rows / rows:.2%})", first)
+
+    def _error(self, rows: str, first: str) -> TooManyBadRowsError:
+        return TooManyBadRowsError(
+            f"{rows} cannot be written, more than option maxBadRows={self.text} allows; the first: {first}; correct "
+            "the rows, or raise maxBadRows"
+        )
+
+
+@dataclass(frozen=True)
+class ExactlyOnce:
+    """A delivery that is committed once: the sink's *name*, and the topic under whose name its progress is stored.
+
+    *version* is the number of a batch write; None for a stream, whose batches Spark numbers. With *two_phase* the
+    transactions of tasks never time out (transaction.two.phase.commit.enable).
+    """
+
+    name: str
+    progress_topic: str
+    version: int | None
+    two_phase: bool
+
+
+@dataclass(frozen=True)
+class WriteSpec(OfOneVersion):
+    """A write. *topic* is that of all rows (None: a column names it), *formats* those of the columns that have one, and
+    *limits* those of the topics whose settings are known.
+
+    *exactly_once*: None for at least once. *checkpoint_location* is the stream's, if it is set as an option and not in
+    Spark's configuration. *columns* are the names and types of the columns, if lineage needs them. *is_placed*: the
+    rows have passed the tasks that choose their partitions; they are payloads, and the bad ones are sorted out.
+    """
+
+    producer: ProducerSpec
+    topic: str | None
+    dead_letter_topic: str | None
+    on_bad_row: str
+    max_bad_rows: BadRowLimit | None
+    max_records_per_second: int | None
+    tune_python_workers: bool
+    exactly_once: ExactlyOnce | None
+    allow_missing_progress: bool
+    report_path: str | None
+    checkpoint_location: str | None
+    formats: tuple[ColumnFormat, ...] = ()
+    limits: Mapping[str, TopicLimits] = field(default_factory=dict)
+    columns: tuple[tuple[str, str], ...] = ()
+    is_placed: bool = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """:raises SinkWriteError: in a task whose address space is too small; later an import would fail."""
+        require_address_space(state["producer"])
+        super().__setstate__(state)
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics that rows go to; None if rows name their topics."""
+        if self.topic is None:
+            return None
+        return frozenset({self.topic} if self.dead_letter_topic is None else {self.topic, self.dead_letter_topic})
+
+    @property
+    def numbers_of_a_query(self) -> BatchNumbering:
+        """How the batches of a query are numbered."""
+        under_way = self.allow_missing_progress
+        return BatchNumbering.OF_A_QUERY_UNDER_WAY if under_way else BatchNumbering.OF_A_QUERY
+
+    @property
+    def job(self) -> str:
+        """The name of the write in lineage."""
+        return f"kafkalite.{self.topic or 'topics'}" if self.exactly_once is None else self.exactly_once.name
+
+    @property
+    def fails_at_bad_row(self) -> bool:
+        """Whether tasks that get rows fail at one that cannot be written."""
+        return self.on_bad_row == FAIL or self.is_placed
+
+    def placed(self) -> WriteSpec:
+        """For the tasks that get the rows after they were placed."""
+        limits = self.limits
+        if self.on_bad_row != FAIL:
+            # The rows were checked: a timestamp at the limit must not fail the write because time has passed.
+            limits = {topic: replace(each, before=None, after=None) for topic, each in limits.items()}
+        return replace(self, formats=(), limits=limits, is_placed=True)
