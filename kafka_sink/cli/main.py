@@ -34,6 +34,11 @@ COMMANDS: Final = (
     "files",
     "completion",
 )
+#: A command of earlier versions → what to use instead.
+_GONE: Final = {
+    "acls": "Command 'acls' is gone: use kafka-acls; 'kafkalite check TOPIC --print-acls User:NAME' prints its commands "
+    "for a job."
+}
 
 
 class LazyGroup(CommandGroup):
@@ -46,7 +51,7 @@ class LazyGroup(CommandGroup):
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing:
                 return None  # A shell completes the line, which may still be wrong.
-            ctx.fail(f"No such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}.")
+            ctx.fail(_GONE.get(cmd_name) or f"No such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}.")
         command = getattr(importlib.import_module(f"kafka_sink.cli.commands.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
 

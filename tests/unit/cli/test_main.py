@@ -71,6 +71,7 @@ NOWHERE = (
     ("arguments", "error"),
     [
         ("brokr", "No such command 'brokr' (did you mean broker?). See 'kafkalite --help'."),
+        ("acls add --topic t", "Command 'acls' is gone: use kafka-acls; 'kafkalite check TOPIC --print-acls User:NAME'"),
         ("produce", "Missing argument 'TOPIC'. See 'kafkalite produce --help'."),
         (
             "topics list -X sasl-secret",
