@@ -69,7 +69,9 @@ class KafkaliteDataSource(DataSource):
             numbered = write.exactly_once
             if numbered is None or numbered.version is None:
                 return KafkaliteBatchWriter(write)
-            return KafkaliteNumberedBatchWriter(write, numbered, numbered.version)
+            writer = KafkaliteNumberedBatchWriter(write, numbered, numbered.version)
+        writer.plan()
+        return writer
 
     def _said(self) -> Said:
         key = digest_of(self.options)
@@ -93,4 +95,7 @@ class KafkaliteDataSource(DataSource):
                 )
                 if write.exactly_once is None:
                     return KafkaliteStreamWriter(write)
-                return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)
+                writer = KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)
+        if not self._is_passed_on:
+            writer.plan()
+        return writer

@@ -110,9 +110,8 @@ class _ExactlyOnce(OfOneVersion):
     """A batch that is committed once, in a transaction for each task: a data source cannot group rows by Kafka
     partition.
 
-    The planner makes its plan when Spark pickles the writer for the tasks, which happens once per batch, before any
-    task, and in no other process. *writer* is the sink's if it is known before the tasks run. *of_query*: a query
-    numbers the batch, and records the planned offsets in its checkpoint.
+    *writer* is the sink's if it is known before the tasks run. *of_query*: a query numbers the batch, and records the
+    planned offsets in its checkpoint.
     """
 
     def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool) -> None:
@@ -124,16 +123,17 @@ class _ExactlyOnce(OfOneVersion):
         self._numbers = spec.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
         self._plan: Plan | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Spark pickles the writer twice for the same tasks.
-        if self._plan is None:
-            try:
-                with worker_process.of(self._spec):
-                    self._plan = self._new_plan()
-            except KafkaError as error:
-                again = "" if self._of_query else f"; {IN_ORDER}"
-                raise PlanError(f"{error} [nothing was written; {type(error).__name__}{again}]") from None
-        return self.__dict__
+    def plan(self) -> None:
+        """Begin the batch; called in Spark's planner, once per batch and before any task.
+
+        :raises PlanError: if the batch cannot begin; nothing was written.
+        """
+        try:
+            with worker_process.of(self._spec):
+                self._plan = self._new_plan()
+        except KafkaError as error:
+            again = "" if self._of_query else f"; {IN_ORDER}"
+            raise PlanError(f"{error} [nothing was written; {type(error).__name__}{again}]") from None
 
     def _new_plan(self) -> Plan:
         sink = sink_of(self._spec, self._exactly_once)
