@@ -36,8 +36,8 @@ COMMANDS: Final = (
 )
 #: A command of earlier versions → what to use instead.
 _GONE: Final = {
-    "acls": "Command 'acls' is gone: use kafka-acls; 'kafkalite check TOPIC --print-acls User:NAME' prints its commands "
-    "for a job."
+    "acls": "Command 'acls' is gone: use kafka-acls, whose commands for a job are printed by 'kafkalite check TOPIC "
+    "--print-acls User:NAME'."
 }
 
 

@@ -71,7 +71,11 @@ NOWHERE = (
     ("arguments", "error"),
     [
         ("brokr", "No such command 'brokr' (did you mean broker?). See 'kafkalite --help'."),
-        ("acls add --topic t", "Command 'acls' is gone: use kafka-acls; 'kafkalite check TOPIC --print-acls User:NAME'"),
+        (
+            "acls list",
+            "Command 'acls' is gone: use kafka-acls, whose commands for a job are printed by 'kafkalite check TOPIC "
+            "--print-acls User:NAME'. See 'kafkalite --help'.",
+        ),
         ("produce", "Missing argument 'TOPIC'. See 'kafkalite produce --help'."),
         (
             "topics list -X sasl-secret",
