@@ -25,32 +25,37 @@ OpenRows: TypeAlias = Mapping[TopicPartition, OpenTransaction]
 class Fence(Enum):
     """The driver's own InitProducerId in this plan."""
 
-    NONE = "not sent yet, or used up by a move since"
-    HELD = "its epoch is the one after the transaction that was described before it"
+    NONE = "not sent yet, or its epoch was used up by a move since"
+    HELD = "its epoch is the one after the transaction that was described before it, or 0 of a new id or producer id"
     LATE = "its epoch is a later one: another driver was there in between. Seen again, the id is Empty, and still ours"
     LOST = "likewise, and described again, the id has a newer driver"
 
 
 class End(Enum):
-    """How far the last transaction of the driver's id has ended, everywhere."""
+    """How far the last transaction of the driver's id has ended, everywhere. The first one that applies counts."""
 
     UNSEEN = "not known: the progress was read before the id was described, or at the same time"
     UNUSED = "none: the id is new or forgotten, and no offsets are pending"
-    OPEN = "Ongoing, with an ordinary time-out"
     ENDING = "PrepareCommit or PrepareAbort: decided, and its coordinator writes the ends"
-    APPLYING = "complete, or forgotten, while offsets are pending, within two seconds of the first look"
-    ENDED = "complete, and its end is in every partition and in the progress; or Empty, and nothing is open or pending"
-    LOST_COMMIT = "CompleteCommit, and its end is missing in a partition, or in the progress"
-    LOST_ABORT = "CompleteAbort, and its end is missing in a partition, or in the progress"
+    OPEN = "Ongoing, with an ordinary time-out"
+    APPLYING = "any other state, with offsets pending and no rows open, within two seconds of the beginning of the plan"
+    REPAIR_ABORTED = "CompleteAbort with the time-out of a repair: a lost commit was aborted while it was written again"
     REPAIR = "a lost commit that is being written again: it has a time-out that no other transaction has"
-    REPAIR_ABORTED = "CompleteAbort with that time-out: the lost commit was aborted before it was written again"
+    ENDED = (
+        "complete, and its end is in every partition and, if it is a commit, in the progress; or Empty, and nothing is "
+        "open or pending; or a repair that is a complete commit, with nothing open or pending"
+    )
+    LOST_COMMIT = (
+        "CompleteCommit, and its end is missing in a partition, or the progress does not name it or is missing"
+    )
+    LOST_ABORT = "CompleteAbort, and its end is missing in a partition, or offsets are pending"
     UNPROVEN = "its end is missing, and the id is Empty, forgotten or has rows of another epoch open"
 
 
 class Batch(Enum):
     """The transactions of the last decided batch."""
 
-    COMMITTED = "all are committed, or there are none, as in the atomic protocol, whose rows are the driver's own"
+    COMMITTED = "all are committed, or there are none: no progress, or the atomic protocol, whose rows are the driver's"
     UNKNOWN = "not all are described as committed, and EndTxn was not sent in this plan"
     ABORTED = "EndTxn says that the brokers had aborted all"
     FORGOTTEN = "EndTxn says that the brokers have forgotten them, or an operator accepts the torn batch"
@@ -312,7 +317,7 @@ def recorded(s: Situation) -> bool:
 
 
 def lost_decision(s: Situation) -> bool:
-    """a commit is recorded as lost that the progress does not prove, and no operator accepts a batch"""
+    """a commit is recorded as lost, the progress does not prove that it is complete, and no operator accepts a batch"""
     return s.is_decision_lost and s.accepted is None
 
 
