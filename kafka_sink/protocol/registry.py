@@ -54,7 +54,6 @@ _KEYS: Final = {
     "user_scram_credentials": (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
     "cluster": (
         ApiKey.DESCRIBE_QUORUM,
-        ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     ),

@@ -97,6 +97,7 @@ NOT_SERVED: Final = {
     39: _TOKENS,
     40: _TOKENS,
     41: _TOKENS,
+    57: "a feature has one level here, or is an option of the broker",
     64: "nodes of KRaft are not unregistered here",
     80: "there is no quorum of controllers",
     81: "there is no quorum of controllers",

@@ -737,11 +737,6 @@ SCRAM_USERS: Final = (
 )
 
 
-def _feature(label: str, *features: tuple[str, int], **changes: Any) -> Ask:
-    values = [{"feature": name, "max_version_level": level, "allow_downgrade": True} for name, level in features]
-    return Ask("UpdateFeatures", label, {"feature_updates": values, "timeout_ms": 9000, **changes})
-
-
 def _pages(label: str, *names: str, limit: int = 2_000, cursor: tuple[str, int] | None = None) -> Ask:
     start = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     values = {"topics": [{"name": name} for name in names], "response_partition_limit": limit, "cursor": start}
@@ -822,10 +817,6 @@ CONSOLES: Final = (
     _quota("an unknown way", ("user", 7, None)),
     _quota("exactly nobody", ("user", 0, None)),
     _quota("any of one name", ("user", 2, "a")),
-    _feature("nothing"),
-    _feature("what is so", ("transaction.version", 2)),
-    _feature("a level that is none", ("transaction.version", 99)),
-    _feature("an unknown feature", ("no.such.feature", 1)),
 )
 
 SCENARIOS: Final[dict[str, tuple[Ask, ...]]] = {

@@ -159,9 +159,7 @@ TopicName: TypeAlias = Callable[[uuid.UUID], str | None]
 MESSAGE: Final = "an injected fault"
 
 #: APIs whose clients check the error code of the whole group, or request, where Kafka sets it.
-_WHOLE: Final = frozenset(
-    {ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.UPDATE_FEATURES}
-)
+_WHOLE: Final = frozenset({ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.ADD_PARTITIONS_TO_TXN})
 #: APIs whose responses have the error code for the whole request and for each partition.
 _BOTH: Final = frozenset({ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS})
 

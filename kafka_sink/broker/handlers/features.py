@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.handlers.authorization import is_refused
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
-from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import GROUP_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
@@ -23,12 +20,6 @@ from kafka_sink.protocol.messages.api_versions import (
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
-)
-from kafka_sink.protocol.messages.cluster import (
-    FeatureUpdateKey,
-    UpdatableFeatureResult,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
 )
 
 #: Valid names and versions of client software (KIP-511); versions below 3 do not have them.
@@ -57,7 +48,11 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
     names = (body.client_software_name, body.client_software_version)
     if version >= _FIRST_WITH_SOFTWARE and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST), version
-    levels = feature_levels(context.config)
+    # The level of each feature, and the highest that it may have.
+    levels = {
+        TRANSACTION_VERSION_FEATURE: (context.config.transaction_version, TransactionVersion.V2),
+        GROUP_VERSION_FEATURE: (1, 1),
+    }
     # Clients of version 3 treat a minimum level of 0 as an error (KIP-1022).
     lowest = 0 if version > _FIRST_WITH_SOFTWARE else 1
     response = ApiVersionsResponse(
@@ -69,56 +64,11 @@ def answer(context: BrokerContext, body: ApiVersionsRequest, version: int) -> tu
     return response, version
 
 
-def feature_levels(config: BrokerConfig) -> dict[str, tuple[int, int]]:
-    """Each feature with its level and the highest level that it may have."""
-    return {
-        TRANSACTION_VERSION_FEATURE: (config.transaction_version, TransactionVersion.V2),
-        GROUP_VERSION_FEATURE: (1, 1),
-    }
-
-
 def _api_keys(context: BrokerContext) -> list[ApiVersion]:
     return [
         ApiVersion(key, _LEAST.get(key, versions.min), versions.max)
         for key, versions in sorted(context.versions.items())
     ]
-
-
-#: From here on there is one outcome for the whole request.
-_FIRST_WITHOUT_RESULTS: Final = 2
-
-
-@api_handler(ApiKey.UPDATE_FEATURES, "0-2")
-def update_features(context: BrokerContext, request: ApiRequest[UpdateFeaturesRequest]) -> None:
-    """UpdateFeatures (key 57): refused; a feature has one level here, or the level is an option of the broker
-    (KIP-584). Accepts what is already so; one change is enough to refuse all.
-    """
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
-    updates = request.body.feature_updates
-    problem = next(filter(None, (_problem(context, item) for item in updates)), None)
-    if problem is not None:
-        refused = UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=problem)
-        request.respond(refused)
-        return
-    with_results = request.version < _FIRST_WITHOUT_RESULTS
-    results = [UpdatableFeatureResult(item.feature, error_message=None) for item in updates if with_results]
-    request.respond(UpdateFeaturesResponse(error_message=None, results=results))
-
-
-def _problem(context: BrokerContext, update: FeatureUpdateKey) -> str | None:
-    """Why the update is refused; None if there is nothing to change."""
-    levels = feature_levels(context.config)
-    if update.feature not in levels:
-        return f"feature {update.feature!r:.200} is unknown; this broker has {' and '.join(levels)} only"
-    level, highest = levels[update.feature]
-    if not 0 <= update.max_version_level <= highest:
-        return f"{update.feature} has no level {update.max_version_level}"
-    if update.max_version_level == level:
-        return None
-    if update.feature == GROUP_VERSION_FEATURE:
-        return f"{update.feature} is always {level} here; clients choose with group.protocol"
-    return f"{update.feature} is an option of this broker: start it with {update.feature}={update.max_version_level}"
 
 
 @api_handler(ApiKey.SASL_HANDSHAKE, "0-1")

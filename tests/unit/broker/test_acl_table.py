@@ -188,7 +188,6 @@ ROWS: Final = [
     row(ApiKey.ALTER_CLIENT_QUOTAS, 1, "cluster ALTER_CONFIGS", [([("user", None)], [("producer_byte_rate", 1000.0)])]),
     row(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, "cluster DESCRIBE", None),
     row(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, "cluster ALTER", upsertions=[("new", 1, 4096, b"salt", b"salted")]),
-    row(ApiKey.UPDATE_FEATURES, 2, "cluster ALTER", feature_updates=[]),
     row(ApiKey.ELECT_LEADERS, 2, "cluster ALTER", 0, [("t", [0])]),
     row(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, "cluster ALTER", topics=[("t", [(0, [1])])]),
     row(ApiKey.DESCRIBE_ACLS, 3, "cluster DESCRIBE", 1, None, 1, None, None, 1, 1, shows=b"User:ANONYMOUS"),

@@ -1,4 +1,4 @@
-"""What consoles and admin tools ask of a broker, by the wire: directories, quorum, pages of topics, quotas, features.
+"""What consoles and admin tools ask of a broker, by the wire: directories, quorum, pages of topics, quotas.
 
 tests/compat/test_differential.py compares the same answers with those of a real Kafka.
 """
@@ -192,22 +192,6 @@ def test_quotas_that_nothing_enforces_are_refused(
     broker = node()
     assert altered(broker, entity, op) == ErrorCode.INVALID_REQUEST
     assert described(broker) == []
-
-
-@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))
-def test_the_level_of_a_feature_is_the_brokers_option(version: int) -> None:
-    broker = node()
-    for name, level, said in (
-        ("transaction.version", 2, None),
-        ("transaction.version", 1, "start it with transaction.version=1"),
-        ("transaction.version", 9, "has no level 9"),
-        ("group.version", 1, None),
-        ("group.version", 0, "group.version is always 1 here"),
-        ("metadata.version", 20, "this broker has transaction.version and group.version only"),
-    ):
-        answer: Any = broker.call(ApiKey.UPDATE_FEATURES, version, feature_updates=[(name, level)])
-        assert answer.error_code == (ErrorCode.NONE if said is None else ErrorCode.INVALID_UPDATE_VERSION)
-        assert said is None or said in answer.error_message
 
 
 @pytest.mark.behaviour("Admin APIs", "Topic settings that change nothing here are accepted, and others are refused")
