@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafka_sink.reports.writes import SinkProgress, WriteReport
     from kafka_sink.spark.check import check
     from kafka_sink.spark.dataframe_writer import foreach_batch, write
+    from kafka_sink.spark.errors import cause_of
     from kafka_sink.spark.peek import peek
     from kafka_sink.spark.streaming.progress import progress_listener
     from kafka_sink.spark.streaming.stopping import run_until_stopped
@@ -43,6 +44,7 @@ __all__ = [
     "SinkProgress",
     "WriteReport",
     "__version__",
+    "cause_of",
     "check",
     "foreach_batch",
     "peek",
@@ -60,6 +62,7 @@ _HOMES = {
     "ProducerRecord": "kafka_sink.producer.kafka_producer",
     "SinkProgress": "kafka_sink.reports.writes",
     "WriteReport": "kafka_sink.reports.writes",
+    "cause_of": "kafka_sink.spark.errors",
     "check": "kafka_sink.spark.check",
     "foreach_batch": "kafka_sink.spark.dataframe_writer",
     "peek": "kafka_sink.spark.peek",

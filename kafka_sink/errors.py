@@ -1,8 +1,8 @@
 """Every error that users may catch. The tree says what to do about an error:
 
 * :class:`ConfigError`: change the options, the columns' types, the schema or the versions of packages;
-* :class:`RowError`, :class:`SerializationError`, :class:`TooManyBadRowsError`: correct the rows, or keep them as dead
-  letters;
+* :class:`RowError`, :class:`SerializationError`, :class:`UnwritableRowsError`, :class:`TooManyBadRowsError`: correct
+  the rows, or keep them as dead letters;
 * :class:`AuthenticationError`, and an :class:`ApiError` whose ``code`` is an ``…_AUTHORIZATION_FAILED``: correct the
   credentials, or grant what is missing;
 * :class:`ApiError`, :class:`SinkWriteError`, :class:`ProtocolError`: look at the brokers and the connection; most are
@@ -10,8 +10,8 @@
 * :class:`RegistryError`: look at the schema registry;
 * :class:`ExactlyOnceError`: the text says whether to run the batch again, or what somebody has to decide.
 
-All of them are a :class:`KafkaError`. Errors that Spark raises for a failed job, among them those of tasks, contain the
-text of one of these.
+All of them are a :class:`KafkaError`. Errors that Spark raises for a failed job contain one of these, which
+:func:`kafka_sink.cause_of` returns; that of a task is a :class:`SinkWriteError`.
 """
 
 from kafka_sink.common.errors import ApiError as ApiError
@@ -19,6 +19,7 @@ from kafka_sink.common.errors import AuthenticationError as AuthenticationError
 from kafka_sink.common.errors import BatchRefusedError as BatchRefusedError
 from kafka_sink.common.errors import BrokersUnreachableError as BrokersUnreachableError
 from kafka_sink.common.errors import BufferExhaustedError as BufferExhaustedError
+from kafka_sink.common.errors import CancelledWriteError as CancelledWriteError
 from kafka_sink.common.errors import ConfigError as ConfigError
 from kafka_sink.common.errors import CorruptRecordError as CorruptRecordError
 from kafka_sink.common.errors import DisconnectError as DisconnectError
@@ -39,12 +40,16 @@ from kafka_sink.common.errors import RowPartitionError as RowPartitionError
 from kafka_sink.common.errors import RowSerializationError as RowSerializationError
 from kafka_sink.common.errors import RowTooLargeError as RowTooLargeError
 from kafka_sink.common.errors import RowWithoutKeyError as RowWithoutKeyError
+from kafka_sink.common.errors import SchemaError as SchemaError
 from kafka_sink.common.errors import SerializationError as SerializationError
+from kafka_sink.common.errors import SinkWriteError as SinkWriteError
 from kafka_sink.common.errors import SslAuthenticationError as SslAuthenticationError
+from kafka_sink.common.errors import TooManyBadRowsError as TooManyBadRowsError
 from kafka_sink.common.errors import TransactionAbortableError as TransactionAbortableError
 from kafka_sink.common.errors import TransactionStateError as TransactionStateError
 from kafka_sink.common.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
 from kafka_sink.common.errors import UnsupportedVersionError as UnsupportedVersionError
+from kafka_sink.common.errors import UnwritableRowsError as UnwritableRowsError
 from kafka_sink.common.references import UnresolvedReferenceError as UnresolvedReferenceError
 from kafka_sink.common.requirements import RequirementError as RequirementError
 from kafka_sink.exactly_once.model import AttemptError as AttemptError
@@ -52,10 +57,10 @@ from kafka_sink.exactly_once.model import ExactlyOnceError as ExactlyOnceError
 from kafka_sink.exactly_once.model import FencedError as FencedError
 from kafka_sink.exactly_once.model import LostEndError as LostEndError
 from kafka_sink.exactly_once.model import OutdatedProgressError as OutdatedProgressError
+from kafka_sink.exactly_once.model import PlanError as PlanError
 from kafka_sink.exactly_once.model import ProgressError as ProgressError
 from kafka_sink.exactly_once.model import TornBatchError as TornBatchError
 from kafka_sink.exactly_once.model import UndecidedError as UndecidedError
-from kafka_sink.exactly_once.model import UnwritableRowsError as UnwritableRowsError
 from kafka_sink.formats.errors import FormatError as FormatError
 from kafka_sink.producer.futures import PartlyStagedError as PartlyStagedError
 from kafka_sink.registry.errors import IncompatibleSchemaError as IncompatibleSchemaError
@@ -64,8 +69,3 @@ from kafka_sink.registry.errors import RegistryError as RegistryError
 from kafka_sink.registry.errors import RegistryUnavailableError as RegistryUnavailableError
 from kafka_sink.registry.errors import SchemaNotFoundError as SchemaNotFoundError
 from kafka_sink.registry.errors import UnusableSchemaError as UnusableSchemaError
-from kafka_sink.spark.errors import CancelledWriteError as CancelledWriteError
-from kafka_sink.spark.errors import PlanError as PlanError
-from kafka_sink.spark.errors import SchemaError as SchemaError
-from kafka_sink.spark.errors import SinkWriteError as SinkWriteError
-from kafka_sink.spark.errors import TooManyBadRowsError as TooManyBadRowsError

@@ -168,11 +168,25 @@ _PERMANENT = _codes("""
 
 
 class KafkaError(Exception):
-    """Base class of the exceptions of this project."""
+    """Base class of the exceptions of this project. *topic*, *partition* and *option* (the name as the user writes it)
+    are what the error is about; None where it is about none, or it is not known."""
+
+    topic: str | None = None
+    partition: int | None = None
+    option: str | None = None
+
+    def __init_subclass__(cls) -> None:
+        # Python's traces show the name that users import, and Spark passes on errors as such a trace.
+        if cls.__module__.startswith("kafka_sink."):
+            cls.__module__ = "kafka_sink.errors"
 
 
 class ConfigError(KafkaError, ValueError):
     """A configuration value is missing, unknown or malformed; the text names the key and the expected value."""
+
+
+class SchemaError(ConfigError):
+    """The DataFrame does not have the columns that the sink writes."""
 
 
 class SerializationError(KafkaError, ValueError):
@@ -381,6 +395,47 @@ class RowPartitionError(RowError, UnknownTopicOrPartitionError):
     """A row names a partition that its topic does not have."""
 
 
+class SinkWriteError(KafkaError):
+    """A task could not write all of its rows; the text gives the reason and the number of rows acknowledged before.
+
+    *cause_class* is the name in :mod:`kafka_sink.errors` (or in Python) of the class of the error within the task, and
+    *code* Kafka's error, if the brokers refused something. *topic*, *partition*, *option* and *column* (a path such as
+    ``value.price``) are what it is about; None where it is about none, or it is not known. *is_permanent*: every
+    repetition would fail in the same way, until rows, options, permissions or the cluster change.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        cause_class: str = "",
+        code: ErrorCode | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        option: str | None = None,
+        column: str | None = None,
+        is_permanent: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.cause_class = cause_class or type(self).__name__
+        self.code = code
+        self.topic, self.partition = topic, partition
+        self.option, self.column = option, column
+        self.is_permanent = is_permanent
+
+
+class UnwritableRowsError(SinkWriteError):
+    """A row cannot be written as it is, and a repetition would fail in the same way."""
+
+
+class TooManyBadRowsError(SinkWriteError):
+    """More rows cannot be written than the option maxBadRows allows; the text has the first of them."""
+
+
+class CancelledWriteError(KafkaError):
+    """Somebody else has cancelled the Spark job of a write; the text says what stays in the topic."""
+
+
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
     kind.code: kind
     for kind in (
@@ -401,6 +456,8 @@ _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {
 
 def is_permanent(error: BaseException) -> bool:
     """Whether every repetition would fail with *error*, until rows, options, permissions or the cluster change."""
+    if isinstance(error, SinkWriteError):
+        return error.is_permanent
     if isinstance(error, ApiError) and error.code in _PERMANENT:
         return True
     return isinstance(error, (ConfigError, SerializationError, RowError, AuthenticationError))

@@ -70,7 +70,7 @@ class AtomicSink:
 
         :param offsets: identifies the rows of *version*, if they are known.
         :raises FencedError: if another driver has taken over the sink.
-        :raises UnwritableRowsError: if *write_rows* raises it.
+        :raises SinkWriteError: if *write_rows* raises it.
         :raises ExactlyOnceError: if the batch could not be written; none of its rows will ever be visible.
 
         Only an AttemptError of *write_rows* is followed by another attempt. Everything else that it raises, also an
@@ -120,9 +120,10 @@ class AtomicSink:
         except AttemptError:
             self._give_up(plan)
             raise
-        except ExactlyOnceError as error:
+        except KafkaError as error:
             self._give_up(plan)
-            raise type(error)(f"batch {version} was not committed: {error}") from error
+            error.args = (f"batch {version} was not committed: {error}",)
+            raise
         except BaseException:
             self._give_up(plan)
             raise

@@ -5,12 +5,13 @@ Created on the driver and in tasks, and pickled between them. They never hold a 
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import (
@@ -227,8 +228,9 @@ class AttemptError(ExactlyOnceError):
     """An attempt at a batch failed, and none of its rows will ever be visible; another attempt may succeed."""
 
 
-class UnwritableRowsError(ExactlyOnceError):
-    """A row cannot be written as it is. Nothing was committed, and a retry would fail in the same way."""
+class PlanError(ExactlyOnceError, pickle.PicklingError):
+    """The batch could not be begun. Spark passes on pickle's own errors when it pickles a writer, and hides all other
+    errors in a second traceback."""
 
 
 class LostEndError(ExactlyOnceError):
@@ -240,23 +242,29 @@ class ProgressError(ExactlyOnceError):
     """The progress is missing or belongs to another writer."""
 
 
-@dataclass(eq=False)
 class TornBatchError(ExactlyOnceError):
     """The batch was decided, but the brokers aborted part of it, because no driver finished it within
     transaction.timeout.ms. The rows of *lost* are not in Kafka; the rows of *committed* are."""
 
-    version: int
-    lost: Sequence[Transaction] = field(default_factory=tuple)
-    committed: Sequence[Transaction] = field(default_factory=tuple)
+    version: int = -1
+    lost: Sequence[Transaction] = ()
+    committed: Sequence[Transaction] = ()
 
-    def __str__(self) -> str:
-        lost = ", ".join(map(str, self.lost))
-        sink, _, _ = self.lost[0].transactional_id.rsplit(".", 2)
-        return (
-            f"batch {self.version} was decided, but no driver completed it within transaction.timeout.ms: the "
-            f"brokers aborted {len(self.lost)} of its {len(self.lost) + len(self.committed)} transactions, and "
-            f"their rows are missing: {lost}. Until somebody has judged that, the sink writes nothing. Compare the "
-            "batch with its source ('kafkalite verify') and write the missing rows with another program, or do without "
-            f"them; then run `{accept_command(sink, self.version)}` and start the sink again, which goes on with the "
-            "next batch"
-        )
+    def __init__(self, version: int, lost: Sequence[Transaction], committed: Sequence[Transaction] = ()) -> None:
+        super().__init__(_torn(version, lost, len(committed)))
+        self.version, self.lost, self.committed = version, lost, committed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.version, self.lost, self.committed)
+
+
+def _torn(version: int, lost: Sequence[Transaction], committed: int) -> str:
+    sink, _, _ = lost[0].transactional_id.rsplit(".", 2)
+    return (
+        f"batch {version} was decided, but no driver completed it within transaction.timeout.ms: the "
+        f"brokers aborted {len(lost)} of its {len(lost) + committed} transactions, and their rows are "
+        f"missing: {', '.join(map(str, lost))}. Until somebody has judged that, the sink writes nothing. Compare "
+        "the batch with its source ('kafkalite verify') and write the missing rows with another program, or do "
+        f"without them; then run `{accept_command(sink, version)}` and start the sink again, which goes on with "
+        "the next batch"
+    )

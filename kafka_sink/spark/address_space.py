@@ -10,7 +10,8 @@ import resource
 from math import ceil
 from typing import Final
 
-from kafka_sink.spark.errors import SinkWriteError
+from kafka_sink.common.errors import SinkWriteError
+from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
 
 LIMIT: Final = "spark.executor.pyspark.memory"
@@ -41,11 +42,12 @@ def require_address_space(producer: ProducerSpec) -> None:
         return
     buffer = buffer_mib(producer)
     if limit < NEEDED_MIB + buffer:
-        raise SinkWriteError(
+        text = (
             f"this Python worker may have {limit} MiB of address space, and a write needs {NEEDED_MIB + buffer} MiB at "
             f"least; set {LIMIT}, which is divided by spark.executor.cores, to {ADVISED_MIB + buffer}m for each core, "
             "or not at all"
         )
+        raise told(SinkWriteError(text, option=LIMIT, is_permanent=True))
 
 
 def advice_on(error: BaseException) -> str:

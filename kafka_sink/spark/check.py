@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, SchemaError
 from kafka_sink.common.version import VERSION
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.preflight.check import check_all
@@ -27,7 +27,6 @@ from kafka_sink.spark.driver.column_formats import forms_to_register
 from kafka_sink.spark.driver.given_schemas import registered_schema
 from kafka_sink.spark.driver.registration import subject_of
 from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
-from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.format_lookup import look_up
 from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options

@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ConfigError, KafkaError
+from kafka_sink.common.errors import ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
+    FENCED,
     NO_OFFSETS,
-    AttemptError,
     BatchNumbering,
-    ExactlyOnceError,
-    FencedError,
     PlannedOffsets,
     RowRange,
     Skipped,
-    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.parallel import ParallelSink
 from kafka_sink.exactly_once.plan import Plan
@@ -38,7 +35,7 @@ from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
 from kafka_sink.spark.driver.batch_calls import note_call
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
-from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, error_of_task, of_attempt, reported
+from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, of_attempt, reported
 from kafka_sink.spark.driver.progress_line import progress_line
 from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable, too_late
 from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
@@ -50,12 +47,12 @@ from kafka_sink.spark.driver.write_report import (
     report_of,
     warn_of_skipped,
 )
-from kafka_sink.spark.errors import TooManyBadRowsError
+from kafka_sink.spark.errors import cause_of
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
 from kafka_sink.spark.row_schema import of_rows
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
-from kafka_sink.spark.task.commit_message import TaskCommit, decode_outcome, encode_outcome, merge_ranges
 from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of, total_of
 from kafka_sink.spark.task.worker_process import array_of_one, worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
 from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
@@ -100,8 +97,10 @@ def write(
         (``spark.ui.showConsoleProgress=false``).
     :raises ConfigError: if an option is invalid, a column is missing or has the wrong type, or an atomic write is not
         possible (over Spark Connect of Spark 3.5).
-    :raises ExactlyOnceError: if nothing was committed, or (not atomic) a part was lost in an outage; the text says
-        which.
+    :raises SinkWriteError: if a task could not write its rows: TooManyBadRowsError, UnwritableRowsError, or another
+        cause, which its attributes name. With *app_id* nothing was committed.
+    :raises ExactlyOnceError: if nothing was committed for another reason, or (not atomic) a part was lost in an outage;
+        the text says which.
     """
     with Interrupts(_not_begun) as interrupts, progress_line(df, is_wanted=progress) as counted:
         parsed = parse_arguments(options, {"topic": topic, "txnAppId": app_id, "txnVersion": version})
@@ -202,7 +201,7 @@ class _Result:
     tasks had ended.
     """
 
-    commits: list[TaskCommit]
+    outcomes: list[TaskOutcome]
     attempts: int
     written_ms: int
     skipped: Skipped | None = None
@@ -253,27 +252,33 @@ class _Write:
             decision = result.skipped.decision
             warn_of_skipped(named.get("sink"), result.skipped)
         commit_ms = ended_ms - result.written_ms
-        report = report_of(result.commits, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
+        report = report_of(result.outcomes, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
         publish(report, spec, _input_files(self.df) if lineage.is_configured() else ())
+        total = total_of(result.outcomes)
         return WriteReport(
             decision=decision,
-            record_bytes=report["bytes"],
+            rows=total.rows_acked,
+            record_bytes=total.record_bytes,
+            wire_bytes=total.wire_bytes,
+            tasks=len(result.outcomes),
+            attempts=result.attempts,
             elapsed_ms=ended_ms - started_ms,
-            partitions=merge_ranges(result.commits),
-            **{name: report[name] for name in ("rows", "bad_rows", "wire_bytes", "tasks", "attempts", "commit_ms")},
+            commit_ms=commit_ms,
+            partitions=total.ranges,
+            bad_rows=total.bad_rows,
         )
 
     def _at_least_once(self) -> _Result:
         spec = self.spec
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
             from kafka_sink.spark.task.task_writer import write_task
 
             return write_task(batches, spec)
 
-        commits = self._commits(self.df, task)
-        check_bad_rows(commits, spec)
-        return _Result(commits, 1, SYSTEM_CLOCK.monotonic_ms())
+        outcomes = self._outcomes(self.df, task)
+        check_bad_rows(total_of(outcomes), spec)
+        return _Result(outcomes, 1, SYSTEM_CLOCK.monotonic_ms())
 
     def _in_parallel(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
         sink = sink_of(self.spec, once)
@@ -286,23 +291,23 @@ class _Write:
         if not plan.must_write(version, writer, self.numbers):
             return _Result([], 0, SYSTEM_CLOCK.monotonic_ms(), plan.skipped(version))
 
-        def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+        def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
             from kafka_sink.spark.task.transactional_task import write_in_transaction
 
             return write_in_transaction(batches, spec, plan, version, writer)
 
         try:
-            commits = self._commits(self.df, task)
+            outcomes = self._outcomes(self.df, task)
         except BaseException:
             sink.give_up(plan)
             raise
         written_ms = SYSTEM_CLOCK.monotonic_ms()
         course.is_deciding = True
-        written = transactions_to_commit(sink, plan, commits, spec)
+        written = transactions_to_commit(sink, plan, outcomes, spec)
         current = sink.commit(plan, version, writer, written, numbers=self.numbers, records_empty=True)
         if current is not None:
             return _Result([], 0, written_ms, current.skipped(version))
-        return _Result(commits, 1, written_ms)
+        return _Result(outcomes, 1, written_ms)
 
     def _atomically(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
         if once.two_phase:
@@ -318,36 +323,31 @@ class _Write:
         client, timeout_ms = shared_client(spec.producer), spec.producer.transaction_timeout_ms
         driver = SinkDriver(client, once.name, once.progress_topic, timeout_ms=timeout_ms, topics=spec.topics)
         sink, of_writing = AtomicSink(driver), spec.placed()
-        last: list[TaskCommit] = []
+        last: list[TaskOutcome] = []
         written_ms = 0
 
         def write_rows(plan: Plan) -> list[dict[TopicPartition, RowRange]]:
             nonlocal last, written_ms
 
-            def task(batches: Iterator[pa.RecordBatch]) -> TaskCommit | ExactlyOnceError:
+            def task(batches: Iterator[pa.RecordBatch]) -> TaskOutcome:
                 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
 
                 try:
-                    return write_in_drivers_transaction(
-                        batches, of_writing, plan, version, writer, with_copies=with_copies
-                    )
-                except ExactlyOnceError as error:
+                    return write_in_drivers_transaction(batches, of_writing, plan, with_copies=with_copies)
+                except SinkWriteError as error:
                     # If it were raised, Spark would retry the task and report only the last attempt.
-                    return error
+                    return TaskOutcome(failure=error)
 
             try:
-                last = self._commits(self._by_partition(), task, with_copies=with_copies)
+                last = self._outcomes(self._by_partition(), task, with_copies=with_copies)
             except Exception as error:
                 raise of_attempt(error) from error
             written_ms = SYSTEM_CLOCK.monotonic_ms()
-            try:
-                check_bad_rows(last, spec)
-            except TooManyBadRowsError as error:
-                raise UnwritableRowsError(str(error)) from error
+            check_bad_rows(total_of(last), spec)
             course.is_deciding = True
             return [
-                {place: RowRange(part.first_offset, part.last_offset + 1) for place, part in commit.ranges.items()}
-                for commit in last
+                {place: RowRange(part.first_offset, part.last_offset + 1) for place, part in outcome.ranges.items()}
+                for outcome in last
             ]
 
         outcome = sink.write(version, writer, self.numbers, write_rows, attempts=_ATTEMPTS, offsets=self.offsets)
@@ -381,17 +381,13 @@ class _Write:
         grouped = placed.repartition(*keys) if tasks is None else placed.repartition(tasks, *keys)
         return self._run_jobs(lambda: grouped.localCheckpoint(eager=True))
 
-    def _commits(
-        self,
-        rows: DataFrame,
-        task: Callable[[Iterator[pa.RecordBatch]], TaskCommit | ExactlyOnceError],
-        *,
-        with_copies: bool = False,
-    ) -> list[TaskCommit]:
+    def _outcomes(
+        self, rows: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], TaskOutcome], *, with_copies: bool = False
+    ) -> list[TaskOutcome]:
         """Run *task* on every partition of *rows*, and count the rows of each. *with_copies*: copies of the tasks wait
         for them, and the first failure ends all.
 
-        :raises ExactlyOnceError: if a task has returned it; of several, what no attempt cures comes first.
+        :raises SinkWriteError: if a task has failed; of several failures, what no attempt cures comes first.
         :raises KafkaError: if a task's outcome is missing or its row counts differ.
         """
         counted, spec = self.counted, self.spec
@@ -401,33 +397,31 @@ class _Write:
 
             with worker_process.of(spec):
                 outcome = task(batches)
-                encoded = encode_outcome(outcome)
-            if counted is not None and isinstance(outcome, TaskCommit):
+            if counted is not None:
                 counted.add(outcome.rows_acked)
-            yield pyarrow.record_batch([array_of_one(pyarrow.string(), encoded.encode())], names=["outcome"])
+            yield pyarrow.record_batch([array_of_one(pyarrow.string(), outcome.to_json().encode())], names=["outcome"])
 
         collect = rows.mapInArrow(run, _OUTCOME_SCHEMA).collect
         if with_copies:
             collect = partial(until_first_failure, self.df.sparkSession.sparkContext, collect)
-        outcomes = [decode_outcome(row.outcome) for row in self._run_jobs(collect)]
-        failures = [outcome for outcome in outcomes if isinstance(outcome, ExactlyOnceError)]
+        outcomes = [outcome_of(row.outcome) for row in self._run_jobs(collect)]
+        failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
         if failures:
-            raise min(failures, key=_kind_of_failure)
-        return check_messages([outcome for outcome in outcomes if isinstance(outcome, TaskCommit)])
+            raise max(failures, key=_says_most)
+        return check_messages(outcomes)
 
     def _run_jobs(self, action: Callable[[], T]) -> T:
         """The result of *action*, which runs Spark jobs for the rows. If it is interrupted or fails, they have ended.
 
-        :raises UnwritableRowsError: if a task says that a row cannot be written.
         :raises SinkWriteError: if a task says why it could not write, without the stack traces of Python and Java.
         """
         try:
             return action() if self.is_of_query else run_stoppable(self.df.sparkSession, action, self.interrupts)
         except Exception as error:
-            task_error = error_of_task(error)
-            if task_error is None:
+            cause = cause_of(error)
+            if cause is None or cause is error:
                 raise
-            raise task_error from None
+            raise cause from None
 
 
 def _input_files(df: DataFrame) -> list[str]:
@@ -438,8 +432,6 @@ def _input_files(df: DataFrame) -> list[str]:
         return []
 
 
-def _kind_of_failure(error: ExactlyOnceError) -> int:
-    """Less than that of other tasks if it says more of why they all failed."""
-    if isinstance(error, AttemptError):
-        return 2
-    return 1 if isinstance(error, FencedError) else 0
+def _says_most(failure: SinkWriteError) -> int:
+    """More than that of other tasks if it says more of why they all failed."""
+    return 2 if failure.is_permanent else int(failure.code in FENCED)

@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
+from kafka_sink.spark.errors import cause_of
 from kafka_sink.spark.producer_spec import KAFKA_PREFIX
 
 _FORMATS: Final = ("text", "csv", "json", "parquet", "orc")
@@ -219,11 +220,6 @@ def run_job(job: Callable[[], None]) -> None:
     try:
         job()
     except (KafkaError, PySparkException) as error:
-        raise SystemExit(f"error: {explain(error)}") from None
-
-
-def explain(error: Exception) -> str:
-    """The message of *error*, without the Python and Java stack traces around it."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    ours = [line for line in lines if line.startswith(("kafka_sink.", "SinkWriteError: "))]
-    return ours[-1].partition(": ")[2] if ours else next((line for line in lines if line), type(error).__name__)
+        text = str(cause_of(error) or error)
+        line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+        raise SystemExit(f"error: {line}") from None

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_sink.common.config import nearest
-from kafka_sink.spark.errors import SchemaError
+from kafka_sink.common.errors import SchemaError
 from kafka_sink.spark.options import SinkOptions
 
 

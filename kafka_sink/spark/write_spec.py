@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
+from kafka_sink.common.errors import TooManyBadRowsError
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.address_space import require_address_space
-from kafka_sink.spark.errors import TooManyBadRowsError
 from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.producer_spec import ProducerSpec
 
@@ -71,7 +71,9 @@ class BadRowLimit:
     def _error(self, rows: str, first: str) -> TooManyBadRowsError:
         return TooManyBadRowsError(
             f"{rows} cannot be written, more than option maxBadRows={self.text} allows; the first: {first}; correct "
-            "the rows, or raise maxBadRows"
+            "the rows, or raise maxBadRows",
+            option="maxBadRows",
+            is_permanent=True,
         )
 
 

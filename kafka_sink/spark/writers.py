@@ -23,6 +23,7 @@ from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
+    PlanError,
     Skipped,
     UndecidedError,
 )
@@ -36,11 +37,10 @@ from kafka_sink.spark.driver.write_report import (
     warn_of_leftovers,
     warn_of_skipped,
 )
-from kafka_sink.spark.errors import PlanError
 from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
@@ -69,9 +69,9 @@ class _AtLeastOnce(OfOneVersion):
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         with worker_process.of(self._spec):
-            commits = check_messages(messages)
-            check_bad_rows(commits, self._spec)
-            publish(report_of(commits, **more), self._spec)
+            outcomes = check_messages(messages)
+            check_bad_rows(total_of(outcomes), self._spec)
+            publish(report_of(outcomes, **more), self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         warn_of_leftovers(messages)
@@ -166,19 +166,21 @@ class _ExactlyOnce(OfOneVersion):
         """
         with worker_process.of(self._spec):
             started_ms = SYSTEM_CLOCK.monotonic_ms()
-            commits = [commit for commit in check_messages(messages) if isinstance(commit, TransactionalCommit)]
-            plans = {commit.plan for commit in commits}
-            if len(commits) != len(messages) or len(plans) != 1 or any(commit.version != version for commit in commits):
+            outcomes = check_messages(messages)
+            transactions = [each.transaction for each in outcomes if each.transaction is not None]
+            plans = {each.plan for each in transactions}
+            is_whole = len(transactions) == len(messages) and all(each.version == version for each in transactions)
+            if not is_whole or len(plans) != 1:
                 raise ExactlyOnceError(
                     f"the messages of the tasks do not all belong to version {version} and the same plan; nothing was "
                     "committed"
                 )
             (plan,) = plans
             if plan is None:
-                self._skip(commits, commits[0].skipped)
+                self._skip(outcomes, transactions[0].skipped)
                 return
-            sink, writer = sink_of(self._spec, self._exactly_once), commits[0].writer
-            written = transactions_to_commit(sink, plan, commits, self._spec)
+            sink, writer = sink_of(self._spec, self._exactly_once), transactions[0].writer
+            written = transactions_to_commit(sink, plan, outcomes, self._spec)
             numbers, records_empty = self._numbers, not self._of_query
             try:
                 current = sink.commit(plan, version, writer, written, numbers=numbers, records_empty=records_empty)
@@ -191,13 +193,13 @@ class _ExactlyOnce(OfOneVersion):
                 return
             commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
             named = {"decision": "written", "sink": self._name, "version": version}
-            report = report_of(commits, **named, transactions=len(written), commit_ms=commit_ms)
+            report = report_of(outcomes, **named, transactions=len(written), commit_ms=commit_ms)
             publish(report, self._spec)
 
-    def _skip(self, commits: Sequence[TaskCommit], skipped: Skipped | None) -> None:
+    def _skip(self, outcomes: Sequence[TaskOutcome], skipped: Skipped | None) -> None:
         assert skipped is not None
         warn_of_skipped(self._name, skipped)
-        report = report_of(commits, decision=skipped.decision, sink=self._name, version=skipped.version)
+        report = report_of(outcomes, decision=skipped.decision, sink=self._name, version=skipped.version)
         publish(report, self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:

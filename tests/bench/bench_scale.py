@@ -34,7 +34,7 @@ from kafka_sink.exactly_once.progress import encode_lists
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.task.commit_message import TransactionalCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
 from tests.bench import results, scale_model
 from tests.bench.scale_model import Shape
 from tests.bench.scale_worlds import SINK, TOPIC, WRITER, Counted, metadata_answer, run_in_memory, run_on
@@ -106,7 +106,7 @@ def message_bytes(touched: int) -> int:
     partitions = [TopicPartition(TOPIC, number) for number in range(touched)]
     ranges = {partition: PartitionRange(10, 1_000_000_000, 1_000_000_009) for partition in partitions}
     own = Transaction(writer_id(f"{SINK}/{TOPIC}", bytes(PROCESS_BYTES), 1), 1_000_001, 40)
-    commit = TransactionalCommit(
+    outcome = TaskOutcome(
         task_partition=1,
         attempt=0,
         rows_in=10 * touched,
@@ -117,12 +117,9 @@ def message_bytes(touched: int) -> int:
         elapsed_ms=1000,
         ranges=ranges,
         ack_ms={10: touched},
-        writer=WRITER,
-        version=1,
-        plan=plan,
-        written=OpenTransaction(own, frozenset(partitions)),
+        transaction=TaskTransaction(WRITER, 1, plan, OpenTransaction(own, frozenset(partitions))),
     )
-    return len(pickle.dumps(commit, pickle.HIGHEST_PROTOCOL))
+    return len(pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
 
 
 @dataclass(frozen=True)

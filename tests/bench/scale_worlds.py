@@ -42,7 +42,7 @@ from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task import kept_producers, task_writer, transactional_task
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.task.task_writer import write_task
 from kafka_sink.spark.task.transactional_task import write_in_transaction
 from tests.bench.scale_model import COORDINATOR_PARTITIONS
@@ -147,30 +147,33 @@ def run_on(
             begun = _settled(cluster)
             plan = sink.plan() if exactly_once else None
             planned = _settled(cluster)
-            commits: list[TaskCommit] = []
+            outcomes: list[TaskOutcome] = []
             for task in range(tasks):
                 with of_workers[task % workers].at_work():
                     if plan is None:
-                        commits.append(write_task(iter([rows]), options))
+                        outcomes.append(write_task(iter([rows]), options))
                     else:
                         plan.must_write(version, WRITER, BatchNumbering.OF_A_QUERY)
-                        commits.append(write_in_transaction(iter([rows]), options, plan, version, WRITER))
+                        outcomes.append(write_in_transaction(iter([rows]), options, plan, version, WRITER))
             written = _settled(cluster)
             if plan is not None:
-                opened = [each.written for each in commits if isinstance(each, TransactionalCommit)]
-                sink.commit(plan, version, WRITER, [each for each in opened if each is not None])
+                sink.commit(plan, version, WRITER, _opened(outcomes))
             driver = _settled(cluster) - written + (planned - begun)
             if plan is not None:
-                _until_over(client, plan, commits)
-            sizes = [len(pickle.dumps(commit, pickle.HIGHEST_PROTOCOL)) for commit in commits]
+                _until_over(client, plan, outcomes)
+            sizes = [len(pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)) for outcome in outcomes]
             found.append(Counted(written - planned, driver, sizes))
     return found
 
 
-def _until_over(client: CoordinatorClient, plan: Plan, commits: list[TaskCommit]) -> None:
+def _opened(outcomes: list[TaskOutcome]) -> list[OpenTransaction]:
+    transactions = [each.transaction.open for each in outcomes if each.transaction is not None]
+    return [each for each in transactions if each is not None]
+
+
+def _until_over(client: CoordinatorClient, plan: Plan, outcomes: list[TaskOutcome]) -> None:
     """Until the markers of all transactions are written: the next batch would have to ask more than once."""
-    written = [each.written for each in commits if isinstance(each, TransactionalCommit)]
-    names = [each.transaction.transactional_id for each in written if each is not None]
+    names = [each.transaction.transactional_id for each in _opened(outcomes)]
     while not all(
         each.is_over for each in client.run(client.describe([plan.driver.transactional_id, *names])).values()
     ):

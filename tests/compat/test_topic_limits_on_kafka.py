@@ -11,8 +11,8 @@ import pytest
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from kafka_sink.errors import SinkWriteError
 from kafka_sink.spark.driver.before_write import limits_of
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.task_writer import write_task
 from tests.compat.kafka_version import requires_kafka

@@ -19,6 +19,7 @@ from kafka_sink.client.blocking.exchange import Pause, Round
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.exactly_once import coordinator_client
 from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
@@ -33,7 +34,6 @@ from kafka_sink.exactly_once.model import (
     Remembered,
     Transaction,
     UndecidedError,
-    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.parallel import ParallelSink

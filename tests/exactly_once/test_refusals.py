@@ -13,6 +13,7 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
+from kafka_sink.errors import SinkWriteError, UnwritableRowsError
 from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import (
     AttemptError,
@@ -25,14 +26,12 @@ from kafka_sink.exactly_once.model import (
     RowRange,
     Transaction,
     UndecidedError,
-    UnwritableRowsError,
 )
 from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.producer import config as producer_config
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction, write_in_transaction
 from tests.exactly_once.world import PARTITIONS, QUERY, World
@@ -295,7 +294,7 @@ def test_what_the_brokers_refuse_is_not_tried_again(world: World) -> None:
         partition = pa.array([0], pa.int32())
         first = pa.record_batch({"value": ["on time"], "partition": partition})
         second = pa.record_batch({"value": ["ahead"], "partition": partition, "timestamp": [ahead]})
-        write_in_drivers_transaction(iter([first, second]), options, plan, 0, QUERY)
+        write_in_drivers_transaction(iter([first, second]), options, plan)
         return [world.rows]
 
     with pytest.raises(UnwritableRowsError, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):

@@ -59,7 +59,8 @@ from kafka_sink.common.properties import load_properties
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.scram_credential import ScramCredential, credential_text, parse_credential
-from kafka_sink.exactly_once.model import ExactlyOnceError, OpenTransaction, Progress, ProgressError, Transaction
+from kafka_sink.errors import SinkWriteError
+from kafka_sink.exactly_once.model import OpenTransaction, Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import is_writer_id, sink_of_id, split_writer_id, writer_id
 from kafka_sink.exactly_once.progress import ProgressStore, decode_lists, encode_lists, latest_batch
 from kafka_sink.formats.json.reading import check_json
@@ -85,9 +86,10 @@ from kafka_sink.records.rebase import parse_records
 from kafka_sink.records.validation import BatchRules, validate_batch
 from kafka_sink.registry.subjects import split_position, split_wire
 from kafka_sink.reports.writes import Tail, read_writes
+from kafka_sink.spark.errors import cause_of
 from kafka_sink.spark.streaming.offset_log import OffsetLogError, planned_offsets, read_offsets
 from kafka_sink.spark.streaming.progress import lag_of
-from kafka_sink.spark.task.commit_message import TransactionalCommit, decode_outcome, encode_outcome
+from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction, outcome_of
 from kafka_sink.testing.registry.schema_store import SchemaStore
 from kafka_sink.trust.jks import KeyStoreError
 from kafka_sink.ui.cluster_view import RecordSearch
@@ -505,15 +507,24 @@ def _fault(data: bytes) -> None:
 
 
 def _outcome(data: bytes) -> None:
-    outcome = decode_outcome(text(data))
-    if not isinstance(outcome, ExactlyOnceError):
-        encode_outcome(outcome)
+    outcome_of(text(data)).to_json()
+
+
+def _task_error(data: bytes) -> None:
+    str(cause_of(RuntimeError(text(data))))
+
+
+_TASK_ERRORS: Final = (
+    b'x\nkafka_sink.errors.SinkWriteError: late\nkafkalite failure: {"kind": "SinkWriteError", "cause_class": "E", '
+    b'"code": "NONE", "topic": "t", "partition": 1, "option": null, "column": null, "is_permanent": true}\n\tat x',
+    b"kafka_sink.errors.TornBatchError: x",
+)
 
 
 def _outcomes() -> Iterable[bytes]:
     written = OpenTransaction(_LISTED.transactions[0], frozenset({TopicPartition("t", 0)}))
-    yield encode_outcome(TransactionalCommit(task_partition=3, attempt=1, written=written)).encode()
-    yield encode_outcome(ExactlyOnceError("no")).encode()
+    yield TaskOutcome(task_partition=3, attempt=1, transaction=TaskTransaction(open=written)).to_json().encode()
+    yield TaskOutcome(failure=SinkWriteError("no", topic="t", partition=1)).to_json().encode()
 
 
 def _shown(data: bytes) -> None:
@@ -713,11 +724,12 @@ TABLE: Final = (
     ),
     Reader(
         "commit messages",
-        "spark.task.commit_message:_decode spark.task.commit_message:decode_outcome",
+        "spark.task.task_outcome:_decode spark.task.task_outcome:outcome_of spark.task.task_outcome:_open_transaction",
         _outcome,
         tuple(_outcomes()),
         KafkaError,
     ),
+    Reader("errors of tasks", "spark.errors:cause_of", _task_error, _TASK_ERRORS),
     Reader(
         "options",
         "common.config:_parse_int client.options.config:_parse_address broker.config:EndPoint.parse "

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 import kafka_sink
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.exactly_once.model import UnwritableRowsError
+from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.formats.avro.column import derive_schema
 from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.spark.job_arguments import job_parser, read_records

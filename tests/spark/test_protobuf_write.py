@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 import kafka_sink
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.exactly_once.model import UnwritableRowsError
+from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
 from kafka_sink.registry.errors import IncompatibleSchemaError

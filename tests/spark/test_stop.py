@@ -16,8 +16,8 @@ from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
+from kafka_sink.errors import CancelledWriteError
 from kafka_sink.exactly_once.model import ExactlyOnceError
-from kafka_sink.spark.errors import CancelledWriteError
 from tests.support.stopped_writes import ROWS, SLOWLY, WAYS, await_first_rows, check_written_again, end, numbered
 
 STAYS = {

@@ -1,8 +1,9 @@
 """What the exception of a Spark job means for a write: who ended it, whether another attempt may succeed, and what it
 leaves in the topic.
 
-A job's exception reaches the driver as text: PySpark has no class for most of them, and with Spark Connect nothing else
-crosses the network. Only the beginning is read, where Spark says what happened: its stack trace names other classes.
+Where a task of the sink has failed the job, :func:`~kafka_sink.spark.errors.cause_of` has read why. All else that ends
+a job reaches the driver as text: PySpark has no class for most of it, and with Spark Connect nothing else crosses the
+network. Only the beginning is read, where Spark says what happened: its stack trace names other classes.
 
 Source: apache/spark ``SparkCoreErrors.sparkJobCancelled``, ``DAGScheduler.abortStage``, and ``error-conditions.json``.
 """
@@ -13,50 +14,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
-
-from kafka_sink.common.errors import (
-    AuthenticationError,
-    ConfigError,
-    ErrorCode,
-    InvalidTopicError,
-    KafkaError,
-    RecordTooLargeError,
-    RowError,
-    RowPartitionError,
-    RowSerializationError,
-    RowTooLargeError,
-    RowWithoutKeyError,
-    SerializationError,
-    SslAuthenticationError,
-    UnsupportedVersionError,
-    error_for,
-    is_permanent,
-)
-from kafka_sink.exactly_once.model import IN_ORDER, AttemptError, ExactlyOnceError, UnwritableRowsError
-from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError, TooManyBadRowsError
+from kafka_sink.common.errors import CancelledWriteError, KafkaError, SinkWriteError, is_permanent
+from kafka_sink.exactly_once.model import FENCED, IN_ORDER, AttemptError, ExactlyOnceError, FencedError
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
 
-#: The last line of a task's traceback.
-_SAID: Final = re.compile(r"^kafka_sink\.(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
-_OF_A_ROW: Final = (RowError, RowSerializationError, RowWithoutKeyError, RowTooLargeError, RowPartitionError)
-_ABOUT_ROWS: Final = frozenset(kind.__name__ for kind in (*_OF_A_ROW, TooManyBadRowsError))
-#: The other errors of tasks that no attempt cures, and Kafka's codes of others, in what a task says.
-_PERMANENT: Final = _ABOUT_ROWS | {
-    kind.__name__
-    for kind in (
-        AuthenticationError,
-        ConfigError,
-        InvalidTopicError,
-        RecordTooLargeError,
-        SerializationError,
-        SslAuthenticationError,
-        UnsupportedVersionError,
-    )
-}
-_WORDS: Final = re.compile(r"\w+")
 #: Somebody has cancelled the job, its stage, its group, all jobs, or stopped Spark.
 _CANCELLED: Final = re.compile(
     r"\[SPARK_JOB_CANCELLED\]|\bJob \d+ cancelled\b|\bOPERATION_CANCELL?ED\b|InterruptedException"
@@ -125,36 +88,20 @@ def as_spark_reads(error: Exception) -> Exception:
     return CancelledWriteError(f"py4j.protocol.Py4JJavaError: {_beginning(error)}")
 
 
-def error_of_task(error: Exception) -> KafkaError | None:
-    """What a task of the sink has said, if it was one that failed the job."""
-    matches = _SAID.findall(str(error)) if isinstance(error, PySparkException) else None
-    if not matches:
-        return None
-    kind, text = matches[-1]
-    if kind in _ABOUT_ROWS:
-        return UnwritableRowsError(text)
-    return SinkWriteError(text)
-
-
 def of_attempt(error: Exception) -> Exception:
-    """*error* of an attempt at a batch, or the AttemptError in its place if another attempt may succeed."""
+    """*error* of an attempt at a batch, or in its place the AttemptError if another attempt may succeed, and the
+    FencedError if a task's transaction was no longer its own."""
     if isinstance(error, ExactlyOnceError) or is_cancelled(error):
         return error
     if isinstance(error, KafkaError):
-        is_hopeless = is_permanent(error) or _says_permanent(str(error))
-        return error if is_hopeless else AttemptError(str(error))
+        if is_permanent(error):
+            return error
+        is_fenced = isinstance(error, SinkWriteError) and error.code in FENCED
+        return FencedError(str(error)) if is_fenced else AttemptError(str(error))
     begins = _beginning(error)
     if _LOST.search(begins) is None or _FAILS_AGAIN.search(begins) is not None:
         return error
     return AttemptError(summary_of(error))
-
-
-def _says_permanent(text: str) -> bool:
-    """Whether *text* of a task names an error that no attempt cures."""
-    for word in _WORDS.findall(text):
-        if word in _PERMANENT or (word in ErrorCode.__members__ and is_permanent(error_for(ErrorCode[word]))):
-            return True
-    return False
 
 
 def _beginning(error: BaseException) -> str:

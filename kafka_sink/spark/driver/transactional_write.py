@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from kafka_sink.common.errors import TooManyBadRowsError
 from kafka_sink.spark.driver.write_report import check_bad_rows
-from kafka_sink.spark.errors import TooManyBadRowsError
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
 from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ APPLICATION: Final = "an application"
 
 
 def transactions_to_commit(
-    sink: ParallelSink, plan: Plan, commits: Sequence[TaskCommit], spec: WriteSpec
+    sink: ParallelSink, plan: Plan, outcomes: Sequence[TaskOutcome], spec: WriteSpec
 ) -> list[OpenTransaction]:
-    """The transactions of the tasks with these *commits*.
+    """The transactions of the tasks with these *outcomes*.
 
     :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; the batch of *plan* was aborted.
     """
-    written = [each.written for each in commits if isinstance(each, TransactionalCommit) and each.written is not None]
     try:
-        check_bad_rows(commits, spec)
+        check_bad_rows(total_of(outcomes), spec)
     except TooManyBadRowsError:
         sink.give_up(plan)
         raise
-    return written
+    transactions = [outcome.transaction.open for outcome in outcomes if outcome.transaction is not None]
+    return [each for each in transactions if each is not None]
 
 
 def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:

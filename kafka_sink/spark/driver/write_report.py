@@ -15,7 +15,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS, Skipped
 from kafka_sink.spark.driver.lineage import emit
-from kafka_sink.spark.task.commit_message import TaskCommit, merge_ranges, percentile_ms, total_counts
+from kafka_sink.spark.task.task_outcome import TaskOutcome, percentile_ms, total_of
 from kafka_sink.spark.versions import WriterCommitMessage
 from kafka_sink.spark.write_spec import WriteSpec
 
@@ -25,66 +25,65 @@ FAILED: Final = "failed"
 _log = logging.getLogger(__name__)
 
 
-def check_bad_rows(commits: Sequence[TaskCommit], spec: WriteSpec) -> None:
+def check_bad_rows(total: TaskOutcome, spec: WriteSpec) -> None:
     """Warn of the bad rows of all tasks.
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
     """
-    bad_rows, rows = sum(commit.bad_rows for commit in commits), sum(commit.rows_in for commit in commits)
-    if not bad_rows:
+    if not total.bad_rows:
         return
-    first = next(commit.first_bad_row for commit in commits if commit.bad_rows)
+    bad_rows, rows, first = total.bad_rows, total.rows_in, total.first_bad_row
     if spec.max_bad_rows is not None:
         spec.max_bad_rows.check(bad_rows, rows, first)
     place = "were dropped" if spec.dead_letter_topic is None else f"are in topic {spec.dead_letter_topic}"
     _log.warning("%d of %d rows could not be written and %s; the first: %s", bad_rows, rows, place, first)
 
 
-def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+def check_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
     """The outcomes of the tasks.
 
     :raises KafkaError: if a task's message is missing or its row counts differ.
     """
-    commits = _commits_of(messages)
-    if len(commits) != len(messages):
+    outcomes = _outcomes_of(messages)
+    if len(outcomes) != len(messages):
         raise KafkaError(
-            f"{len(messages) - len(commits)} of {len(messages)} tasks reported nothing, so it is not known whether "
+            f"{len(messages) - len(outcomes)} of {len(messages)} tasks reported nothing, so it is not known whether "
             "their rows were written; write again (rows may then be duplicated)"
         )
-    short = [commit for commit in commits if commit.rows_acked + commit.bad_rows != commit.rows_in]
+    short = [each for each in outcomes if each.rows_acked + each.bad_rows != each.rows_in]
     if short:
         raise KafkaError(
             "; ".join(
-                f"partition {commit.task_partition}: {commit.rows_acked} of {commit.rows_in - commit.bad_rows} rows "
+                f"partition {each.task_partition}: {each.rows_acked} of {each.rows_in - each.bad_rows} rows "
                 "acknowledged"
-                for commit in short
+                for each in short
             )
         )
-    return commits
+    return outcomes
 
 
-def _commits_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+def _outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
     """Those of the tasks that had ended."""
-    return [message for message in messages if isinstance(message, TaskCommit)]
+    return [message for message in messages if isinstance(message, TaskOutcome)]
 
 
-def report_of(commits: Sequence[TaskCommit], **more: Any) -> dict[str, Any]:
+def report_of(outcomes: Sequence[TaskOutcome], **more: Any) -> dict[str, Any]:
     """The report with rows, bytes, times and offset ranges; the entries of *more* come first."""
-    acks = total_counts(commit.ack_ms for commit in commits)
+    total = total_of(outcomes)
     return {
         **more,
-        "rows": sum(commit.rows_acked for commit in commits),
-        "bad_rows": sum(commit.bad_rows for commit in commits),
-        "bytes": sum(commit.record_bytes for commit in commits),
-        "wire_bytes": sum(commit.wire_bytes for commit in commits),
-        "batches": sum(commit.batches for commit in commits),
-        "tasks": len(commits),
-        "elapsed_ms": max((commit.elapsed_ms for commit in commits), default=0),
-        "ack_p50_ms": percentile_ms(acks, 0.5),
-        "ack_p99_ms": percentile_ms(acks, 0.99),
+        "rows": total.rows_acked,
+        "bad_rows": total.bad_rows,
+        "bytes": total.record_bytes,
+        "wire_bytes": total.wire_bytes,
+        "batches": total.batches,
+        "tasks": len(outcomes),
+        "elapsed_ms": total.elapsed_ms,
+        "ack_p50_ms": percentile_ms(total.ack_ms, 0.5),
+        "ack_p99_ms": percentile_ms(total.ack_ms, 0.99),
         "partitions": {
-            str(topic_partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
-            for topic_partition, part in merge_ranges(commits).items()
+            str(partition): {"rows": part.rows, "first": part.first_offset, "last": part.last_offset}
+            for partition, part in total.ranges.items()
         },
     }
 
@@ -94,7 +93,7 @@ def publish_failure(
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
     fields = {"error": error} if error else {}
-    publish(report_of(_commits_of(messages), **more, decision=FAILED, **fields), spec)
+    publish(report_of(_outcomes_of(messages), **more, decision=FAILED, **fields), spec)
 
 
 def publish(report: dict[str, Any], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
@@ -141,9 +140,9 @@ def _why(skipped: Skipped) -> str:
 def warn_of_leftovers(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Log which rows of an at-least-once write that did not complete stay in the topics. Spark tells neither why it did
     not, nor what the tasks that did not finish have written."""
-    commits = _commits_of(messages)
-    rows, others = sum(commit.rows_acked for commit in commits), len(messages) - len(commits)
-    stays = [f"the {rows:,} rows of {len(commits)} finished tasks"] if rows else []
+    outcomes = _outcomes_of(messages)
+    rows, others = total_of(outcomes).rows_acked, len(messages) - len(outcomes)
+    stays = [f"the {rows:,} rows of {len(outcomes)} finished tasks"] if rows else []
     if others:
         stays.append(f"what {others} unfinished tasks had acknowledged, if anything (the errors of tasks say it)")
     _log.warning(

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import BinaryColumn
-from kafka_sink.common.errors import ErrorCode, RowError, error_for
+from kafka_sink.common.errors import ErrorCode, KafkaError, RowError, error_for
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
+from kafka_sink.spark.errors import of_task
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
@@ -34,13 +35,15 @@ from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, WriteSpec
 def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
     """*batches* as payloads, with the partition of every row in the last column.
 
-    :raises ApiError: if a topic does not exist.
-    :raises RowError: if a row cannot be written, and the write fails then.
+    :raises SinkWriteError: if a topic does not exist, or a row cannot be written and the write fails then.
     :raises TooManyBadRowsError: if more rows of this task cannot be written than maxBadRows allows.
     """
     placing = _Placing(spec)
-    for batch in batches:
-        yield from placing.of(batch)
+    try:
+        for batch in batches:
+            yield from placing.of(batch)
+    except KafkaError as error:
+        raise of_task(error, str(error), spec.topic) from error
 
 
 class _Placing:

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import BatchRefusedError, RowError, RowPartitionError
+from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError, SinkWriteError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.common.once import Said, once
 from kafka_sink.producer.config import ProducerConfig
@@ -34,16 +34,16 @@ from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.address_space import advice_on
-from kafka_sink.spark.errors import SinkWriteError
+from kafka_sink.spark.errors import of_task
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
 from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
-from kafka_sink.spark.task.commit_message import TaskCommit, rounded_ms
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
 from kafka_sink.spark.task.payloads import Payloads
 from kafka_sink.spark.task.placed_rows import take_placed
 from kafka_sink.spark.task.rate_limit import RateLimit
+from kafka_sink.spark.task.task_outcome import TaskOutcome, rounded_ms
 from kafka_sink.spark.write_spec import DEAD_LETTER, WriteSpec
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
@@ -64,7 +64,7 @@ kept_producers = KeptProducers(SYSTEM_CLOCK)
 
 def write_task(
     batches: Iterator[pa.RecordBatch], spec: WriteSpec, open_producer: OpenProducer | None = None
-) -> TaskCommit:
+) -> TaskOutcome:
     """Send every row of *batches* and wait for every acknowledgement.
 
     :param open_producer: called at the first row; by default the producer is not transactional.
@@ -74,9 +74,9 @@ def write_task(
     try:
         with abandoned_worker.ended_during_task():
             attempt.write(batches)
-        commit = attempt.commit()
+        outcome = attempt.outcome()
         attempt.keep_producer()
-        return commit
+        return outcome
     except BaseException:
         # This also handles an interrupt at any point.
         attempt.abandon()
@@ -212,13 +212,20 @@ class _TaskAttempt:
         )
         task = f"task of partition {self._task_partition}, attempt {self._number}"
         reason = f"{str(error) or 'out of memory'}{advice_on(error)}"
-        return SinkWriteError(f"{reason} [{task}: {what_stays}; {type(error).__name__}]")
+        trackers = (self._tracker, self._dead_letter_tracker)
+        place = next((each.first_error_in for each in trackers if each.first_error is error), None)
+        return of_task(
+            error,
+            f"{reason} [{task}: {what_stays}; {type(error).__name__}]",
+            self._spec.topic if place is None else place.topic,
+            None if place is None else place.partition,
+        )
 
-    def commit(self) -> TaskCommit:
-        """The message for the driver."""
+    def outcome(self) -> TaskOutcome:
+        """What the driver is told."""
         batches, wire_bytes = (0, 0) if self._producer is None else self._producer.batch_totals()
         batches_before, bytes_before = self._sent_before
-        return TaskCommit(
+        return TaskOutcome(
             task_partition=self._task_partition,
             attempt=self._number,
             rows_in=self._rows_in,
@@ -302,6 +309,9 @@ def _stage(
     except PartlyStagedError as error:
         # A task attempt writes all of its rows or fails, so a part cannot be handled separately.
         raise (error.__cause__ or error) from None
+    except KafkaError as error:
+        error.topic = topic
+        raise
     _raise_first_error(tracker)
 
 
@@ -329,6 +339,7 @@ class DeliveryTracker:
         self.rows_acked = 0
         self.record_bytes = 0
         self.first_error: Exception | None = None
+        self.first_error_in: TopicPartition | None = None
         self.ranges: dict[TopicPartition, PartitionRange] = {}
         self.ack_ms: Counter[int] = Counter()
 
@@ -344,6 +355,7 @@ class DeliveryTracker:
                     # The record that is to blame may be in other rows of the batch.
                     error = delivery.error
                     self.first_error = error.reason if isinstance(error, BatchRefusedError) else error
+                    self.first_error_in = delivery.topic_partition
                 return
             self.rows_acked += delivery.count
             self.ack_ms[rounded_ms(now_ms - since_ms)] += delivery.count

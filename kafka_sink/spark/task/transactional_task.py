@@ -8,46 +8,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.common.errors import (
-    ApiError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    KafkaError,
-    RecordTooLargeError,
-    RowError,
-    is_permanent,
-)
-from kafka_sink.exactly_once.model import (
-    FENCED,
-    AttemptError,
-    ExactlyOnceError,
-    FencedError,
-    OpenTransaction,
-    Skipped,
-    Transaction,
-    UnwritableRowsError,
-)
+from kafka_sink.common.errors import KafkaError, SinkWriteError
+from kafka_sink.exactly_once.model import OpenTransaction, Skipped, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.spark.errors import SinkWriteError
+from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.task.abandoned_worker import abandoned_worker
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
 from kafka_sink.spark.task.shared_client import shared_client
+from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
 from kafka_sink.spark.task.task_writer import task_config, write_task
 from kafka_sink.spark.write_spec import WriteSpec
 
 _log = logging.getLogger(__name__)
-
-#: What is wrong with rows, by a check before they are sent or by an answer of the brokers.
-_UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
 
 #: The transactions of this worker process.
 WRITER_TRANSACTIONS: Final = WriterTransactions()
@@ -55,7 +35,7 @@ WRITER_TRANSACTIONS: Final = WriterTransactions()
 
 def write_in_transaction(
     batches: Iterator[pa.RecordBatch], spec: WriteSpec, plan: Plan, version: int, writer: str
-) -> TransactionalCommit:
+) -> TaskOutcome:
     """Write *batches* in a transaction of this attempt, which is begun at the first row and left open.
 
     :raises SinkWriteError: if a row was not acknowledged; the transaction is aborted.
@@ -68,37 +48,27 @@ def write_in_transaction(
         return _joined(spec, transaction, plan, kept)
 
     try:
-        commit = write_task(batches, spec, open_own)
+        outcome = write_task(batches, spec, open_own)
     except BaseException:
         # Also after an interrupt: the driver finds the transaction only at the next batch.
         _abort_own(opened, spec.producer, plan)
         raise
-    written = OpenTransaction(opened[0], frozenset(commit.ranges)) if commit.ranges else None
+    written = OpenTransaction(opened[0], frozenset(outcome.ranges)) if outcome.ranges else None
     if written is not None:
-        ends = {partition: part.last_offset + 1 for partition, part in commit.ranges.items()}
+        ends = {partition: part.last_offset + 1 for partition, part in outcome.ranges.items()}
         WRITER_TRANSACTIONS.wrote(plan.sink, written.transaction, ends)
-    return _transactional(commit, plan, version, writer, written)
+    return replace(outcome, transaction=TaskTransaction(writer, version, plan.without_transactions(), written))
 
 
 def write_in_drivers_transaction(
-    batches: Iterator[pa.RecordBatch],
-    spec: WriteSpec,
-    plan: Plan,
-    version: int,
-    writer: str,
-    *,
-    with_copies: bool = False,
-) -> TransactionalCommit:
+    batches: Iterator[pa.RecordBatch], spec: WriteSpec, plan: Plan, *, with_copies: bool = False
+) -> TaskOutcome:
     """Write *batches* in the driver's transaction of the plan; no other task may have rows of the same partitions.
 
     :param with_copies: Spark may run a copy of this task beside it. A copy writes nothing and waits until Spark ends
         it; the driver ends all attempts if the first one fails.
-    :raises UnwritableRowsError: if a row cannot be written as it is.
-    :raises FencedError: if the transaction is no longer the driver's.
-    :raises AttemptError: if a row was not acknowledged, and may be in another attempt at the batch.
-    :raises ExactlyOnceError: if a row was not acknowledged, and will not be in another attempt either.
-    :raises SinkWriteError: if this is not the first attempt of the task: rows of an earlier attempt cannot be
-        distinguished from duplicates, so the whole batch must be retried.
+    :raises SinkWriteError: if a row was not acknowledged; or if this is not the first attempt of the task: rows of an
+        earlier attempt cannot be distinguished from duplicates, so the whole batch must be retried.
     """
     context = TaskContext.get()
     if context is not None and not may_write(context.attemptNumber()):
@@ -107,19 +77,17 @@ def write_in_drivers_transaction(
             with abandoned_worker.ended_during_task():
                 # As long as the transaction can be open. No event comes: Spark ends this process.
                 threading.Event().wait(plan.timeout_ms / 1000)
-        raise SinkWriteError(
-            "this is a second attempt at a task of an atomic write, which can only be retried as a whole; the log of "
-            "Spark's driver says how the first one ended"
+        raise told(
+            SinkWriteError(
+                "this is a second attempt at a task of an atomic write, which can only be retried as a whole; the log "
+                "of Spark's driver says how the first one ended"
+            )
         )
 
     def open_shared(kept: TaskProducer | None) -> TaskProducer:
         return _joined(spec, plan.driver, plan, kept)
 
-    try:
-        commit = write_task(batches, spec, open_shared)
-    except SinkWriteError as error:
-        raise _meaning(error)(str(error)) from error
-    return _transactional(commit, plan, version, writer, None)
+    return write_task(batches, spec, open_shared)
 
 
 def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskProducer | None) -> TaskProducer:
@@ -128,43 +96,11 @@ def _joined(spec: WriteSpec, transaction: Transaction, plan: Plan, kept: TaskPro
     return open_producer(task_config(spec), transaction, version, plugin_options=plugin_options, kept=kept)
 
 
-def _meaning(error: SinkWriteError) -> type[ExactlyOnceError]:
-    """What *error* means for the batch, by the errors that it was raised from."""
-    causes: list[BaseException] = []
-    cause = error.__cause__
-    while cause is not None:
-        causes.append(cause)
-        cause = cause.__cause__
-    if any(isinstance(each, _UNWRITABLE) for each in causes):
-        return UnwritableRowsError
-    if any(is_permanent(each) for each in causes):
-        return ExactlyOnceError
-    if any(isinstance(each, ApiError) and each.code in FENCED for each in causes):
-        return FencedError
-    return AttemptError
-
-
-def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> TransactionalCommit:
+def drain(batches: Iterator[pa.RecordBatch], writer: str, skipped: Skipped) -> TaskOutcome:
     """Consume all rows without writing them, because their version is *skipped*."""
-    context = TaskContext.get()
     for _ in batches:
         pass
-    return TransactionalCommit(
-        task_partition=0 if context is None else context.partitionId(),
-        attempt=0 if context is None else context.attemptNumber(),
-        writer=writer,
-        version=skipped.version,
-        skipped=skipped,
-    )
-
-
-def _transactional(
-    commit: TaskCommit, plan: Plan, version: int, writer: str, written: OpenTransaction | None
-) -> TransactionalCommit:
-    values = {item.name: getattr(commit, item.name) for item in fields(commit)}
-    return TransactionalCommit(
-        **values, writer=writer, version=version, plan=plan.without_transactions(), written=written
-    )
+    return TaskOutcome(transaction=TaskTransaction(writer, skipped.version, skipped=skipped))
 
 
 def _abort_own(opened: list[Transaction], producer: ProducerSpec, plan: Plan) -> None:

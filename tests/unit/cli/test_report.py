@@ -13,12 +13,12 @@ from kafka_sink.cli.main import run
 from kafka_sink.reports.chart import chart_of
 from kafka_sink.reports.writes import SinkProgress, with_before
 from kafka_sink.spark.driver.write_report import report_of
-from kafka_sink.spark.task.commit_message import TaskCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome
 
 
 def line(bad_rows: int = 0, **more: Any) -> str:
     more.setdefault("timestamp_ms", 1_700_000_000_000 + more.get("batch", 0) * 2_000)
-    commit = TaskCommit(0, 0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
+    commit = TaskOutcome(0, 0, 1000 + bad_rows, 1000, 1, 1, 1, 250, {}, {3: 980, 40: 20}, bad_rows=bad_rows)
     return json.dumps(report_of([commit], **more))
 
 

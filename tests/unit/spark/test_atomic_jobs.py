@@ -12,11 +12,11 @@ import pytest
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import TransactionVersion
+from kafka_sink.errors import SinkWriteError
 from kafka_sink.exactly_once.model import AttemptError, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.spark.driver import atomic_jobs
 from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, speculates, until_first_failure
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task import transactional_task
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
@@ -94,7 +94,7 @@ def test_second_attempt_waits_only_for_a_first_one(with_copies: bool, monkeypatc
     driver = Transaction("s/t.driver", 1, 0)
     plan = Plan("s", "s/t", driver, TransactionVersion.V2, 60_000, Moment.now(SYSTEM_CLOCK), None, 1)
     with pytest.raises(SinkWriteError, match="second attempt"):
-        write_in_drivers_transaction(iter(()), options, plan, 0, "w", with_copies=with_copies)
+        write_in_drivers_transaction(iter(()), options, plan, with_copies=with_copies)
     assert waited == ([60.0] if with_copies else [])
 
 

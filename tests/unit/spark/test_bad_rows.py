@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.formats.column_format import ColumnFormat
-from kafka_sink.spark.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.dead_letters import HEADERS_TYPE, PREFIX, json_column
 from kafka_sink.spark.task.task_writer import write_task

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
+from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction, UnwritableRowsError
+from kafka_sink.errors import SinkWriteError, UnwritableRowsError
+from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit, decode_outcome, encode_outcome
+from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction, outcome_of
 from kafka_sink.spark.task.task_writer import DeliveryTracker
 from kafka_sink.spark.writers import KafkaliteBatchWriter
 from tests.fakes.clock import FakeClock
@@ -33,9 +34,9 @@ def make_writer(report: Path | None = None) -> KafkaliteBatchWriter:
     return KafkaliteBatchWriter(prepared(StructType().add("value", "string"), parse_options(options)))
 
 
-def make_commit(partition: int, rows_in: int, rows_acked: int, first: int = 0) -> TaskCommit:
+def make_commit(partition: int, rows_in: int, rows_acked: int, first: int = 0) -> TaskOutcome:
     ranges = {TP: PartitionRange(rows_acked, first, first + rows_acked - 1)}
-    return TaskCommit(partition, 0, rows_in, rows_acked, 100, 80, 1, 5, ranges)
+    return TaskOutcome(partition, 0, rows_in, rows_acked, 100, 80, 1, 5, ranges)
 
 
 def test_rows_acknowledged_must_be_rows_given() -> None:
@@ -105,7 +106,7 @@ def test_tracker_keeps_first_error_and_counts_acknowledged_rows() -> None:
     delivered(Delivery(TP, -1, 5, 100, -1, KafkaTimeoutError("second")))
     clock.advance(100)
     delivered(Delivery(TP, 20, 3, 90, -1, None))
-    assert tracker.first_error is first
+    assert (tracker.first_error, tracker.first_error_in) == (first, TP)
     assert (tracker.rows_acked, tracker.record_bytes) == (13, 590)
     assert tracker.ack_ms == {5: 10, 104: 3}
     assert tracker.ranges == {TP: PartitionRange(13, 20, 49)}
@@ -121,19 +122,28 @@ ACK_MS = {4: 2, 96: 1}
 @pytest.mark.parametrize(
     "outcome",
     [
-        TaskCommit(*COUNTS),
-        TaskCommit(*COUNTS, RANGES, ACK_MS),
-        TransactionalCommit(*COUNTS, RANGES, ACK_MS, written=WRITTEN),
+        TaskOutcome(*COUNTS),
+        TaskOutcome(*COUNTS, RANGES, ACK_MS, 5, "row 7 of this task is too large"),
+        TaskOutcome(*COUNTS, RANGES, ACK_MS, transaction=TaskTransaction(open=WRITTEN)),
     ],
 )
-def test_an_outcome_arrives_whole(outcome: TaskCommit) -> None:
-    assert decode_outcome(encode_outcome(outcome)) == outcome
+def test_an_outcome_arrives_whole(outcome: TaskOutcome) -> None:
+    assert outcome_of(outcome.to_json()) == outcome
 
 
-def test_rows_that_cannot_be_written_are_told() -> None:
-    found = decode_outcome(encode_outcome(UnwritableRowsError("row 7 is too large: ü")))
-    assert isinstance(found, UnwritableRowsError)
-    assert str(found) == "row 7 is too large: ü"
+@with_each(
+    "failure",
+    [
+        SinkWriteError("no answer"),
+        UnwritableRowsError("row 7 is too large: ü", cause_class="RowTooLargeError", column="value", is_permanent=True),
+        SinkWriteError(
+            "refused", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="a\nb", partition=3, option="kafka.acks"
+        ),
+    ],
+)
+def test_failure_of_a_task_arrives_whole(failure: SinkWriteError) -> None:
+    found = outcome_of(TaskOutcome(failure=failure).to_json()).failure
+    assert (type(found), str(found), vars(found)) == (type(failure), str(failure), vars(failure))
 
 
 class Hostile:
@@ -148,11 +158,11 @@ def test_what_executors_return_is_never_run(tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     for protocol in (0, pickle.HIGHEST_PROTOCOL):
         with pytest.raises(KafkaError, match="the message of a task cannot be read"):
-            decode_outcome(pickle.dumps(Hostile(touched), protocol).decode("latin-1"))
+            outcome_of(pickle.dumps(Hostile(touched), protocol).decode("latin-1"))
     assert not touched.exists()
 
 
-@with_each("text", ["", "[]", "{}", "null", '{"counts": [1], "ranges": [], "ack_ms": [], "transaction": 1}'])
+@with_each("text", ["", "[]", "{}", "null", '{"counts": [1], "ranges": [], "ack_ms": [], "open": 1}'])
 def test_another_message_is_refused_with_what_to_check(text: str) -> None:
     with pytest.raises(KafkaError, match="same release of kafkalite"):
-        decode_outcome(text)
+        outcome_of(text)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError, KafkaError
-from kafka_sink.exactly_once.model import ExactlyOnceError, Skipped, UnwritableRowsError
+from kafka_sink.exactly_once.model import ExactlyOnceError, Skipped
 from kafka_sink.spark.dataframe_writer import parse_arguments
 from kafka_sink.spark.driver.before_write import prepared
-from kafka_sink.spark.driver.job_failures import error_of_task
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options
-from kafka_sink.spark.task.commit_message import TaskCommit, TransactionalCommit
+from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
 from kafka_sink.spark.writers import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from tests.support.cases import with_each
 
@@ -76,8 +72,8 @@ def exactly_once_writer() -> KafkaliteExactlyOnceStreamWriter:
     return KafkaliteExactlyOnceStreamWriter(write, write.exactly_once)
 
 
-def make_commit(**more: object) -> TransactionalCommit:
-    return TransactionalCommit(0, 0, 0, 0, 0, 0, 0, 0, {}, writer="query", **more)  # type: ignore[arg-type]
+def make_outcome(version: int, skipped: Skipped | None = None) -> TaskOutcome:
+    return TaskOutcome(transaction=TaskTransaction("query", version, skipped=skipped))
 
 
 @pytest.mark.behaviour(
@@ -99,11 +95,11 @@ def test_continuous_trigger_epoch_raises_error_about_lost_rows(guarantee: dict[s
 )
 def test_messages_of_other_version_or_no_transaction_are_refused() -> None:
     writer = exactly_once_writer()
-    for messages in ([make_commit(version=4)], [TaskCommit(0, 0, 1, 1, 1, 1, 1, 1, {})]):
+    for messages in ([make_outcome(version=4)], [TaskOutcome(rows_in=1, rows_acked=1)]):
         with pytest.raises(ExactlyOnceError, match="do not all belong to version 3"):
             writer.commit(messages, 3)
     with pytest.raises(KafkaError, match="1 of 2 tasks reported nothing"):
-        writer.commit([make_commit(version=3), None], 3)
+        writer.commit([make_outcome(version=3), None], 3)
 
 
 @pytest.mark.behaviour(
@@ -113,7 +109,7 @@ def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.Lo
     writer = exactly_once_writer()
     with caplog.at_level(logging.WARNING):
         for skipped in (Skipped(3, 3), Skipped(3, 3, "of the fog"), Skipped(3, 5)):
-            writer.commit([replace(make_commit(version=3), skipped=skipped)], 3)
+            writer.commit([make_outcome(3, skipped)], 3)
     same, unknown, older = caplog.messages
     assert "version 3 of sink was already committed, with the same rows: nothing was written" in same
     assert "it is not known whether these are the same rows, because of the fog" in unknown.lower()
@@ -125,7 +121,7 @@ def test_version_committed_before_needs_no_cluster_and_says_so(caplog: pytest.Lo
 def test_abort_only_logs_the_finished_tasks(caplog: pytest.LogCaptureFixture) -> None:
     writer = exactly_once_writer()
     with caplog.at_level(logging.WARNING):
-        writer.abort([make_commit(version=3), None], 3)
+        writer.abort([make_outcome(version=3), None], 3)
     assert "1 of 2 tasks had finished" in caplog.text
 
 
@@ -134,15 +130,3 @@ def test_a_topic_is_an_option_or_an_argument_and_not_both() -> None:
     assert parse_arguments(options, {"topic": "orders", "txnAppId": None}).topic == "orders"
     with pytest.raises(ConfigError, match=r"topic is set twice: as an argument \('orders'\) and in options"):
         parse_arguments({**options, "Topic": "others"}, {"topic": "orders"})
-
-
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        ("kafka_sink.common.errors.RowPartitionError: row 3 is wrong", UnwritableRowsError),
-        ("kafka_sink.spark.errors.SinkWriteError: row 3 is wrong", SinkWriteError),
-    ],
-)
-def test_task_errors_about_rows_differ_from_retriable_ones(said: str, kind: type[KafkaError]) -> None:
-    found = error_of_task(PySparkException(f"Job aborted:\n{said}\n\tat org.apache.spark"))
-    assert type(found) is kind and str(found) == "row 3 is wrong"

@@ -8,10 +8,10 @@ import traceback
 import pytest
 from pyspark.errors import PySparkException
 
-from kafka_sink.common.errors import ConfigError, KafkaTimeoutError
+from kafka_sink.common.errors import ConfigError, ErrorCode, KafkaTimeoutError
+from kafka_sink.errors import CancelledWriteError, SinkWriteError
 from kafka_sink.exactly_once.model import AttemptError, FencedError
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, is_cancelled, of_attempt, summary_of
-from kafka_sink.spark.errors import CancelledWriteError, SinkWriteError
 from tests.support.cases import with_each
 
 PY4J = "An error occurred while calling o63.collectToPython.\n: "
@@ -106,9 +106,11 @@ def test_what_spark_would_say_again_is_raised_as_it_is(said: str) -> None:
 @with_each(
     ("error", "may_pass"),
     [
-        (SinkWriteError("no answer within 120000 ms [task of partition 1; KafkaTimeoutError]"), True),
-        (SinkWriteError("TOPIC_AUTHORIZATION_FAILED: grant WRITE [task of partition 1; ApiError]"), False),
-        (SinkWriteError("a certificate is not trusted [task of partition 1; SslAuthenticationError]"), False),
+        *(
+            (SinkWriteError(f"topic {name}: no answer in 120000 ms"), True)
+            for name in ("POLICY_VIOLATION", "ConfigError")
+        ),
+        (SinkWriteError("no answer", cause_class="ApiError", is_permanent=True), False),
         (KafkaTimeoutError("no answer"), True),
         (ConfigError("two options"), False),
         (FencedError("a newer driver"), False),
@@ -117,6 +119,11 @@ def test_what_spark_would_say_again_is_raised_as_it_is(said: str) -> None:
 )
 def test_errors_of_the_sink_are_tried_again_if_they_may_pass(error: Exception, may_pass: bool) -> None:
     assert isinstance(of_attempt(error), AttemptError) is may_pass
+
+
+def test_fence_of_a_task_is_told_from_its_other_failures() -> None:
+    fenced = SinkWriteError("an older epoch", code=ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert isinstance(of_attempt(fenced), FencedError)
 
 
 def test_summary_is_one_line_of_what_spark_says() -> None:

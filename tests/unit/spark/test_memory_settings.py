@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from kafka_sink.errors import SinkWriteError
 from kafka_sink.preflight.findings import Status
 from kafka_sink.spark.check import memory_findings, mib
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task.task_writer import write_task
 
@@ -82,8 +82,8 @@ def unpickled(limit_mib: int) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.behaviour("Tasks", "A worker whose limit of memory is too small names the setting before it imports numpy")
 def test_worker_with_too_small_a_limit_names_the_setting() -> None:
     said = unpickled(300).stderr.decode()
-    assert said.splitlines()[-1] == (
-        "kafka_sink.spark.errors.SinkWriteError: this Python worker may have 300 MiB of address space, and a write "
+    assert said.splitlines()[-2] == (
+        "kafka_sink.errors.SinkWriteError: this Python worker may have 300 MiB of address space, and a write "
         "needs 352 MiB at least; set spark.executor.pyspark.memory, which is divided by spark.executor.cores, to 640m "
         "for each core, or not at all"
     )

@@ -24,9 +24,9 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.errors import SchemaError
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.dataframe_writer import parse_arguments
-from kafka_sink.spark.errors import SchemaError
 from kafka_sink.spark.options import as_texts, parse_options, write_spec
 from kafka_sink.spark.producer_spec import SINK_DEFAULTS
 from kafka_sink.spark.row_schema import check_schema

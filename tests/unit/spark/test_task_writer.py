@@ -18,9 +18,9 @@ from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import BatchRefusedError, ErrorCode, error_for
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import KafkaProducer
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task import kept_producers, task_writer
 from kafka_sink.spark.task.task_writer import DeliveryTracker, write_task

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.before_write import limits_of
-from kafka_sink.spark.errors import SinkWriteError
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.producer_spec import ProducerSpec, producer_spec
 from kafka_sink.spark.task.dead_letters import PREFIX

@@ -1,0 +1,156 @@
+"""What a task tells the driver, and the sum of what all tasks of a write have told.
+
+Created in the task, read on the driver: pickled by Spark for ``commit``, as JSON for :func:`kafka_sink.write`. With
+Spark Connect the latter comes from another machine, and unpickling runs whatever code the sender wants. Plain values
+only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka_sink.common.bounded import json_number, parsed_json
+from kafka_sink.common.errors import KafkaError, SinkWriteError
+from kafka_sink.common.model import TopicPartition
+from kafka_sink.exactly_once.model import OpenTransaction, Skipped, Transaction
+from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.errors import attributes_of, with_attributes
+from kafka_sink.spark.versions import WriterCommitMessage
+
+if TYPE_CHECKING:
+    from kafka_sink.exactly_once.plan import Plan
+
+#: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
+_SIGNIFICANT_BITS: Final = 5
+
+
+@dataclass(frozen=True)
+class TaskTransaction:
+    """Of a task that wrote in a transaction: the *writer* of the sink and the *version*, by the *plan*, which is None
+    if nothing was written because the version was *skipped*. *open* is the transaction of the task; None if there were
+    no rows, or if the transaction is the driver's."""
+
+    writer: str = ""
+    version: int = -1
+    plan: Plan | None = None
+    open: OpenTransaction | None = None
+    skipped: Skipped | None = None
+
+
+@dataclass(frozen=True)
+class TaskOutcome(WriterCommitMessage):
+    """The outcome of one task, or of several. ``record_bytes`` is the size before compression, ``wire_bytes`` the size
+    as sent, headers included. Of ``rows_in`` rows ``rows_acked`` were acknowledged, and ``bad_rows`` became dead
+    letters or were dropped; ``first_bad_row`` is the text of the first problem.
+
+    ``ack_ms`` maps the time until the acknowledgement to the number of rows, see :func:`rounded_ms`. A task that has a
+    ``failure`` has no other outcome: if it were raised, Spark would try the task again.
+    """
+
+    task_partition: int = 0
+    attempt: int = 0
+    rows_in: int = 0
+    rows_acked: int = 0
+    record_bytes: int = 0
+    wire_bytes: int = 0
+    batches: int = 0
+    elapsed_ms: int = 0
+    ranges: Mapping[TopicPartition, PartitionRange] = field(default_factory=dict)
+    ack_ms: Mapping[int, int] = field(default_factory=dict)
+    bad_rows: int = 0
+    first_bad_row: str = ""
+    transaction: TaskTransaction | None = None
+    failure: SinkWriteError | None = None
+
+    def to_json(self) -> str:
+        """As text, without the writer and the plan, which the driver has."""
+        opened = None if self.transaction is None else self.transaction.open
+        return json.dumps(
+            {
+                "failure": None if self.failure is None else [str(self.failure), attributes_of(self.failure)],
+                "first_bad_row": self.first_bad_row,
+                "counts": [getattr(self, name) for name in _COUNTS],
+                "ranges": [[*key, part.rows, part.first_offset, part.last_offset] for key, part in self.ranges.items()],
+                "ack_ms": list(self.ack_ms.items()),
+                "open": opened and [*vars(opened.transaction).values(), sorted(opened.partitions)],
+            }
+        )
+
+
+#: The fields of :class:`TaskOutcome` that are single numbers.
+_COUNTS: Final = tuple(item.name for item in fields(TaskOutcome) if item.type == "int")
+
+
+def outcome_of(text: str) -> TaskOutcome:
+    """The outcome that :meth:`TaskOutcome.to_json` wrote.
+
+    :raises KafkaError: if *text* is something else.
+    """
+    try:
+        return _decode(parsed_json(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise KafkaError(
+            f"the message of a task cannot be read ({error!r}), so it is not known whether its rows were written; "
+            "check that driver and executors have the same release of kafkalite"
+        ) from error
+
+
+def _decode(message: Any) -> TaskOutcome:
+    counts = dict(zip(_COUNTS, map(json_number, message["counts"]), strict=True))
+    opened, failure = message["open"], message["failure"]
+    return TaskOutcome(
+        **counts,
+        ranges={
+            TopicPartition(str(topic), json_number(partition)): PartitionRange(*map(json_number, offsets))
+            for topic, partition, *offsets in message["ranges"]
+        },
+        ack_ms={json_number(ms): json_number(rows) for ms, rows in message["ack_ms"]},
+        first_bad_row=str(message["first_bad_row"]),
+        transaction=None if opened is None else TaskTransaction(open=_open_transaction(*opened)),
+        failure=None if failure is None else with_attributes(str(failure[0]), failure[1]),
+    )
+
+
+def _open_transaction(name: Any, producer_id: Any, epoch: Any, partitions: Any) -> OpenTransaction:
+    return OpenTransaction(
+        Transaction(str(name), json_number(producer_id), json_number(epoch)),
+        frozenset(TopicPartition(str(topic), json_number(partition)) for topic, partition in partitions),
+    )
+
+
+def total_of(outcomes: Sequence[TaskOutcome]) -> TaskOutcome:
+    """The outcome of all tasks, with the ranges sorted by topic and partition, and the time of the longest task."""
+    ranges: dict[TopicPartition, PartitionRange] = {}
+    ack_ms: Counter[int] = Counter()
+    for outcome in outcomes:
+        ack_ms.update(outcome.ack_ms)
+        for partition, rows in outcome.ranges.items():
+            ranges[partition] = ranges[partition].merge(rows) if partition in ranges else rows
+    totals = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in _COUNTS}
+    return TaskOutcome(
+        **{**totals, "elapsed_ms": max((outcome.elapsed_ms for outcome in outcomes), default=0)},
+        ranges=dict(sorted(ranges.items())),
+        ack_ms=ack_ms,
+        first_bad_row=next((outcome.first_bad_row for outcome in outcomes if outcome.bad_rows), ""),
+    )
+
+
+def rounded_ms(ms: int) -> int:
+    """*ms* rounded down to its five leading bits, so that outcomes stay small for any number of times."""
+    shift = max(ms.bit_length() - _SIGNIFICANT_BITS, 0)
+    return (ms >> shift) << shift
+
+
+def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
+    """The time within which *share* of the rows were acknowledged; None if there were no rows."""
+    wanted = share * sum(counts.values())
+    seen = 0
+    for ms in sorted(counts):
+        seen += counts[ms]
+        if seen >= wanted:
+            return ms
+    return None
