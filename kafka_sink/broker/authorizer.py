@@ -29,7 +29,7 @@ from kafka_sink.common.acl import (
     ResourceType,
 )
 from kafka_sink.common.bounded import json_number
-from kafka_sink.common.scram_credential import ScramCredential, ScramUsers
+from kafka_sink.common.sasl_mechanisms import ScramCredential, ScramUsers
 from kafka_sink.common.text import words
 
 

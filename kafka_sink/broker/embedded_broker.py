@@ -24,9 +24,9 @@ from kafka_sink.broker.running_cluster import RunningCluster
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, validate
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.log_context import Said
 from kafka_sink.common.metrics import Metric
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.common.once import Said
 from kafka_sink.common.text import html_table
 from kafka_sink.common.threads import at_fork
 

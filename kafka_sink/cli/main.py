@@ -18,7 +18,7 @@ import click
 from kafka_sink.cli import output
 from kafka_sink.cli.output import CommandGroup
 from kafka_sink.common.config import nearest
-from kafka_sink.common.once import Said, once
+from kafka_sink.common.log_context import Said, once
 
 COMMANDS: Final = (
     "broker",

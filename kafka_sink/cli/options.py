@@ -16,8 +16,7 @@ from click.core import ParameterSource
 
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as configuration
-from kafka_sink.common.clock import SYSTEM_CLOCK, moment_ms
-from kafka_sink.common.deadline import within
+from kafka_sink.common.clock import SYSTEM_CLOCK, moment_ms, within
 from kafka_sink.common.properties import load_properties
 from kafka_sink.producer.config import inline_secrets
 from kafka_sink.registry.client import RegistryClient

@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kafka_sink.common.deadline import begin_again
+from kafka_sink.common.clock import begin_again
 from kafka_sink.common.errors import BrokersUnreachableError, ConfigError, KafkaError, UnknownTopicOrPartitionError
 from kafka_sink.common.text import printable, without_controls
 

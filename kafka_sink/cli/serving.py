@@ -1,7 +1,7 @@
 """What commands share that run until a signal: its handler, metrics at an address for Prometheus, and metrics in a
 file.
 
-The main thread waits for the signal. The server of metrics (:mod:`kafka_sink.http.metrics_server`) and the writer of
+The main thread waits for the signal. The server of metrics (:mod:`kafka_sink.http.local_server`) and the writer of
 the file have threads of their own. The file is replaced atomically, so it is never read incompletely; an error of
 writing it is logged and has no other effect.
 """
@@ -125,7 +125,7 @@ def served(host: str, port: int | None, collect: Callable[[], Iterable[Metric]])
         yield
         return
     # Commands that serve nothing start without it.
-    from kafka_sink.http.metrics_server import MetricsServer
+    from kafka_sink.http.local_server import MetricsServer
 
     with MetricsServer(host, port, collect) as server:
         _log.info("metrics=%s", server.url)

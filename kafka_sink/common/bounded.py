@@ -1,4 +1,4 @@
-"""Reads bytes and numbers that others wrote, within bounds.
+"""Reads bytes and numbers that others wrote, within bounds; and keeps a bounded number of values.
 
 All small readers of strangers' data use it: of members' subscriptions and assignments, of the metadata of offsets, of
 key stores, of settings of topics, of claims of tokens. Each number has a range where it is read, each length is at most
@@ -15,7 +15,7 @@ import json
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -162,3 +162,29 @@ def json_number(value: Any, low: int = -INT64_MAX - 1, high: int = INT64_MAX) ->
     if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"{value!r:.40} is not a number between {low} and {high}")
     return int(value)
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Latest(Generic[_K, _V]):
+    """The values of the *most* keys that were used last; the others are forgotten. Threads may share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        #: The latest last.
+        self._values: dict[_K, _V] = {}
+
+    def get(self, key: _K) -> _V | None:
+        """The value of *key*, which is now the latest; None if there is none."""
+        value = self._values.get(key)
+        return None if value is None else self.put(key, value)
+
+    def put(self, key: _K, value: _V) -> _V:
+        """Keep *value*, which is not None, and return it."""
+        self._values.pop(key, None)
+        self._values[key] = value
+        for oldest in list(self._values)[: -self._most]:
+            self._values.pop(oldest, None)
+        return value

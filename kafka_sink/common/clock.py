@@ -3,13 +3,20 @@
 State machines never read the time: they receive ``now_ms``. Threads and public classes hold a :class:`Clock`, so a test
 or a simulator can replace it. There are two times, which are never mixed: the monotonic time for deadlines, and the
 wall clock for record timestamps.
+
+Also what is measured by it: a deadline of everything that a thread waits for (:func:`within`), and the pauses between
+attempts, which grow exponentially with jitter (KIP-580).
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -95,3 +102,66 @@ def moment_ms(text: str) -> int:
         expected = "expected ms since 1970, or a time such as 2026-01-31T12:00:00Z"
         raise ValueError(f"{text!r}: {expected}") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@dataclass(slots=True)
+class _Deadline:
+    clock: Clock
+    limit_ms: int
+    until_ms: int
+    outer: _Deadline | None
+
+
+_present: ContextVar[_Deadline | None] = ContextVar("kafkalite_deadline", default=None)
+
+
+@contextmanager
+def within(limit_ms: int, clock: Clock) -> Iterator[None]:
+    """Let all waits of the body end *limit_ms* after its beginning, or earlier if an outer one says so."""
+    deadline = _Deadline(clock, limit_ms, clock.monotonic_ms() + limit_ms, _present.get())
+    before = _present.set(deadline)
+    try:
+        yield
+    finally:
+        _present.reset(before)
+
+
+def begin_again() -> None:
+    """Begin the innermost limit anew, because something was done or a person was waited for; without one nothing."""
+    deadline = _present.get()
+    if deadline is not None:
+        deadline.until_ms = deadline.clock.monotonic_ms() + deadline.limit_ms
+
+
+def end_of(timeout_ms: int, clock: Clock) -> int:
+    """The end of a wait that begins now and takes *timeout_ms*, or until the deadline, if that is earlier."""
+    now_ms = clock.monotonic_ms()
+    end_ms, deadline = now_ms + timeout_ms, _present.get()
+    while deadline is not None:
+        if deadline.clock is clock:
+            end_ms = min(end_ms, deadline.until_ms)
+        deadline = deadline.outer
+    return max(end_ms, now_ms)
+
+
+@dataclass(frozen=True)
+class ExponentialBackoff:
+    """``initial * multiplier**attempts``, capped at *max_ms*, with a random factor of ±*jitter* (a fraction: 0.2 = 20
+    %).
+
+    The cap is applied before the jitter, as in Kafka, so clients at the cap do not retry simultaneously.
+    """
+
+    initial_ms: int
+    max_ms: int
+    multiplier: float = 2.0
+    jitter: float = 0.2
+    rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+
+    def backoff_ms(self, attempts: int) -> int:
+        """Milliseconds to wait after *attempts* failures (0 = before the first retry)."""
+        if self.initial_ms <= 0:
+            return 0
+        # Beyond 2**32 the cap has long been reached; this limit prevents an overflow of the power.
+        term = min(self.initial_ms * self.multiplier ** min(attempts, 32), max(self.max_ms, self.initial_ms))
+        return int(term * self.rng.uniform(1 - self.jitter, 1 + self.jitter))

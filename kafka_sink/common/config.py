@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.once import warn
+from kafka_sink.common.log_context import warn
 from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference, providers_in, resolve
 
 _log = logging.getLogger(__name__)

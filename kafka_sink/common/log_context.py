@@ -1,10 +1,16 @@
-"""Loggers that prefix every line with their context, like Kafka's LogContext."""
+"""Loggers that prefix every line with their context, like Kafka's LogContext; and warnings about what is read again and
+again, such as the options of a stream: within :func:`once` each is said once, and outside of it always.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from kafka_sink.common.bounded import Latest
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):
@@ -16,3 +22,41 @@ class ContextLogger(logging.LoggerAdapter[logging.Logger]):
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return f"{self._prefix}{msg}", kwargs
+
+
+#: Who says more than this begins to repeat what he said first: texts may name what changes, such as topics.
+_MOST: Final = 1000
+
+
+class Said:
+    """What was said before. *all_of_it*: somebody else says it, so that nothing is left to say."""
+
+    def __init__(self, *, all_of_it: bool = False) -> None:
+        self._texts: Latest[str, bool] = Latest(_MOST)
+        self._all_of_it = all_of_it
+
+    def is_new(self, text: str) -> bool:
+        """Whether *text* has to be said now."""
+        if self._all_of_it or self._texts.get(text):
+            return False
+        return self._texts.put(text, True)
+
+
+_said: Final[ContextVar[Said | None]] = ContextVar("said", default=None)
+
+
+@contextmanager
+def once(said: Said) -> Iterator[None]:
+    """Within it, warnings that *said* has are not said again."""
+    token = _said.set(said)
+    try:
+        yield
+    finally:
+        _said.reset(token)
+
+
+def warn(log: logging.Logger, text: str, *values: object) -> None:
+    """Say a warning, unless it was said before; *text* has a placeholder for each of *values*, as in logging."""
+    said = _said.get()
+    if said is None or said.is_new(text % values):
+        log.warning(text, *values)

@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from kafka_sink.common import config as common_config
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.deadline import within
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, within
 from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.errors import (
     ApiError,
     ErrorCode,

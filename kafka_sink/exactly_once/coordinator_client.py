@@ -53,7 +53,7 @@ from kafka_sink.exactly_once.transaction_description import TransactionDescripti
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
+from kafka_sink.protocol.messages.metadata import TRANSACTION
 from kafka_sink.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -33,12 +33,12 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from kafka_sink.protocol.messages.connection import ApiVersionsResponse
 from kafka_sink.protocol.schema import Struct
 
 _log = logging.getLogger(__name__)

@@ -1,14 +1,16 @@
 """How much of a schema or of a record is read, whatever it asks for.
 
 Schemas and records come from others: a registry, a file, whoever may write to a topic. Everything here is far beyond
-what people write.
+what people write. Also whether a text is JSON at all (RFC 8259).
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from typing import Any, Final
 
+from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.errors import FormatError
 
 #: As registries have it (Confluent Cloud: 1 MB).
@@ -49,3 +51,23 @@ def check_size(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise FormatError(f"the {what} is not valid UTF-8: {error.reason} at character {error.start}") from None
+
+
+def check_json(text: str) -> None:
+    """:raises CorruptRecordError: if *text* is not one value of JSON, or one of more than MOST_DEPTH levels."""
+    if is_too_deep(text, MOST_DEPTH):
+        raise CorruptRecordError(f"it is nested more than {MOST_DEPTH} levels deep")
+    try:
+        # Numbers of any length are JSON; the library would refuse to make an integer of more than 4,300 digits.
+        json.loads(text, parse_constant=_refuse, parse_int=_nothing, parse_float=_nothing, object_pairs_hook=_nothing)
+    except json.JSONDecodeError as error:
+        raise CorruptRecordError(str(error)) from None
+
+
+def _nothing(part: Any) -> None:
+    """Instead of a number or an object: what it is, nobody asks."""
+
+
+def _refuse(constant: str) -> None:
+    """NaN, Infinity and -Infinity, which Python's library reads."""
+    raise CorruptRecordError(f"{constant} is not a valid value of JSON")

@@ -104,7 +104,7 @@ def _descriptor_set(path: Path) -> str:
 def _named(form: str, name: str, text: str) -> _Named:
     """The file *name*, which others may call by its last parts."""
     if form == AVRO:
-        from kafka_sink.formats.avro.linking import names_of
+        from kafka_sink.formats.avro.parsing import names_of
 
         declared, used = names_of(text)
         return _Named(text, declared, declared, used)

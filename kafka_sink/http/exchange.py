@@ -19,8 +19,7 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from kafka_sink.common.clock import Clock
-from kafka_sink.common.deadline import end_of
+from kafka_sink.common.clock import Clock, end_of
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.text import printable
 from kafka_sink.trust.tls_context import TlsContexts

@@ -19,11 +19,11 @@ class AsgiServer(LocalServer):
     """
 
     def __init__(self, address: tuple[str, int], app: Any) -> None:
-        super().__init__(address, _Handler)
+        super().__init__(address, _AsgiHandler)
         self.app = app
 
 
-class _Handler(LocalHandler):
+class _AsgiHandler(LocalHandler):
     def _answer(self) -> None:
         asyncio.run(self.server_as(AsgiServer).app(self._scope(), self._receive, self._send))
 

@@ -1,4 +1,5 @@
 """A small HTTP server for programs of this machine: bounded in connections, in memory, and in the time of a request.
+One of them serves metrics at an address that Prometheus scrapes.
 
 Each connection has a thread, for one request. One whose request is not yet complete gives way to a newer one where
 there are too many, so that whoever holds silent connections holds up itself. Only programs of this machine, or of those
@@ -6,7 +7,7 @@ that reach its address, are answered, and no pages of a browser of other origins
 browser send requests to a port of this machine, also under a name of its own that it lets point here (DNS rebinding).
 It must not interpret requests; its handlers do.
 
-Source: https://fetch.spec.whatwg.org (Origin), https://datatracker.ietf.org/doc/html/rfc9110#name-host-and-authority.
+Source: https://prometheus.io/docs/specs/om/open_metrics_spec, https://fetch.spec.whatwg.org (Origin), https://datatracker.ietf.org/doc/html/rfc9110#name-host-and-authority.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import http.client
 import ipaddress
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK
-from kafka_sink.common.once import Said
-from kafka_sink.common.open_files import is_reserved, most_local_connections
+from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.exposition import rendered
+from kafka_sink.common.files import is_reserved, most_local_connections
+from kafka_sink.common.log_context import Said
+from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import Thread, start_loop
 from kafka_sink.network.transport.listener import listening_socket, local_address
 
@@ -290,3 +294,48 @@ class _Bounded:
         if self._left < 0:
             raise http.client.LineTooLong("header line")
         return line
+
+
+PATH: Final = "/metrics"
+
+
+class _MetricsHandler(LocalHandler):
+    has_any_name = True
+
+    def do_GET(self) -> None:
+        if self.is_refused():
+            return
+        if self.path.partition("?")[0] != PATH:
+            self.send_error(404, f"the metrics are at {PATH}")
+            return
+        try:
+            metrics = self.server_as(MetricsServer).collect()
+            text, content_type = rendered(metrics, self.headers.get("Accept", ""))
+        except (OSError, ValueError) as error:
+            self.send_body(503, "text/plain; charset=utf-8", f"{error}\n".encode())
+        else:
+            self.send_body(200, content_type, text.encode())
+
+
+class MetricsServer(LocalServer):
+    """Serves what *collect* returns at :attr:`url`, until :meth:`close`, in the format that a scraper asks for.
+
+    :param port: 0 = any free port.
+    :raises ConfigError: if the port is in use.
+    """
+
+    name = "metrics-server"
+
+    def __init__(self, host: str, port: int, collect: Callable[[], Iterable[Metric]]) -> None:
+        try:
+            super().__init__((host, port), _MetricsHandler)
+        except OSError as error:
+            raise ConfigError(
+                f"the metrics cannot be served: {error.strerror or error}; choose another port, or 0"
+            ) from None
+        self.collect = collect
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return super().url + PATH

@@ -42,8 +42,8 @@ from kafka_sink.preflight.findings import Finding, Status, Step
 from kafka_sink.preflight.target import ExactlyOnceTarget
 from kafka_sink.preflight.topic_steps import read_settings
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsResponse
 from kafka_sink.protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka_sink.protocol.messages.group_members import HeartbeatRequest
 from kafka_sink.protocol.messages.transaction_admin import DescribeTransactionsRequest, DescribeTransactionsResponse

@@ -22,7 +22,7 @@ from kafka_sink.common.errors import ApiError, DisconnectError, SslAuthenticatio
 from kafka_sink.common.model import Node, host_and_port
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, MECHANISMS, OAUTHBEARER
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect, cause_of
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.resolver import SocketAddress, resolve

@@ -19,7 +19,7 @@ from kafka_sink.client.options.other_readers import is_of_registry_clients
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.once import warn
+from kafka_sink.common.log_context import warn
 from kafka_sink.common.references import PROVIDERS, has_reference, replaced_by
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafka_sink.client.factory import ClientNetwork, SelectorMetrics, create_client
-from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain

@@ -15,20 +15,18 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.deadline import end_of, within
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of, within
 from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.common.once import Said
+from kafka_sink.common.log_context import Said
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.formats.bounds import is_too_deep
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.http.exchange import Exchange, ExchangeError, HttpAnswer, Server, basic, is_loopback
-from kafka_sink.http.oauth.rules import EndpointLimits, RefreshRules
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
+from kafka_sink.network.sasl.bearer_token import EndpointLimits, RefreshRules
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
 from kafka_sink.registry.errors import (
     IncompatibleSchemaError,

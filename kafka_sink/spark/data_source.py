@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pyspark.sql.types import StructType
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.latest import Latest
-from kafka_sink.common.once import Said, once
+from kafka_sink.common.log_context import Said, once
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
 from kafka_sink.spark.producer_spec import digest_of

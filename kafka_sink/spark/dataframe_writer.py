@@ -16,8 +16,8 @@ from pyspark.sql import functions as f
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, KafkaError, SinkWriteError
+from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.common.once import Said, once
 from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
     FENCED,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.once import Said, warn
+from kafka_sink.common.log_context import Said, warn
 from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnFormat
 from kafka_sink.producer import config as producer_config

@@ -20,8 +20,7 @@ from kafka_sink.client.blocking.admin import EARLIEST, LATEST, AdminClient, Admi
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common import config as common_config
 from kafka_sink.common.bounded import known_number
-from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms
-from kafka_sink.common.deadline import within
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, moment_ms, within
 from kafka_sink.common.errors import ApiError, UnknownTopicOrPartitionError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import ConsumedRecord

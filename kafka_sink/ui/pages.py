@@ -31,8 +31,7 @@ from kafka_sink.common.text import without_controls
 from kafka_sink.common.version import VERSION
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.http.local_asgi import AsgiServer
-from kafka_sink.http.local_server import refusal_of
-from kafka_sink.http.metrics_server import PATH
+from kafka_sink.http.local_server import PATH, refusal_of
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.deadline import within
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, within
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import NO_TIMESTAMP
 from kafka_sink.common.text import printable

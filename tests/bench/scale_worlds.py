@@ -37,7 +37,7 @@ from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.find_coordinator import GROUP
+from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.spark.options import parse_options, write_spec

@@ -12,8 +12,7 @@ import pytest
 
 from kafka_sink import ProducerRecord
 from kafka_sink.client.blocking.exchange import Tries
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.clock import SYSTEM_CLOCK, ExponentialBackoff
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction
@@ -23,7 +22,7 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer import config as producer_config
-from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
+from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION
 from tests.compat.kafka_cluster import NODES, KafkaCluster
 from tests.conftest import Figure
 from tests.exactly_once.lives import run_in_process

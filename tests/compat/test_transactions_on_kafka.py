@@ -43,7 +43,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from tests.compat.kafka_version import is_at_least, requires_kafka
 from tests.golden.make_transaction_answers import ANSWERS
 from tests.support import amounts, transactional_worker

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.tls_config import TLS_1_2, TLS_1_3, SslConfig
-from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
 from kafka_sink.network.channel.selectable import Selectable
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkSend
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.resolver import SocketAddress, resolve
 from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from kafka_sink.protocol.messages.connection import ApiVersionsRequest
 from kafka_sink.trust.tls_context import TlsContexts
 from tests.fakes.clock import FakeClock
 from tests.fakes.hesitant import HesitantChannelBuilder, HoldingChannelBuilder, payload_of_records, record

@@ -27,13 +27,13 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.schema import Struct
 from tests.exactly_once.workers import Task, Workers
 

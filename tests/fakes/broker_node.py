@@ -25,7 +25,7 @@ from kafka_sink.broker.network.request_channel import Request, RequestChannel, R
 from kafka_sink.broker.running_cluster import LogChanges
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request
 from tests.fakes.clock import FakeClock

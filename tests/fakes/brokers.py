@@ -9,8 +9,7 @@ from typing import Any
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -20,6 +19,7 @@ from kafka_sink.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kafka_sink.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.reader import Record, RecordBatchView, read_batches

@@ -11,9 +11,8 @@ from typing import Any
 
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
-from kafka_sink.network.channel.channel import KafkaChannel
-from kafka_sink.network.channel.channel_builder import AuthenticatorFactory, ChannelBuilder, SecureChannelBuilder
-from kafka_sink.network.frames.receive import FrameReader
+from kafka_sink.network.channel.channel import AuthenticatorFactory, ChannelBuilder, KafkaChannel, SecureChannelBuilder
+from kafka_sink.network.frames import FrameReader
 from kafka_sink.network.transport.transport import WRITE, PlaintextTransport, Socket
 from kafka_sink.trust.tls_context import TlsContexts
 from tests.support.certificates import Authority

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import NO_TIMESTAMP, Header, Node, TopicPartition
 from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator

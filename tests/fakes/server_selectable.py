@@ -7,9 +7,7 @@ from collections.abc import Callable
 from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, MemoryPool, NetworkReceive, NetworkSend
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import Socket
 

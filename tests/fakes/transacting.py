@@ -11,20 +11,20 @@ from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.state import TransactionalResult
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse, FinalizedFeatureKey
-from kafka_sink.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsResponse, FinalizedFeatureKey
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from kafka_sink.protocol.messages.metadata import Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
     EndTxnResponse,
+    InitProducerIdResponse,
 )
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.brokers import SILENCE, FakeBrokers

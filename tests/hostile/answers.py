@@ -17,7 +17,7 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kafka_sink.protocol.registry import APIS, api
 from kafka_sink.protocol.schema import Array, Primitive, Struct

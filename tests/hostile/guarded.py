@@ -22,9 +22,9 @@ from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.acl import WILDCARD, AclBinding, AclOperation, ResourceType
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
+from kafka_sink.protocol.messages.connection import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafka_sink.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.protocol.schema import RequestBody, Struct
 from tests.fakes.record_batches import make_batch
 from tests.hostile.records import damaged

@@ -20,12 +20,11 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.common.scram_credential import ScramCredential
+from kafka_sink.common.sasl_mechanisms import ScramCredential
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.exchange import Exchange, HttpAnswer
-from kafka_sink.http.oauth.rules import EndpointLimits
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
-from kafka_sink.network.sasl.bearer_token import encoded, token_of, unsecured_tokens
+from kafka_sink.network.sasl.bearer_token import EndpointLimits, encoded, token_of, unsecured_tokens
 from kafka_sink.network.sasl.jaas import parse_jaas
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer

@@ -85,7 +85,7 @@ PLACES: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.formats.protobuf.descriptors:_folder_of_protoc": ("importlib.util.find_spec", _MODULE),
     "kafka_sink.formats.protobuf.descriptors:_well_known": ("importlib.import_module", _KNOWN),
     "kafka_sink.formats.protobuf.descriptors:check_installed": ("importlib.util.find_spec", _MODULE),
-    "kafka_sink.http.oauth.client_assertion:Assertion._read": (".read_text", _OPTION),
+    "kafka_sink.http.oauth.token_endpoint:Assertion._read": (".read_text", _OPTION),
     "kafka_sink.http.oauth.token_endpoint:TokenEndpoint._read_file": (".open", _OPTION),
     "kafka_sink.network.sasl.gssapi:GssApiClient._failure": ("os.access", _OPTION),
     "kafka_sink.producer.config:check_elsewhere": ("os.access", _OPTION),
@@ -125,7 +125,7 @@ _LIBRARY = "The standard library's own constant, with values of others."
 #: Formats, patterns and texts of logs that are no literals.
 FORMATS: Final[dict[str, tuple[str, str]]] = {
     "kafka_sink.cli.output:_OneLine.format": ("super().format", _SPARK),
-    "kafka_sink.common.once:warn": ("log.warning", _CONSTANT),
+    "kafka_sink.common.log_context:warn": ("log.warning", _CONSTANT),
     "kafka_sink.common.repeated_secrets:RepeatedSecrets.__init__": ("re.compile", _CONSTANT),
     "kafka_sink.exactly_once.names:is_writer_id": ("re.fullmatch", _CONSTANT),
     "kafka_sink.exactly_once.names:sink_of_id": ("re.fullmatch", _CONSTANT),

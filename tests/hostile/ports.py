@@ -12,8 +12,7 @@ from functools import cache
 from typing import Final
 
 from kafka_sink.common.errors import ProtocolError
-from kafka_sink.http.local_server import LocalServer
-from kafka_sink.http.metrics_server import MetricsServer
+from kafka_sink.http.local_server import LocalServer, MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.pages import PageServer
 from tests.fakes.broker_node import BrokerNode

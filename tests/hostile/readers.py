@@ -58,17 +58,16 @@ from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, Transacti
 from kafka_sink.common.properties import load_properties
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
-from kafka_sink.common.scram_credential import ScramCredential, credential_text, parse_credential
+from kafka_sink.common.sasl_mechanisms import ScramCredential, credential_text, parse_credential
 from kafka_sink.errors import SinkWriteError
 from kafka_sink.exactly_once.model import OpenTransaction, Progress, ProgressError, Transaction
 from kafka_sink.exactly_once.names import is_writer_id, sink_of_id, split_writer_id, writer_id
 from kafka_sink.exactly_once.progress import ProgressStore, decode_lists, encode_lists, latest_batch
-from kafka_sink.formats.json.reading import check_json
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, FrameReader
+from kafka_sink.formats.bounds import check_json
+from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED_MEMORY_POOL, FrameReader
+from kafka_sink.network.sasl.mechanism import PlainServer
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
-from kafka_sink.network.sasl.plain import PlainServer
-from kafka_sink.network.transport.distinguished_names import subject_of
+from kafka_sink.network.transport.tls_transport import subject_of
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import AFTER_MAX_MS, BEFORE_MAX_MS, MAX_MESSAGE_BYTES, TopicLimits
 from kafka_sink.protocol.api_key import ApiKey

@@ -19,7 +19,7 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import KafkaError, RowSerializationError
 from kafka_sink.errors import UnwritableRowsError
-from kafka_sink.formats.refusals import refuse_rows
+from kafka_sink.formats.payloads import refuse_rows
 from kafka_sink.producer.config import ProducerConfig, check_elsewhere
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs

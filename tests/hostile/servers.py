@@ -24,8 +24,8 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.http.oauth.rules import EndpointLimits
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.network.sasl.bearer_token import EndpointLimits
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_sink.cli.main import cli
 from kafka_sink.cli.values.typed_values import shown_by_schema
-from kafka_sink.common.deadline import begin_again, end_of, within
+from kafka_sink.common.clock import begin_again, end_of, within
 from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.consumer.newest import PeekLimits, newest_records
 from kafka_sink.registry.client import RegistryClient

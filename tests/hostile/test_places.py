@@ -72,7 +72,9 @@ class Module:
         for function, node in self._nodes(self.tree, ()):
             if not isinstance(node, ast.Call):
                 continue
-            if self._dotted(node.func) == "kafka_sink.common.once.warn" and not isinstance(node.args[1], ast.Constant):
+            if self._dotted(node.func) == "kafka_sink.common.log_context.warn" and not isinstance(
+                node.args[1], ast.Constant
+            ):
                 yield f"{self.name}:{function}", "warn"
             if not isinstance(node.func, ast.Attribute):
                 continue

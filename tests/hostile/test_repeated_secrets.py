@@ -18,19 +18,15 @@ from kafka_sink.common.config import REDACTED, parse
 from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.http.oauth.rules import EndpointLimits
 from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader
-from kafka_sink.network.sasl.bearer_token import Token
-from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SaslClient
+from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader
+from kafka_sink.network.sasl.bearer_token import EndpointLimits, Token
+from kafka_sink.network.sasl.mechanism import NO_EXPIRY, PlainClient, SaslClient
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerClient
-from kafka_sink.network.sasl.plain import PlainClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
-from kafka_sink.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsResponse, SaslAuthenticateResponse, SaslHandshakeResponse
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs

@@ -30,7 +30,6 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.client.blocking.group_admin import GroupAdmin
 from kafka_sink.common.errors import ApiError
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -38,6 +37,7 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
+from kafka_sink.protocol.messages.metadata import FindCoordinatorRequest
 from kafka_sink.protocol.schema import Struct
 from tests.conftest import Figure
 from tests.support.broker_process import BrokerProcess

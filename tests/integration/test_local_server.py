@@ -17,8 +17,7 @@ import pytest
 
 from kafka_sink.common.metrics import Metric
 from kafka_sink.http import local_server
-from kafka_sink.http.local_server import LocalServer
-from kafka_sink.http.metrics_server import MetricsServer
+from kafka_sink.http.local_server import LocalServer, MetricsServer
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.pages import PageServer
 

@@ -14,7 +14,7 @@ from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
 from kafka_sink.common import metrics
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.exposition import OPENMETRICS
-from kafka_sink.http.metrics_server import MetricsServer
+from kafka_sink.http.local_server import MetricsServer
 from scripts.metric_table import SECTIONS
 
 

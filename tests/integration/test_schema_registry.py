@@ -29,7 +29,7 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import ExponentialBackoff
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import SslConfig
 from kafka_sink.http.exchange import MAX_ANSWER_BYTES

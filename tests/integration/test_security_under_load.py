@@ -16,7 +16,7 @@ from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.common.errors import KafkaError
-from kafka_sink.common.scram_credential import ScramCredential
+from kafka_sink.common.sasl_mechanisms import ScramCredential
 from kafka_sink.common.threads import start_thread
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord

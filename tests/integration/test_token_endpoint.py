@@ -22,11 +22,9 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError, KafkaError
 from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.http.oauth.client_assertion import Assertion
-from kafka_sink.http.oauth.rules import ES256, EndpointLimits
-from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.http.oauth.token_endpoint import Assertion, ClientCredentials, TokenEndpoint
 from kafka_sink.http.oauth.token_login import LOGINS
-from kafka_sink.network.sasl.bearer_token import encoded
+from kafka_sink.network.sasl.bearer_token import ES256, EndpointLimits, encoded
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.producer.producer_record import ProducerRecord

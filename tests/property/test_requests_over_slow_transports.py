@@ -36,10 +36,9 @@ from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.model import Node
-from kafka_sink.common.scram_credential import ScramCredential
+from kafka_sink.common.sasl_mechanisms import ScramCredential
 from kafka_sink.network.channel.authenticator import Authenticator
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, FrameReader, NetworkReceive
 from kafka_sink.network.polling.selector import KSelector
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.network.transport.listener import Listener
@@ -47,7 +46,7 @@ from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.framing import frame
 from kafka_sink.protocol.header import decode_request_body, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsResponse
 from kafka_sink.protocol.messages.group_members import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kafka_sink.protocol.messages.produce import ProduceRequest
 from kafka_sink.protocol.registry import api

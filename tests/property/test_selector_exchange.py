@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_sink.network.channel.channel_builder import ChannelBuilder
-from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.channel.channel import ChannelBuilder
+from kafka_sink.network.frames import NetworkReceive, NetworkSend, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from tests.fakes.clock import FakeClock

@@ -28,7 +28,7 @@ from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import (
     RequestHeader,
@@ -39,13 +39,13 @@ from kafka_sink.protocol.header import (
     encode_response,
 )
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from kafka_sink.protocol.messages.transactions import InitProducerIdResponse
 from kafka_sink.records.batch import parse_header
 from kafka_sink.records.reader import read_batches
 from tests.fakes.broker_node import DIRECTORY, BrokerNode

@@ -14,8 +14,7 @@ from typing import NoReturn
 
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkReceive, NetworkSend
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.framing import SIZE_BYTES

@@ -18,9 +18,8 @@ from typing import Any
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, decode_request_header, decode_response, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kafka_sink.protocol.messages.find_coordinator import FindCoordinatorResponse
-from kafka_sink.protocol.messages.metadata import MetadataResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.metadata import FindCoordinatorResponse, MetadataResponse
 from kafka_sink.protocol.messages.produce import ProduceResponse
 from tests.support.asyncio_proxy import AsyncioProxy, reset
 

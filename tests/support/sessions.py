@@ -16,7 +16,7 @@ from kafka_sink.client.login import sasl_authenticator
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response
-from kafka_sink.protocol.messages.sasl import SaslAuthenticateResponse
+from kafka_sink.protocol.messages.connection import SaslAuthenticateResponse
 from kafka_sink.protocol.schema import Struct
 
 #: Of 3 s: a broker does not let a client authenticate again more often than once a second.

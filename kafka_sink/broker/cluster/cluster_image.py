@@ -27,7 +27,7 @@ from kafka_sink.common.bounded import INT32_MAX, json_number, parsed_json
 from kafka_sink.common.config import keys
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
-from kafka_sink.common.scram_credential import ScramUsers, credential_text, parse_credential
+from kafka_sink.common.sasl_mechanisms import ScramUsers, credential_text, parse_credential
 
 _FORMAT: Final = 1
 

@@ -37,7 +37,7 @@ from kafka_sink.broker.log.filesystem import CheckedFile, FileSystem
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import QuotaEntity, TopicPartition
-from kafka_sink.common.scram_credential import ScramCredential
+from kafka_sink.common.sasl_mechanisms import ScramCredential
 
 #: Number of producer ids that are reserved on disk at a time, as in Kafka.
 _PRODUCER_ID_BLOCK: Final = 1000

@@ -23,7 +23,7 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.messages.replicas import AlterReplicaLogDir, AlterReplicaLogDirsRequest
-from kafka_sink.protocol.messages.user_scram_credentials import (
+from kafka_sink.protocol.messages.users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

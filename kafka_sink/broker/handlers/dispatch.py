@@ -35,7 +35,7 @@ from kafka_sink.common.errors import ProtocolError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_body
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest
+from kafka_sink.protocol.messages.connection import ApiVersionsRequest
 from kafka_sink.protocol.schema import VersionRange
 
 _MODULES: Final = (

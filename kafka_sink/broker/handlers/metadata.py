@@ -28,15 +28,13 @@ from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import cluster as m
-from kafka_sink.protocol.messages.find_coordinator import (
+from kafka_sink.protocol.messages.metadata import (
     GROUP,
+    NO_AUTHORIZED_OPERATIONS,
     TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-)
-from kafka_sink.protocol.messages.metadata import (
-    NO_AUTHORIZED_OPERATIONS,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

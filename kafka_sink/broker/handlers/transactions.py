@@ -14,7 +14,7 @@ from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import transactions as m
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.schema import VersionRange
 
 #: Without unstable.api.versions.enable.

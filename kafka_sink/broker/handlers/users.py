@@ -25,13 +25,12 @@ from kafka_sink.broker.network.quotas import CLIENT, CONSUMER_RATE, PRODUCER_RAT
 from kafka_sink.common.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, validate
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import QuotaEntity
-from kafka_sink.common.sasl_mechanisms import SCRAM_MECHANISMS
-from kafka_sink.common.scram_credential import MIN_ITERATIONS, ScramCredential
-from kafka_sink.protocol.acls import binding_of, deletion_of, filter_of
+from kafka_sink.common.sasl_mechanisms import MIN_ITERATIONS, SCRAM_MECHANISMS, ScramCredential
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages import acls as m
-from kafka_sink.protocol.messages import client_quotas as quotas
-from kafka_sink.protocol.messages import user_scram_credentials as scram
+from kafka_sink.protocol.messages import users as quotas
+from kafka_sink.protocol.messages import users as scram
+from kafka_sink.protocol.messages.acls import binding_of, deletion_of, filter_of
 
 
 def is_readable(acl: m.AclCreation | m.AclFilter) -> bool:

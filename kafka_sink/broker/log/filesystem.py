@@ -31,8 +31,7 @@ from crc32c import crc32c
 
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.files import OWNER_ONLY, make_own_directory, make_own_file, require_own
-from kafka_sink.common.open_files import most_log_files
+from kafka_sink.common.files import OWNER_ONLY, make_own_directory, make_own_file, most_log_files, require_own
 from kafka_sink.common.threads import at_fork
 
 #: A link is not followed: it would have another file truncated.

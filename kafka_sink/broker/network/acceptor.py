@@ -21,9 +21,8 @@ from kafka_sink.broker.network.connection_quotas import (
 )
 from kafka_sink.broker.network.processor import AcceptedConnection, Processor
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.log_context import ContextLogger
-from kafka_sink.common.once import Said
-from kafka_sink.common.open_files import is_reserved_for_local
+from kafka_sink.common.files import is_reserved_for_local
+from kafka_sink.common.log_context import ContextLogger, Said
 from kafka_sink.network.transport.listener import remote_address
 from kafka_sink.network.transport.transport import Socket
 

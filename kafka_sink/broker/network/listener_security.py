@@ -14,21 +14,25 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import AnswerVersions, SaslServerAuthenticator
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.sasl_mechanisms import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS
-from kafka_sink.common.scram_credential import ScramCredential, ScramUsers, parse_credential
+from kafka_sink.common.sasl_mechanisms import (
+    OAUTHBEARER,
+    PLAIN,
+    SCRAM_MECHANISMS,
+    ScramCredential,
+    ScramUsers,
+    parse_credential,
+)
 from kafka_sink.network.channel.authenticator import Authenticator
-from kafka_sink.network.channel.channel_builder import (
+from kafka_sink.network.channel.channel import (
     AuthenticatorFactory,
     ChannelBuilder,
     PlaintextChannelBuilder,
     SecureChannelBuilder,
 )
-from kafka_sink.network.frames.memory_pool import LoginMemoryPool, MemoryPool
-from kafka_sink.network.frames.receive import FrameReader
+from kafka_sink.network.frames import FrameReader, LoginMemoryPool, MemoryPool
 from kafka_sink.network.sasl.jaas import parse_jaas
-from kafka_sink.network.sasl.mechanism import ServerExchange
+from kafka_sink.network.sasl.mechanism import PlainServer, ServerExchange
 from kafka_sink.network.sasl.oauthbearer import OAuthBearerServer
-from kafka_sink.network.sasl.plain import PlainServer
 from kafka_sink.network.sasl.scram import ScramServer
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.trust.tls_context import TlsContexts

@@ -38,8 +38,7 @@ from kafka_sink.common.errors import AuthenticationError, KafkaError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.channel.selectable import Selectable
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkReceive, NetworkSend
 from kafka_sink.network.transport.listener import local_address, remote_address
 from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.api_key import ApiKey

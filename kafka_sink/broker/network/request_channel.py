@@ -22,7 +22,7 @@ from kafka_sink.common.clock import stopwatch_ns
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive
 from kafka_sink.protocol.header import RequestHeader
 
 

@@ -19,16 +19,22 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
 from kafka_sink.network.channel.authenticator import ANONYMOUS
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool
-from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend, SendSlot
+from kafka_sink.network.frames import (
+    UNLIMITED_MEMORY_POOL,
+    FrameReader,
+    MemoryPool,
+    NetworkReceive,
+    NetworkSend,
+    SendSlot,
+)
 from kafka_sink.network.sasl.mechanism import NO_EXPIRY, SaslServer, ServerExchange
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import decode
 from kafka_sink.protocol.header import RequestHeader, decode_request_header, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.sasl import (
+from kafka_sink.protocol.messages.connection import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

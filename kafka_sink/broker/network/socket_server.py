@@ -26,7 +26,7 @@ from kafka_sink.common.clock import Clock, stopwatch_ns
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.metrics import Family, Metric
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 

@@ -23,14 +23,13 @@ from kafka_sink.cli.values.json_records import Read, Shown, bytes_from_json, byt
 from kafka_sink.cli.values.value_schemas import KeptSchemas, TypedColumn, given_form, registered
 from kafka_sink.common.errors import ConfigError, CorruptRecordError, SerializationError
 from kafka_sink.common.text import without_controls
-from kafka_sink.formats.avro.linking import linked
-from kafka_sink.formats.avro.parsing import json_of, parse_schema
+from kafka_sink.formats.avro.parsing import json_of, linked, parse_schema
 from kafka_sink.formats.avro.reading import DatumReader
 from kafka_sink.formats.avro.schema import NULL, Array, AvroType, Fixed, Map, Primitive, Record, Union
 from kafka_sink.formats.avro.schema import Decimal as AvroDecimal
+from kafka_sink.formats.bounds import check_json
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.reading import check_json
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.subjects import split_wire, wire_header

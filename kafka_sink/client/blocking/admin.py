@@ -25,12 +25,10 @@ from kafka_sink.client.requests import admin_requests
 from kafka_sink.client.requests.admin_requests import ConfigValue
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclBinding, AclBindingFilter
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, ExponentialBackoff
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaTimeoutError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.network.channel.selectable import Selectable
-from kafka_sink.protocol.acls import binding_of, creation_of, filter_message
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.acls import (
     CreateAclsRequest,
@@ -38,6 +36,9 @@ from kafka_sink.protocol.messages.acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
     DescribeAclsRequest,
+    binding_of,
+    creation_of,
+    filter_message,
 )
 from kafka_sink.protocol.messages.log_offsets import (
     EARLIEST_TIMESTAMP,

@@ -26,9 +26,7 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
-from kafka_sink.common.deadline import end_of
+from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,

@@ -33,8 +33,7 @@ from kafka_sink.client.requests.outcomes import (
     Reaction,
     Refused,
 )
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey

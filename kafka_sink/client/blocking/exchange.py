@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import Clock
-from kafka_sink.common.deadline import end_of
+from kafka_sink.common.clock import Clock, ExponentialBackoff, end_of
 from kafka_sink.common.errors import ApiError, BrokersUnreachableError, KafkaTimeoutError, NotConnectedError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.schema import Struct

@@ -30,7 +30,6 @@ from kafka_sink.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.messages.group_admin import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -49,6 +48,7 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.schema import Struct
 
 #: From the next version on, describing a group that does not exist is an error.

@@ -21,7 +21,7 @@ from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.version import OLDEST_KAFKA, VERSION
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.registry import api
 from kafka_sink.protocol.schema import Struct, VersionRange
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.clock import FOREVER_MS, ExponentialBackoff
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.network.transport.resolver import SocketAddress

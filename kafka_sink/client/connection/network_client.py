@@ -30,18 +30,16 @@ from kafka_sink.client.connection.client_request import (
 from kafka_sink.client.connection.connection_states import ClusterConnectionStates, ConnectionFailure, Peers, Resolver
 from kafka_sink.client.connection.metadata_updater import MetadataUpdater
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.clock import FOREVER_MS, Clock, ExponentialBackoff
 from kafka_sink.common.errors import ErrorCode, ProtocolError, UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.network.channel.selectable import CLOSED, RESET, ChannelState, Disconnect, Selectable, cause_of
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkReceive, NetworkSend
 from kafka_sink.network.transport.resolver import resolve
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.protocol.schema import Struct
 

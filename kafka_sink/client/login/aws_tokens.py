@@ -19,7 +19,7 @@ from typing import Any, Final
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
-from kafka_sink.common.once import warn
+from kafka_sink.common.log_context import warn
 from kafka_sink.network.sasl.bearer_token import Token, token_of
 
 _log = logging.getLogger(__name__)

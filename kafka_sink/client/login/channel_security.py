@@ -17,15 +17,14 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN
 from kafka_sink.network.channel.authenticator import Authenticator
-from kafka_sink.network.channel.channel_builder import (
+from kafka_sink.network.channel.channel import (
     AuthenticatorFactory,
     ChannelBuilder,
     PlaintextChannelBuilder,
     SecureChannelBuilder,
 )
-from kafka_sink.network.frames.receive import FrameReader
-from kafka_sink.network.sasl.mechanism import SaslClient
-from kafka_sink.network.sasl.plain import PlainClient
+from kafka_sink.network.frames import FrameReader
+from kafka_sink.network.sasl.mechanism import PlainClient, SaslClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.trust.tls_context import TlsContexts

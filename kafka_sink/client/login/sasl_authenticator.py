@@ -20,15 +20,21 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, ProtocolError
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.sasl_mechanisms import MECHANISMS
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.frames.receive import UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend, SendSlot
+from kafka_sink.network.frames import (
+    UNLIMITED,
+    UNLIMITED_MEMORY_POOL,
+    FrameReader,
+    NetworkReceive,
+    NetworkSend,
+    SendSlot,
+)
 from kafka_sink.network.sasl.mechanism import ClientExchange, SaslClient
 from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_response, encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.sasl import (
+from kafka_sink.protocol.messages.connection import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -19,8 +19,7 @@ from kafka_sink.common.config import parse, resolved
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.plugins import load_plugin
 from kafka_sink.common.tls_config import ClientSslConfig
-from kafka_sink.http.oauth.client_assertion import Assertion
-from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoint
+from kafka_sink.http.oauth.token_endpoint import Assertion, ClientCredentials, TokenEndpoint
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.sasl.bearer_token import Token, token_of, unsecured_tokens
 

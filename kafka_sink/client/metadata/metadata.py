@@ -14,8 +14,7 @@ from typing import Final
 
 from kafka_sink.client.metadata.cluster import Cluster, not_visible
 from kafka_sink.client.metadata.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS, Clock
+from kafka_sink.common.clock import FOREVER_MS, Clock, ExponentialBackoff
 from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.log_context import ContextLogger

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common import config as c
-from kafka_sink.http.oauth.rules import ES256, RS256, EndpointLimits, RefreshRules
+from kafka_sink.network.sasl.bearer_token import ES256, RS256, EndpointLimits, RefreshRules
 
 AWS_CLIENT_HANDLER: Final = "IAMClientCallbackHandler"
 _REGION: Final = re.compile(r"|[a-z]{2}(-[a-z0-9]+)+-\d+")

@@ -15,7 +15,6 @@ from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorReque
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import GROUP
 from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -23,6 +22,7 @@ from kafka_sink.protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from kafka_sink.protocol.messages.metadata import GROUP
 from kafka_sink.protocol.schema import Struct
 
 #: The next version identifies topics by id, which this client does not use.

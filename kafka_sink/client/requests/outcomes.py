@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from kafka_sink.common.errors import ApiError, ErrorCode, ProtocolError, error_for
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import GROUP, FindCoordinatorRequest, FindCoordinatorResponse
+from kafka_sink.protocol.messages.metadata import GROUP, FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_sink.protocol.schema import Struct
 
 #: A coordinator's key: key type and key, as in a FindCoordinator request.

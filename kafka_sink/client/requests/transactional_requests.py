@@ -24,14 +24,13 @@ from kafka_sink.common.model import (
     TransactionVersion,
 )
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION
 from kafka_sink.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -40,6 +39,8 @@ from kafka_sink.protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
 )
 from kafka_sink.protocol.schema import Struct
 

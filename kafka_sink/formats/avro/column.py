@@ -19,9 +19,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafka_sink.formats.avro.linking import linked, without_comments
 from kafka_sink.formats.avro.matching import writer_for
-from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.parsing import linked, parse_schema, without_comments
 from kafka_sink.formats.avro.schema import NAME, Record
 from kafka_sink.formats.column_format import AVRO, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError, shown_type

@@ -38,8 +38,7 @@ from kafka_sink.columns.gather import (
 )
 from kafka_sink.formats.avro.schema import Decimal
 from kafka_sink.formats.fields import Absent, after, decimal_halves, either, joined, nulls_of, numbers, only_present
-from kafka_sink.formats.payloads import Writer, encode_items
-from kafka_sink.formats.refusals import bytes_of, refuse_nulls, refuse_rows
+from kafka_sink.formats.payloads import Writer, bytes_of, encode_items, refuse_nulls, refuse_rows
 
 _WORD_BYTES: Final = 8
 _BYTES: Final = 16

@@ -32,8 +32,13 @@ from kafka_sink.formats.protobuf.schema import (
     Presence,
     Schema,
 )
-from kafka_sink.formats.protobuf.wire import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT, tag_of
 from kafka_sink.formats.protobuf.writers import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    LENGTH_DELIMITED,
+    START_GROUP,
+    VARINT,
     BooleanWriter,
     BytesWriter,
     DecimalWriter,
@@ -51,6 +56,7 @@ from kafka_sink.formats.protobuf.writers import (
     SingularWriter,
     Value,
     WrapperWriter,
+    tag_of,
 )
 
 _STORED: Final[Mapping[pa.DataType, type[np.generic]]] = {

@@ -16,7 +16,7 @@ from kafka_sink.columns.varint import MAX_VARLONG_BYTES
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Field, Message, Presence, Schema
-from kafka_sink.formats.protobuf.wire import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT
+from kafka_sink.formats.protobuf.writers import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT
 
 _ANY: Final = "google.protobuf.Any"
 #: So many characters of names, or bytes of an Any, which are copied, are as heavy as a value.

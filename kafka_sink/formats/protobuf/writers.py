@@ -27,15 +27,59 @@ from kafka_sink.columns.gather import (
     Piece,
     UInt64s,
     column_pieces,
+    constant_field,
     constant_fields,
     unsigned_varint_fields,
     varint_fields,
 )
+from kafka_sink.columns.varint import encode_unsigned_varint
 from kafka_sink.common.errors import RowSerializationError
-from kafka_sink.formats.fields import Absent, decimal_halves, either, joined, nulls_of, numbers, only_present
-from kafka_sink.formats.payloads import Writer, encode_items
-from kafka_sink.formats.protobuf.wire import FIXED32, FIXED64, VARINT, framed, tag_of, tagged
-from kafka_sink.formats.refusals import bytes_of, refuse_nulls, refuse_other_than_utf8, refuse_rows
+from kafka_sink.formats.fields import (
+    Absent,
+    after,
+    decimal_halves,
+    either,
+    joined,
+    nulls_of,
+    numbers,
+    only_present,
+    sizes_of,
+)
+from kafka_sink.formats.payloads import (
+    Writer,
+    bytes_of,
+    encode_items,
+    refuse_nulls,
+    refuse_other_than_utf8,
+    refuse_rows,
+)
+
+VARINT: Final = 0
+FIXED64: Final = 1
+LENGTH_DELIMITED: Final = 2
+START_GROUP: Final = 3
+END_GROUP: Final = 4
+FIXED32: Final = 5
+
+
+def tag_of(number: int, wire_type: int) -> bytes:
+    """The tag of a field, of up to five bytes."""
+    return encode_unsigned_varint(number << 3 | wire_type)
+
+
+def tagged(tag: bytes, pieces: Sequence[Piece], absent: Absent) -> list[Piece]:
+    """*tag*, which is empty for an item of a packed list, then *pieces*; nothing in *absent* rows."""
+    return only_present(after(constant_field(tag), pieces) if tag else pieces, absent)
+
+
+def framed(tag: bytes, inside: Sequence[Piece], absent: Absent) -> list[Piece]:
+    """*tag*, the length of *inside*, and *inside*, which has no bytes in *absent* rows."""
+    sizes = sizes_of(inside)
+    if isinstance(sizes, np.ndarray) and absent is not None:
+        # Bounds of sizes that are written, so that no shorter varint is provided for.
+        sizes = np.where(absent, sizes.max(), sizes)
+    return [*tagged(tag, unsigned_varint_fields(sizes), absent), *inside]
+
 
 _INT64_MAX: Final = (1 << 63) - 1
 _LOW_32_BITS: Final = np.uint64(0xFFFF_FFFF)

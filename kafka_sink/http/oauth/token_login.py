@@ -21,8 +21,7 @@ from typing import Final
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.threads import StartThread, at_fork, start_loop
-from kafka_sink.http.oauth.rules import RefreshRules
-from kafka_sink.network.sasl.bearer_token import Token
+from kafka_sink.network.sasl.bearer_token import RefreshRules, Token
 
 _log = logging.getLogger(__name__)
 

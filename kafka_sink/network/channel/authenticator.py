@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive
 from kafka_sink.network.transport.transport import TransportLayer
 
 #: The name of an unauthenticated peer.

@@ -1,4 +1,5 @@
-"""One connection: a transport, an authenticator, one outgoing frame and one incoming frame.
+"""One connection: a transport, an authenticator, one outgoing frame and one incoming frame; and the builders, one for
+each security protocol, which a selector calls for every connection.
 
 Owned by a selector and its thread. The channel determines the socket events that it wants; the selector registers them.
 It never blocks and holds at most one outgoing frame: a second send before the first is written is a programming error.
@@ -7,13 +8,16 @@ It never blocks and holds at most one outgoing frame: a second send before the f
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from kafka_sink.common.errors import AuthenticationError
-from kafka_sink.network.channel.authenticator import Authenticator
+from kafka_sink.network.channel.authenticator import Authenticator, PlaintextAuthenticator
 from kafka_sink.network.channel.selectable import ChannelState
-from kafka_sink.network.frames.receive import FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend, SendSlot
-from kafka_sink.network.transport.transport import READ, WRITE, TransportLayer
+from kafka_sink.network.frames import FrameReader, NetworkReceive, NetworkSend, SendSlot
+from kafka_sink.network.transport.tls_transport import TlsTransport
+from kafka_sink.network.transport.transport import READ, WRITE, PlaintextTransport, Socket, TransportLayer
+from kafka_sink.trust.tls_context import TlsContexts
 
 
 class KafkaChannel:
@@ -160,3 +164,58 @@ class KafkaChannel:
         self._reader.discard()
         self.authenticator.close()
         self.transport.close()
+
+
+class ChannelBuilder(Protocol):
+    """Builds the channels of one security protocol."""
+
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
+        """A channel over *sock*; *connected* is False while its connect is pending.
+
+        *peer_host* is the name of the host to which we connect; empty on the accepting side.
+
+        :raises OSError: if the transport cannot be created.
+        """
+
+
+#: Creates the authenticator of a connection; it exchanges its frames through the channel's own transport and reader.
+AuthenticatorFactory = Callable[[str, TransportLayer, FrameReader, str], Authenticator]
+
+
+class PlaintextChannelBuilder:
+    """``security.protocol=PLAINTEXT``: no encryption and no authentication."""
+
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
+        transport = PlaintextTransport(sock, connected=connected)
+        return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+
+
+class SecureChannelBuilder:
+    """SSL, SASL_PLAINTEXT and SASL_SSL: TLS if *contexts* is given, SASL if *authenticators* is given."""
+
+    def __init__(self, *, contexts: TlsContexts | None, authenticators: AuthenticatorFactory | None) -> None:
+        self._contexts = contexts
+        self._authenticators = authenticators
+
+    def build_channel(
+        self, connection_id: str, sock: Socket, *, connected: bool, reader: FrameReader, peer_host: str
+    ) -> KafkaChannel:
+        transport: TransportLayer
+        if self._contexts is None:
+            transport = PlaintextTransport(sock, connected=connected)
+        else:
+            transport = TlsTransport(
+                sock,
+                connected=connected,
+                context=self._contexts.current(),
+                server_side=self._contexts.server,
+                peer_host=peer_host,
+            )
+        if self._authenticators is None:
+            return KafkaChannel(connection_id, transport, PlaintextAuthenticator(transport), reader)
+        authenticator = self._authenticators(connection_id, transport, reader, peer_host)
+        return KafkaChannel(connection_id, transport, authenticator, reader)

@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from kafka_sink.common.errors import AuthenticationError, KafkaError
-from kafka_sink.network.frames.receive import NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkReceive, NetworkSend
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.network.transport.transport import Socket
 

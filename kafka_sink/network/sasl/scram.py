@@ -20,7 +20,7 @@ from typing import Final
 
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
-from kafka_sink.common.scram_credential import (
+from kafka_sink.common.sasl_mechanisms import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     ScramCredential,

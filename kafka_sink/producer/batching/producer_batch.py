@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafka_sink.columns.varint import varint_size
-from kafka_sink.common.backoff import ExponentialBackoff
 from kafka_sink.common.buffers import Buffer, total_size
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory
 from kafka_sink.producer.config import ProducerConfig

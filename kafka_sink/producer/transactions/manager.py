@@ -53,7 +53,7 @@ from kafka_sink.producer.transactions.reactions import FATAL_FOR_BATCHES, remedy
 from kafka_sink.producer.transactions.request_queue import Priority, QueuedRequest, RequestQueue
 from kafka_sink.producer.transactions.state import ONGOING, State, TransactionalResult, TransactionScope
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
-from kafka_sink.protocol.messages.find_coordinator import TRANSACTION
+from kafka_sink.protocol.messages.metadata import TRANSACTION
 from kafka_sink.protocol.schema import Struct
 
 #: The longest possible time-out; without transactions it has no effect.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.latest import Latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

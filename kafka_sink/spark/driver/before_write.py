@@ -18,9 +18,9 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.latest import Latest
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_sink.common.bounded import known_number
+from kafka_sink.common.bounded import Latest, known_number
 from kafka_sink.common.config import as_properties
-from kafka_sink.common.latest import Latest
 from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.latest import Latest
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import PlannedOffsets
 from kafka_sink.spark.streaming.checkpoint_files import (

@@ -34,7 +34,7 @@ from kafka_sink.reports.writes import SinkProgress, SourceLag, Tail
 from kafka_sink.spark.streaming.continuous import refuse_continuous
 
 if TYPE_CHECKING:
-    from kafka_sink.http.metrics_server import MetricsServer
+    from kafka_sink.http.local_server import MetricsServer
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ProgressListener(StreamingQueryListener):
     def serve(self, host: str, port: int) -> None:
         """Serve the metrics at :attr:`url` until :meth:`close`. :raises ConfigError: if the port is in use."""
         # Programs that serve nothing start without it.
-        from kafka_sink.http.metrics_server import MetricsServer
+        from kafka_sink.http.local_server import MetricsServer
 
         self._server = MetricsServer(host, port, self._metrics)
 

@@ -23,8 +23,8 @@ from pyspark import TaskContext
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import BatchRefusedError, KafkaError, RowError, RowPartitionError, SinkWriteError
+from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.common.once import Said, once
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import PartlyStagedError

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from kafka_sink.formats.avro.linking import linked
-from kafka_sink.formats.avro.parsing import json_of
+from kafka_sink.formats.avro.parsing import json_of, linked
 from kafka_sink.formats.avro.schema import PRIMITIVES
 from kafka_sink.formats.bounds import MOST_DEPTH
 from kafka_sink.formats.errors import FormatError

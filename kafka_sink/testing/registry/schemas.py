@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kafka_sink.formats.avro.linking import linked as linked_avro
 from kafka_sink.formats.avro.parsing import json_of, parse_to_read
+from kafka_sink.formats.avro.parsing import linked as linked_avro
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
 from kafka_sink.formats.json.references import json_of as json_schema_of

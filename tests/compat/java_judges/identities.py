@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from kafka_sink.network.sasl.bearer_token import token_of
-from kafka_sink.network.transport.distinguished_names import subject_of
+from kafka_sink.network.transport.tls_transport import subject_of
 from tests.compat.java_judges.judging import Difference, Judged, Verdict
 
 _KEY: Final = ec.generate_private_key(ec.SECP256R1())

@@ -14,7 +14,7 @@ from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.client_quotas import ComponentData, EntityData, OpData
+from kafka_sink.protocol.messages.users import ComponentData, EntityData, OpData
 from kafka_sink.protocol.registry import api
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 from tests.fakes.record_batches import make_batch

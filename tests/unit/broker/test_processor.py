@@ -27,12 +27,11 @@ from kafka_sink.broker.network.request_channel import (
     StartThrottlingResponse,
 )
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import NetworkSend, SimpleMemoryPool
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
+from kafka_sink.protocol.messages.connection import SaslHandshakeRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.sasl import SaslHandshakeRequest
 from tests.fakes.clock import FakeClock
 from tests.fakes.server_selectable import FakeServerSelectable
 

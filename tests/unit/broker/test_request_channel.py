@@ -16,8 +16,7 @@ from kafka_sink.broker.network.request_channel import (
 )
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
-from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive, SimpleMemoryPool
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_sink.broker.network.request_channel import Request, RequestContext
 from kafka_sink.broker.network.request_metrics import RequestMetrics, request_figures
 from kafka_sink.common.metrics import IdleMeter
-from kafka_sink.network.frames.receive import NetworkReceive
+from kafka_sink.network.frames import NetworkReceive
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 

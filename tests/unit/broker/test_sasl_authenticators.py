@@ -11,18 +11,27 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.network.sasl_authenticator import SaslServerAuthenticator
 from kafka_sink.client.login.sasl_authenticator import MIN_RESERVED_CORRELATION_ID, SaslClientAuthenticator
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidReceiveError, ProtocolError
-from kafka_sink.common.scram_credential import ScramCredential
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL
-from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.sasl.mechanism import ClientExchange
-from kafka_sink.network.sasl.plain import PlainClient, PlainServer
+from kafka_sink.common.sasl_mechanisms import ScramCredential
+from kafka_sink.network.frames import (
+    READ_AHEAD_BYTES,
+    UNLIMITED,
+    UNLIMITED_MEMORY_POOL,
+    FrameReader,
+    NetworkReceive,
+)
+from kafka_sink.network.sasl.mechanism import ClientExchange, PlainClient, PlainServer
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.network.transport.transport import READ, WRITE
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header, decode_response, encode_request, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import (
+    ApiVersion,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from kafka_sink.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

@@ -11,10 +11,10 @@ from kafka_sink.broker.authorizer import Users
 from kafka_sink.broker.cluster.cluster_state import ClusterState
 from kafka_sink.broker.network.listener_security import users_of
 from kafka_sink.common.errors import AuthenticationError, ErrorCode
-from kafka_sink.common.scram_credential import ScramCredential, credential_text
+from kafka_sink.common.sasl_mechanisms import ScramCredential, credential_text
 from kafka_sink.network.sasl.scram import ScramClient, ScramServer
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.user_scram_credentials import CredentialInfo, ScramCredentialDeletion
+from kafka_sink.protocol.messages.users import CredentialInfo, ScramCredentialDeletion
 from tests.fakes.broker_node import DIRECTORY, BrokerNode
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"

@@ -19,7 +19,7 @@ from kafka_sink.common.config import parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
-from kafka_sink.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.support.cases import with_each
 

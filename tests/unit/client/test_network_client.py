@@ -22,7 +22,7 @@ from kafka_sink.network.channel.selectable import ChannelState, Disconnect
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader, encode_response
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.log_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_sink.protocol.messages.produce import ProduceRequest, ProduceResponse

@@ -13,7 +13,7 @@ from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import keys, parse
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.tls_config import ClientSslConfig
-from kafka_sink.network.channel.channel_builder import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
+from kafka_sink.network.channel.channel import ChannelBuilder, PlaintextChannelBuilder, SecureChannelBuilder
 from kafka_sink.registry.config import registry_configs
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

@@ -14,14 +14,13 @@ from kafka_sink.client.connection.connection_states import (
     ConnectionState,
     Peers,
 )
-from kafka_sink.common.backoff import ExponentialBackoff
-from kafka_sink.common.clock import FOREVER_MS
+from kafka_sink.common.clock import FOREVER_MS, ExponentialBackoff
 from kafka_sink.common.errors import UnsupportedVersionError
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node
 from kafka_sink.network.transport.resolver import SocketAddress
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.protocol.messages.produce import ProduceResponse
 from kafka_sink.protocol.schema import VersionRange

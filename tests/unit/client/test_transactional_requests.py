@@ -27,18 +27,18 @@ from kafka_sink.common.model import (
 )
 from kafka_sink.producer.transactions.reactions import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.find_coordinator import GROUP, TRANSACTION, Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
+from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION, Coordinator, FindCoordinatorResponse
 from kafka_sink.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
     EndTxnResponse,
+    InitProducerIdResponse,
 )
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

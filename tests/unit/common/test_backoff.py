@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.common.backoff import ExponentialBackoff
+from kafka_sink.common.clock import ExponentialBackoff
 
 
 def test_without_jitter_it_doubles_up_to_the_cap() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_sink.common.latest import Latest
-from kafka_sink.common.once import Said
+from kafka_sink.common.bounded import Latest
+from kafka_sink.common.log_context import Said
 
 
 def test_the_keys_that_were_used_last_are_kept() -> None:

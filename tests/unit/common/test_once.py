@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafka_sink.common import config as c
-from kafka_sink.common.once import Said, once, warn
+from kafka_sink.common.log_context import Said, once, warn
 from kafka_sink.producer.config import ProducerConfig
 
 log = logging.getLogger("kafka_sink.test")

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from kafka_sink.common.open_files import is_reserved, is_reserved_for_local, most_local_connections, most_log_files
+from kafka_sink.common.files import is_reserved, is_reserved_for_local, most_local_connections, most_log_files
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,13 @@ from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.header import RequestHeader
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kafka_sink.protocol.messages.metadata import MetadataRequest
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from kafka_sink.protocol.registry import APIS
 from kafka_sink.protocol.schema import Struct
 from tests.fakes import metadata_answers

@@ -21,13 +21,13 @@ from kafka_sink.common.model import Node
 from kafka_sink.exactly_once.model import ExactlyOnceError
 from kafka_sink.exactly_once.verification import SETTING, TransactionVerification
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kafka_sink.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsResponse
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each

@@ -8,8 +8,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from kafka_sink.formats.avro.linking import linked
-from kafka_sink.formats.avro.parsing import parse_schema
+from kafka_sink.formats.avro.parsing import linked, parse_schema
 from kafka_sink.formats.avro.schema import Record
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.protobuf.descriptors import linked as linked_protobuf

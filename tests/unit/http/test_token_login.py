@@ -10,9 +10,8 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError, ConfigError
 from kafka_sink.common.threads import Loop
-from kafka_sink.http.oauth.rules import RefreshRules
 from kafka_sink.http.oauth.token_login import PAUSE_AFTER_FAILURE_MS, SharedLogins, TokenLogin
-from kafka_sink.network.sasl.bearer_token import Token, claims_of, encoded, token_of
+from kafka_sink.network.sasl.bearer_token import RefreshRules, Token, claims_of, encoded, token_of
 from tests.fakes.clock import FakeClock, on_another_thread
 from tests.support.cases import with_each
 

@@ -9,9 +9,14 @@ import pytest
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.channel import KafkaChannel
 from kafka_sink.network.channel.selectable import ChannelState
-from kafka_sink.network.frames.memory_pool import SimpleMemoryPool
-from kafka_sink.network.frames.receive import READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import (
+    READ_AHEAD_BYTES,
+    UNLIMITED,
+    FrameReader,
+    NetworkReceive,
+    NetworkSend,
+    SimpleMemoryPool,
+)
 from kafka_sink.network.transport.transport import READ, WRITE
 
 

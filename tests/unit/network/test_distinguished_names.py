@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kafka_sink.network.transport.distinguished_names import subject_of
+from kafka_sink.network.transport.tls_transport import subject_of
 
 PARTS = (
     (("2.5.4.6", "AT"),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.network.frames.memory_pool import LoginMemoryPool
+from kafka_sink.network.frames import LoginMemoryPool
 
 
 @pytest.mark.behaviour("SASL", "All logins together hold a bounded memory, and small ones are always granted")

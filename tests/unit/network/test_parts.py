@@ -13,12 +13,10 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.common.errors import AuthenticationError, InvalidReceiveError
-from kafka_sink.network.channel.channel import KafkaChannel
-from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import KafkaChannel, PlaintextChannelBuilder
 from kafka_sink.network.channel.selectable import cause_of
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, SimpleMemoryPool
-from kafka_sink.network.frames.receive import UNLIMITED, FrameReader
-from kafka_sink.network.polling.idle_expiry import DelayedRefusals, IdleExpiryManager
+from kafka_sink.network.frames import UNLIMITED, UNLIMITED_MEMORY_POOL, FrameReader, SimpleMemoryPool
+from kafka_sink.network.polling.selector import DelayedRefusals, IdleExpiryManager
 from kafka_sink.network.polling.socket_events import SocketEvents
 from kafka_sink.network.transport.listener import Listener, local_address, remote_address
 from kafka_sink.network.transport.resolver import SocketAddress, canonical_names, resolve

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.common.errors import InvalidReceiveError
-from kafka_sink.network.frames import receive
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.frames.receive import FIRST_ROOM_BYTES, READ_AHEAD_BYTES, UNLIMITED, FrameReader, NetworkReceive
+from kafka_sink.network import frames as frames_module
+from kafka_sink.network.frames import (
+    FIRST_ROOM_BYTES,
+    READ_AHEAD_BYTES,
+    UNLIMITED,
+    UNLIMITED_MEMORY_POOL,
+    FrameReader,
+    MemoryPool,
+    NetworkReceive,
+    SimpleMemoryPool,
+)
 
 
 class Stream:
@@ -184,7 +192,7 @@ def test_memory_that_the_system_refuses_comes_back(monkeypatch: pytest.MonkeyPat
         return bytearray(size)
 
     pool = SimpleMemoryPool(100_000_000)
-    monkeypatch.setattr(receive, "bytearray", refuse, raising=False)
+    monkeypatch.setattr(frames_module, "bytearray", refuse, raising=False)
     frames = reader(pool=pool)
     with pytest.raises(MemoryError):
         frames.read_from(Stream((50_000_000).to_bytes(4, "big") + b"x" * 1_000_000))

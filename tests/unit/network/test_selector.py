@@ -14,12 +14,9 @@ import pytest
 
 from kafka_sink.common.errors import AuthenticationError
 from kafka_sink.network.channel.authenticator import PlaintextAuthenticator
-from kafka_sink.network.channel.channel import KafkaChannel
-from kafka_sink.network.channel.channel_builder import PlaintextChannelBuilder
+from kafka_sink.network.channel.channel import KafkaChannel, PlaintextChannelBuilder
 from kafka_sink.network.channel.selectable import ChannelState, Disconnect
-from kafka_sink.network.frames.memory_pool import UNLIMITED_MEMORY_POOL, MemoryPool, SimpleMemoryPool
-from kafka_sink.network.frames.receive import FrameReader
-from kafka_sink.network.frames.send import NetworkSend
+from kafka_sink.network.frames import UNLIMITED_MEMORY_POOL, FrameReader, MemoryPool, NetworkSend, SimpleMemoryPool
 from kafka_sink.network.polling.selector import KSelector, SelectorLimits
 from kafka_sink.network.transport.listener import Listener
 from kafka_sink.network.transport.resolver import SocketAddress

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.network.frames.send import MAX_GATHERED_BUFFERS, NetworkSend
+from kafka_sink.network.frames import MAX_GATHERED_BUFFERS, NetworkSend
 
 
 class Socket:

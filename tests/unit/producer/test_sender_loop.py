@@ -21,8 +21,8 @@ from kafka_sink.common.errors import (
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.transactions.state import State
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
 from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
+from kafka_sink.protocol.messages.transactions import InitProducerIdResponse
 from tests.fakes.brokers import NO_LEADER, produce_answer
 from tests.fakes.chunks import Row
 from tests.fakes.producing import Straggler, append_columns, tp

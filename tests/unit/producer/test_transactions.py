@@ -26,8 +26,7 @@ from kafka_sink.producer.transactions.request_queue import QueuedRequest
 from kafka_sink.producer.transactions.state import TRANSITIONS, State, TransactionalResult
 from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.init_producer_id import InitProducerIdResponse
-from kafka_sink.protocol.messages.transactions import EndTxnResponse
+from kafka_sink.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
 from tests.fakes.brokers import SILENCE, FakeBrokers
 from tests.fakes.clock import FakeClock
 from tests.fakes.producing import TOPIC, queued, tp

@@ -12,7 +12,7 @@ from kafka_sink.protocol.header import (
     encode_request,
     encode_response,
 )
-from kafka_sink.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.cases import with_each

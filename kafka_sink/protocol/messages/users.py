@@ -1,0 +1,194 @@
+"""Users: their SCRAM credentials (KIP-554), and the quotas of users, clients and addresses (KIP-546), altered and
+described.
+"""
+
+from __future__ import annotations
+
+from kafka_sink.protocol import schema as s
+
+
+@s.struct
+class ScramCredentialDeletion(s.Struct):
+    """A user and the mechanism by which it must not log in any more."""
+
+    name: str = s.field(s.STRING, "0+")
+    mechanism: int = s.field(s.INT8, "0+")
+
+
+@s.struct
+class ScramCredentialUpsertion(s.Struct):
+    """A user's password after *iterations* rounds with *salt*."""
+
+    name: str = s.field(s.STRING, "0+")
+    mechanism: int = s.field(s.INT8, "0+")
+    iterations: int = s.field(s.INT32, "0+")
+    salt: bytes = s.field(s.BYTES, "0+")
+    salted_password: bytes = s.field(s.BYTES, "0+")
+
+
+@s.message(versions="0", flexible="0+")
+class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsResponse"]):
+    """AlterUserScramCredentials (key 51): makes, changes and deletes users of SCRAM (KIP-554). Mechanism 1 is
+    SCRAM-SHA-256, 2 is SCRAM-SHA-512.
+    """
+
+    deletions: list[ScramCredentialDeletion] = s.field(s.array(ScramCredentialDeletion), "0+")
+    upsertions: list[ScramCredentialUpsertion] = s.field(s.array(ScramCredentialUpsertion), "0+")
+
+
+@s.struct
+class AlterUserScramCredentialsResult(s.Struct):
+    """The outcome for one user."""
+
+    user: str = s.field(s.STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+
+
+@s.message(versions="0", flexible="0+")
+class AlterUserScramCredentialsResponse(s.Struct):
+    """The outcome for every user."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    results: list[AlterUserScramCredentialsResult] = s.field(s.array(AlterUserScramCredentialsResult), "0+")
+
+
+@s.struct
+class UserName(s.Struct):
+    """A user."""
+
+    name: str = s.field(s.STRING, "0+")
+
+
+@s.message(versions="0", flexible="0+")
+class DescribeUserScramCredentialsRequest(s.RequestBody["DescribeUserScramCredentialsResponse"]):
+    """DescribeUserScramCredentials (key 50): users of SCRAM and their mechanisms (KIP-554). No users, or null, stand
+    for all.
+    """
+
+    users: list[UserName] | None = s.field(s.array(UserName), "0+", nullable="0+")
+
+
+@s.struct
+class CredentialInfo(s.Struct):
+    """Mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
+
+    mechanism: int = s.field(s.INT8, "0+")
+    iterations: int = s.field(s.INT32, "0+")
+
+
+@s.struct
+class DescribeUserScramCredentialsResult(s.Struct):
+    """What one user has."""
+
+    user: str = s.field(s.STRING, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    credential_infos: list[CredentialInfo] = s.field(s.array(CredentialInfo), "0+")
+
+
+@s.message(versions="0", flexible="0+")
+class DescribeUserScramCredentialsResponse(s.Struct):
+    """What every user has; *error_code* concerns the whole request."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    results: list[DescribeUserScramCredentialsResult] = s.field(s.array(DescribeUserScramCredentialsResult), "0+")
+
+
+@s.struct
+class EntityData(s.Struct):
+    """A part of an entity; a null name is the default."""
+
+    entity_type: str = s.field(s.STRING, "0+")
+    entity_name: str | None = s.field(s.STRING, "0+", nullable="0+")
+
+
+@s.struct
+class OpData(s.Struct):
+    """A quota; with *remove* it goes, and *value* has no meaning."""
+
+    key: str = s.field(s.STRING, "0+")
+    value: float = s.field(s.FLOAT64, "0+")
+    remove: bool = s.field(s.BOOL, "0+")
+
+
+@s.struct
+class EntryData(s.Struct):
+    """An entity and the changes of its quotas."""
+
+    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
+    ops: list[OpData] = s.field(s.array(OpData), "0+")
+
+
+@s.message(versions="0-1", flexible="1+")
+class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"]):
+    """AlterClientQuotas (key 49): changes quotas of users and clients (KIP-546). With *validate_only* nothing is
+    changed.
+    """
+
+    entries: list[EntryData] = s.field(s.array(EntryData), "0+")
+    validate_only: bool = s.field(s.BOOL, "0+")
+
+
+@s.struct
+class AlteredEntry(s.Struct):
+    """The outcome for one entity."""
+
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
+
+
+@s.message(versions="0-1", flexible="1+")
+class AlterClientQuotasResponse(s.Struct):
+    """The outcome for every entity."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    entries: list[AlteredEntry] = s.field(s.array(AlteredEntry), "0+")
+
+
+@s.struct
+class ComponentData(s.Struct):
+    """*match_type* 0: the name in *match*; 1: the default; 2: any name."""
+
+    entity_type: str = s.field(s.STRING, "0+")
+    match_type: int = s.field(s.INT8, "0+")
+    match: str | None = s.field(s.STRING, "0+", nullable="0+")
+
+
+@s.message(versions="0-1", flexible="1+")
+class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"]):
+    """DescribeClientQuotas (key 48): quotas of users, clients and addresses (KIP-546). The quotas whose entities match
+    all *components*, and with *strict* have no others.
+    """
+
+    components: list[ComponentData] = s.field(s.array(ComponentData), "0+")
+    strict: bool = s.field(s.BOOL, "0+")
+
+
+@s.struct
+class ValueData(s.Struct):
+    """A quota; bytes per second, or a percentage."""
+
+    key: str = s.field(s.STRING, "0+")
+    value: float = s.field(s.FLOAT64, "0+")
+
+
+@s.struct
+class DescribedEntry(s.Struct):
+    """An entity with its quotas."""
+
+    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
+    values: list[ValueData] = s.field(s.array(ValueData), "0+")
+
+
+@s.message(versions="0-1", flexible="1+")
+class DescribeClientQuotasResponse(s.Struct):
+    """*entries* is null if the request failed."""
+
+    throttle_time_ms: int = s.field(s.INT32, "0+")
+    error_code: int = s.field(s.INT16, "0+")
+    error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
+    entries: list[DescribedEntry] | None = s.field(s.array(DescribedEntry), "0+", nullable="0+")
