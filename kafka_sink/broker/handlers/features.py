@@ -13,7 +13,7 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import GROUP_VERSION_FEATURE, TRANSACTION_VERSION_FEATURE, TransactionVersion
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import sasl as m
+from kafka_sink.protocol.messages import connection as m
 from kafka_sink.protocol.messages.connection import (
     ApiVersion,
     ApiVersionsRequest,
