@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka_sink.broker.faults.error_response import names_topics
 from kafka_sink.common.config import nearest
@@ -29,69 +29,19 @@ DISK_FLUSH: Final = "disk.flush"
 #: APIs whose requests are answered before they reach a handler, so faults cannot apply to them.
 _NOT_HANDLED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-DROPPED: Final = ("request", "answer")
-CLOSED: Final = ("request", "answer", "half")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The request is not handled but answered with *code*, for each of its partitions if the API has any."""
-
-    code: ErrorCode
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """The answer is delayed by *delay_ms*; the request is handled at once."""
-
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """*what* is lost: the request, which is never handled, or the answer. The connection is then silent, as with a
-    broker that hangs, until the client closes it."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """The connection is closed on the request, before it is handled; instead of the answer; or after half of the
-    answer's bytes."""
-
-    at: str
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """The request is handled twice, in sequence, and answered once, with the second answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slow:
-    """The answer's bytes are sent in small pieces over *over_ms*."""
-
-    over_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FailDisk:
-    """A write fails with a full disk after half of its bytes; a flush fails."""
-
-
-Effect: TypeAlias = Answer | Delay | Drop | Close | Duplicate | Slow | FailDisk
+_DROPPED: Final = ("request", "answer")
+_CLOSED: Final = ("request", "answer", "half")
+_EFFECTS: Final = ("error", "delay_ms", "drop", "close", "duplicate", "slow_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """*effect* applies to operations that match *target* (an API's name in lower case, ``any``, ``disk.write``,
+    """One effect, applied to operations that match *target* (an API's name in lower case, ``any``, ``disk.write``,
     ``disk.flush``), *topic*, its *partition* and *node* (a broker's id). Of these it applies to the *nth*, to one of
     *every* so many, or to each with a *probability* (from *seed*); at most *times* times.
     """
 
     target: str
-    effect: Effect
     topic: str | None = None
     partition: int | None = None
     node: int | None = None
@@ -100,6 +50,19 @@ class Fault:
     probability: float | None = None
     seed: int = 0
     times: int | None = None
+    #: The request is not handled but answered with this code, for each of its partitions if the API has any.
+    error: ErrorCode | None = None
+    #: The request is handled at once, and its answer sent so much later.
+    delay_ms: int | None = None
+    #: The request is never handled, or its answer lost. The connection is then silent, as with a broker that hangs,
+    #: until the client closes it.
+    drop: str | None = None
+    #: The connection is closed before the request is handled, instead of its answer, or after half of its bytes.
+    close: str | None = None
+    #: The request is handled twice, in sequence, and answered once, with the second answer.
+    duplicate: bool = False
+    #: The answer's bytes are sent in small pieces over this time.
+    slow_ms: int | None = None
 
     def __post_init__(self) -> None:
         """:raises ConfigError: if the fault can never apply."""
@@ -108,28 +71,36 @@ class Fault:
         self._check_partition()
         self._check_count()
 
+    def __str__(self) -> str:
+        options = (
+            f"{item.name}={getattr(self, item.name)}"
+            for item in fields(self)[1:]
+            if getattr(self, item.name) != item.default
+        )
+        return f"{self.target}:{','.join(options)}"
+
     @property
     def is_of_disk(self) -> bool:
         return self.target in (DISK_WRITE, DISK_FLUSH)
 
     def _check_effect(self) -> None:
-        if isinstance(self.effect, FailDisk) != self.is_of_disk:
-            text = (
-                "a fault on the disk has no other effect than a failure"
-                if self.is_of_disk
-                else "only a fault on the disk can have this effect"
+        # A fault on the disk needs none: half of a write is done before the disk is full, and a flush fails.
+        values = [getattr(self, name) for name in _EFFECTS]
+        count = sum(value is not None and value is not False for value in values) + self.is_of_disk
+        if count != 1:
+            raise ConfigError(
+                f"fault on {self.target}: expected exactly one of {', '.join(_EFFECTS)}, got {count}; set one fault "
+                "per effect"
             )
-            raise ConfigError(f"fault on {self.target}: {text}")
         if self.is_of_disk and self.node is not None:
             raise ConfigError(f"fault on {self.target}: all nodes of a process share the disk; leave node out")
-        match self.effect:
-            case Drop(what) if what not in DROPPED:
-                raise ConfigError(f"drop must be one of {', '.join(DROPPED)}, got {what!r}{nearest(what, DROPPED)}")
-            case Close(at) if at not in CLOSED:
-                raise ConfigError(f"close must be one of {', '.join(CLOSED)}, got {at!r}{nearest(at, CLOSED)}")
-            case Answer(ErrorCode.NONE):
-                raise ConfigError("error must be the name of an error code other than NONE")
-            case Delay(time_ms) | Slow(time_ms) if time_ms < 1:
+        for name, value, allowed in (("drop", self.drop, _DROPPED), ("close", self.close, _CLOSED)):
+            if value is not None and value not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{nearest(value, allowed)}")
+        if self.error is ErrorCode.NONE:
+            raise ConfigError("error must be the name of an error code other than NONE")
+        for time_ms in (self.delay_ms, self.slow_ms):
+            if time_ms is not None and time_ms < 1:
                 raise ConfigError(f"a delay must be at least 1 ms, got {time_ms}")
 
     def _check_partition(self) -> None:
@@ -262,19 +233,8 @@ class Faults:
         :raises ConfigError: if the fault can never apply.
         """
         # The signature and its description are the public API, and make the length of this function.
-        effects: list[Effect | None] = [
-            Answer(error) if error is not None else None,
-            Delay(delay_ms) if delay_ms is not None else None,
-            Drop(drop) if drop is not None else None,
-            Close(close) if close is not None else None,
-            Duplicate() if duplicate else None,
-            Slow(slow_ms) if slow_ms is not None else None,
-        ]
-        effect = _only_effect(target, [each for each in effects if each is not None])
-        return self.set(Fault(target, effect, topic, partition, node, nth, every, probability, seed, times))
-
-    def set(self, fault: Fault) -> FaultHandle:
-        """Set *fault*."""
+        effect = error, delay_ms, drop, close, duplicate, slow_ms
+        fault = Fault(target, topic, partition, node, nth, every, probability, seed, times, *effect)
         handle = FaultHandle(fault, self._forget)
         with self._lock:
             if fault.is_of_disk:
@@ -313,21 +273,6 @@ class Faults:
             ):
                 return True
         return False
-
-
-def _only_effect(target: str, effects: list[Effect]) -> Effect:
-    """The effect of a fault: the only one of *effects*, or the failure of a disk, which needs none.
-
-    :raises ConfigError: if there is no effect, or more than one.
-    """
-    if target.startswith("disk."):
-        effects = [*effects, FailDisk()]
-    if len(effects) != 1:
-        raise ConfigError(
-            f"fault on {target}: expected exactly one of error, delay_ms, drop, close, duplicate, slow_ms, got "
-            f"{len(effects)}; set one fault per effect"
-        )
-    return effects[0]
 
 
 def set_fault(faults: Faults, text: str) -> FaultHandle:

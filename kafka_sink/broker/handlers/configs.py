@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final, Protocol, TypeVar
 
 from kafka_sink.broker.cluster.cluster_state import ConfigChange
@@ -51,83 +49,57 @@ _TYPES: Final = {
     c.PLUGIN: 8,
     c.PLUGINS: LIST_TYPE,
 }
+#: Where a value comes from: the topic, all brokers while they run, a broker's configuration, or Kafka's default.
+_OF_TOPIC, _OF_ALL_BROKERS, _OF_BROKER, _BY_DEFAULT = 1, 3, 4, 5
+
+#: The value at one level; None if it must not be shown.
+Level = m.DescribeConfigsSynonym
+#: A setting with its levels, from the effective one to the built-in default.
+Setting = m.DescribeConfigsResourceResult
 
 
-class ConfigSource(IntEnum):
-    """The source of a value, with the protocol's codes."""
-
-    TOPIC = 1
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigLevel:
-    """The value at one level, None if it must not be shown."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One setting: *levels* are in order of precedence, from the effective level to the built-in default."""
-
-    name: str
-    levels: tuple[ConfigLevel, ...]
-    read_only: bool
-    sensitive: bool
-    type: int
-    documentation: str
-
-
-def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Mapping[str, str]) -> list[ConfigEntry]:
+def topic_entries(configs: Mapping[str, str], config: BrokerConfig, changed: Mapping[str, str]) -> list[Setting]:
     """Every setting of a topic with topic-level *configs*, on brokers with *config* and dynamic options *changed*."""
-    entries = []
-    for name, (key, _) in c.keys(TopicConfig).items():
-        levels = _broker_levels(BROKER_SYNONYMS[name], config, changed)
-        if name in configs:
-            levels = (ConfigLevel(name, configs[name], ConfigSource.TOPIC), *levels)
-        entries.append(_entry(name, key, levels, read_only=False))
-    for name, (key, item) in c.keys(InertTopicConfig).items():
-        levels = (ConfigLevel(INERT_SYNONYMS.get(name, name), _text(item.default), ConfigSource.DEFAULT),)
-        if name in configs:
-            levels = (ConfigLevel(name, configs[name], ConfigSource.TOPIC), *levels)
-        entries.append(_entry(name, key, levels, read_only=False))
-    return entries
+    settings = [
+        (name, key, _broker_levels(BROKER_SYNONYMS[name], config, changed))
+        for name, (key, _) in c.keys(TopicConfig).items()
+    ]
+    settings += [
+        (name, key, [Level(INERT_SYNONYMS.get(name, name), _text(item.default), _BY_DEFAULT)])
+        for name, (key, item) in c.keys(InertTopicConfig).items()
+    ]
+    return [
+        _setting(name, key, [Level(name, configs[name], _OF_TOPIC), *levels] if name in configs else levels)
+        for name, key, levels in settings
+    ]
 
 
-def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: Mapping[str, str]) -> list[ConfigEntry]:
+def broker_entries(config: BrokerConfig, changed: Mapping[str, str], effective: Mapping[str, str]) -> list[Setting]:
     """Every option of a broker with *config* and the dynamic options in *changed*; *effective* are values that it had
     to choose when it started."""
     entries = []
     for name, (key, _) in c.keys(BrokerConfig).items():
         levels = _broker_levels(name, config, changed)
         if name in effective:
-            levels = (ConfigLevel(name, effective[name], ConfigSource.STATIC_BROKER), levels[-1])
-        entries.append(_entry(name, key, levels, read_only=name not in DYNAMIC_OPTIONS))
+            levels = [Level(name, effective[name], _OF_BROKER), levels[-1]]
+        entries.append(_setting(name, key, levels, read_only=name not in DYNAMIC_OPTIONS))
     return entries + [_inert(name, changed) for name in INERT_BROKER_OPTIONS]
 
 
-def changed_broker_entries(changed: Mapping[str, str]) -> list[ConfigEntry]:
+def changed_broker_entries(changed: Mapping[str, str]) -> list[Setting]:
     """Only the dynamic options in *changed*, which apply to all brokers."""
     table = c.keys(BrokerConfig)
     return [
-        _entry(name, table[name][0], (ConfigLevel(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),), read_only=False)
+        _setting(name, table[name][0], [Level(name, value, _OF_ALL_BROKERS)])
         for name, value in changed.items()
         if name in table
     ] + [_inert(name, changed) for name in changed if name in INERT_BROKER_OPTIONS]
 
 
-def _inert(name: str, changed: Mapping[str, str]) -> ConfigEntry:
-    levels = [ConfigLevel(name, INERT_BROKER_OPTIONS[name], ConfigSource.DEFAULT)]
-    if name in changed:
-        levels.insert(0, ConfigLevel(name, changed[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
-    return ConfigEntry(
-        name, tuple(levels), read_only=False, sensitive=False, type=_STRING, documentation="of compaction"
-    )
+def _inert(name: str, changed: Mapping[str, str]) -> Setting:
+    levels = [Level(name, changed[name], _OF_ALL_BROKERS)] if name in changed else []
+    levels.append(Level(name, INERT_BROKER_OPTIONS[name], _BY_DEFAULT))
+    return Setting(name, levels[0].value, False, levels[0].source, False, levels, _STRING, "of compaction")
 
 
 def validate_dynamic(configs: Mapping[str, str]) -> None:
@@ -143,22 +115,20 @@ def validate_dynamic(configs: Mapping[str, str]) -> None:
             raise ApiError(text, ErrorCode.INVALID_REQUEST)
 
 
-def _entry(name: str, key: c.ConfigKey, levels: tuple[ConfigLevel, ...], *, read_only: bool) -> ConfigEntry:
+def _setting(name: str, key: c.ConfigKey, levels: list[Level], *, read_only: bool = False) -> Setting:
     if key.sensitive:
-        levels = tuple(ConfigLevel(level.name, None, level.source) for level in levels)
-    return ConfigEntry(name, levels, read_only, key.sensitive, _TYPES.get(key.type, _STRING), key.doc)
+        levels = [Level(level.name, None, level.source) for level in levels]
+    first, kind = levels[0], _TYPES.get(key.type, _STRING)
+    return Setting(name, first.value, read_only, first.source, key.sensitive, levels, kind, key.doc)
 
 
-def _broker_levels(name: str, config: BrokerConfig, changed: Mapping[str, str]) -> tuple[ConfigLevel, ...]:
+def _broker_levels(name: str, config: BrokerConfig, changed: Mapping[str, str]) -> list[Level]:
     item = c.keys(BrokerConfig)[name][1]
     value = getattr(config, item.name)
-    levels = []
-    if name in changed:
-        levels.append(ConfigLevel(name, changed[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    levels = [Level(name, changed[name], _OF_ALL_BROKERS)] if name in changed else []
     if value != item.default:
-        levels.append(ConfigLevel(name, _text(value), ConfigSource.STATIC_BROKER))
-    levels.append(ConfigLevel(name, _text(item.default), ConfigSource.DEFAULT))
-    return tuple(levels)
+        levels.append(Level(name, _text(value), _OF_BROKER))
+    return [*levels, Level(name, _text(item.default), _BY_DEFAULT)]
 
 
 def _text(value: Any) -> str | None:
@@ -310,7 +280,7 @@ def _list_parts(
     defaults = context.cluster.defaults
     is_topic = resource.resource_type == TOPIC
     entries = topic_entries(configs, defaults, {}) if is_topic else broker_entries(defaults, configs, {})
-    values = {entry.name: entry.levels[0].value for entry in entries if entry.type == LIST_TYPE}
+    values = {entry.name: entry.value for entry in entries if entry.config_type == LIST_TYPE}
     if name not in values:
         text = f"{name} is not a list, so nothing can be appended to it or subtracted from it"
         raise ApiError(text, ErrorCode.INVALID_CONFIG)
@@ -368,15 +338,14 @@ def _describe(
     except ApiError as error:
         return m.DescribeConfigsResult(error.code, str(error), resource.resource_type, resource.resource_name, [])
     wanted = resource.configuration_keys
-    configs = [
-        _shown(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
-        for entry in entries
-        if not wanted or entry.name in wanted
-    ]
+    configs = [entry for entry in entries if not wanted or entry.name in wanted]
+    for entry in configs:
+        entry.synonyms = entry.synonyms if body.include_synonyms else []
+        entry.documentation = entry.documentation if body.include_documentation else None
     return m.DescribeConfigsResult(ErrorCode.NONE, None, resource.resource_type, resource.resource_name, configs)
 
 
-def _entries(context: BrokerContext, resource: m.DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(context: BrokerContext, resource: m.DescribeConfigsResource) -> list[Setting]:
     changed = context.cluster.image.broker_configs
     if resource.resource_type == TOPIC:
         topic = named_topic(context, resource.resource_name)
@@ -390,21 +359,6 @@ def _entries(context: BrokerContext, resource: m.DescribeConfigsResource) -> lis
         raise ApiError(text, ErrorCode.INVALID_REQUEST)
     listeners = ",".join(map(str, context.cluster.nodes.get(context.node_id, {}).values()))
     return broker_entries(context.config, changed, {"advertised.listeners": listeners})
-
-
-def _shown(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> m.DescribeConfigsResourceResult:
-    return m.DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.levels[0].value,
-        read_only=entry.read_only,
-        config_source=entry.levels[0].source,
-        is_sensitive=entry.sensitive,
-        synonyms=[m.DescribeConfigsSynonym(level.name, level.value, level.source) for level in entry.levels]
-        if synonyms
-        else [],
-        config_type=entry.type,
-        documentation=entry.documentation if documentation else None,
-    )
 
 
 _BROKER_LOGGER: Final = 8

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from kafka_sink.broker.delays import Timer
 from kafka_sink.broker.faults import error_response
-from kafka_sink.broker.faults.faults import Answer, Close, Delay, Drop, Duplicate, Fault, Slow
+from kafka_sink.broker.faults.faults import Fault
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
 from kafka_sink.broker.network.request_channel import (
     CloseConnectionResponse,
@@ -183,20 +183,19 @@ def handle_with_faults(
         if cut.befalls(item.fault) and item.is_due()
     ]
     for fault in due:
-        log.info("fault: %s of %s is affected by %r", header.api_key.name, request.context.connection_id, fault)
-    effects = [fault.effect for fault in due]
-    if Drop("request") in effects:
+        log.info("fault: %s of %s is affected by %s", header.api_key.name, request.context.connection_id, fault)
+    if any(fault.drop == "request" for fault in due):
         request.release()
         return
-    if Close("request") in effects:
+    if any(fault.close == "request" for fault in due):
         sink.send_response(CloseConnectionResponse(request))
         return
-    for effect in effects:
-        sink = _changed(context, sink, effect)
-    refused = next((fault for fault in due if isinstance(fault.effect, Answer)), None)
-    if refused is not None and isinstance(refused.effect, Answer):
-        _refuse(ApiRequest(request, sink, body), cut, refused, refused.effect.code, handle)
-    elif Duplicate() in effects:
+    for fault in due:
+        sink = _changed(context, sink, fault)
+    refused = next((fault for fault in due if fault.error is not None), None)
+    if refused is not None and refused.error is not None:
+        _refuse(ApiRequest(request, sink, body), cut, refused, refused.error, handle)
+    elif any(fault.duplicate for fault in due):
         again = decode_request_body(header, request.payload, request.body_offset)
         then = partial(handle, ApiRequest(request, sink, again))
         handle(ApiRequest(request, Swallowed(then), body))
@@ -204,16 +203,15 @@ def handle_with_faults(
         handle(ApiRequest(request, sink, body))
 
 
-def _changed(context: BrokerContext, sink: ResponseSink, effect: object) -> ResponseSink:
-    match effect:
-        case Delay(delay_ms):
-            return Held(sink, context.timer, context.clock, delay_ms)
-        case Drop():
-            return Lost(sink)
-        case Close(at):
-            return Halved(sink) if at == "half" else Closed(sink)
-        case Slow(over_ms):
-            return Dripped(sink, context.timer, context.clock, over_ms)
+def _changed(context: BrokerContext, sink: ResponseSink, fault: Fault) -> ResponseSink:
+    if fault.delay_ms is not None:
+        return Held(sink, context.timer, context.clock, fault.delay_ms)
+    if fault.slow_ms is not None:
+        return Dripped(sink, context.timer, context.clock, fault.slow_ms)
+    if fault.drop is not None:
+        return Lost(sink)
+    if fault.close is not None:
+        return Halved(sink) if fault.close == "half" else Closed(sink)
     return sink
 
 

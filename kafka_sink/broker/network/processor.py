@@ -6,17 +6,14 @@ the headers of requests, and an error of a connection must not end it: that conn
 One request of a connection is processed at a time, so that its answers are sent in order; throttling mutes the
 connection for longer.
 
-Source: apache/kafka ``SocketServer.Processor``, ``KafkaChannel.ChannelMuteState`` and ``ChannelMuteEvent``.
+Source: apache/kafka ``SocketServer.Processor``, ``KafkaChannel.ChannelMuteState``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kafka_sink.broker.network.connection_quotas import ConnectionQuotas
@@ -43,68 +40,6 @@ from kafka_sink.network.transport.listener import local_address, remote_address
 from kafka_sink.network.transport.transport import Socket
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import decode_request_header
-
-
-class ChannelMuteState(Enum):
-    """Whether a channel is muted, and why."""
-
-    NOT_MUTED = auto()
-    MUTED = auto()
-    MUTED_AND_RESPONSE_PENDING = auto()
-    MUTED_AND_THROTTLED = auto()
-    MUTED_AND_THROTTLED_AND_RESPONSE_PENDING = auto()
-
-
-class ChannelMuteEvent(Enum):
-    """The events that change the state of a muted channel."""
-
-    REQUEST_RECEIVED = auto()
-    RESPONSE_SENT = auto()
-    THROTTLE_STARTED = auto()
-    THROTTLE_ENDED = auto()
-
-
-_State = ChannelMuteState
-_Event = ChannelMuteEvent
-
-TRANSITIONS: Final[Mapping[tuple[ChannelMuteState, ChannelMuteEvent], ChannelMuteState]] = MappingProxyType(
-    {
-        (_State.MUTED, _Event.REQUEST_RECEIVED): _State.MUTED_AND_RESPONSE_PENDING,
-        (_State.MUTED_AND_RESPONSE_PENDING, _Event.RESPONSE_SENT): _State.MUTED,
-        (_State.MUTED_AND_RESPONSE_PENDING, _Event.THROTTLE_STARTED): _State.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING,
-        (_State.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _Event.RESPONSE_SENT): _State.MUTED_AND_THROTTLED,
-        (_State.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING, _Event.THROTTLE_ENDED): _State.MUTED_AND_RESPONSE_PENDING,
-        (_State.MUTED_AND_THROTTLED, _Event.THROTTLE_ENDED): _State.MUTED,
-    }
-)
-
-
-class ChannelMute:
-    """The mute state of one channel."""
-
-    __slots__ = ("state",)
-
-    def __init__(self) -> None:
-        self.state = ChannelMuteState.NOT_MUTED
-
-    def mute(self) -> None:
-        """Stop reading; no effect on a channel that is already muted."""
-        if self.state is ChannelMuteState.NOT_MUTED:
-            self.state = ChannelMuteState.MUTED
-
-    def maybe_unmute(self) -> bool:
-        """Unmute the channel if no reason to mute it is left; returns whether it is unmuted now."""
-        if self.state is ChannelMuteState.MUTED:
-            self.state = ChannelMuteState.NOT_MUTED
-        return self.state is ChannelMuteState.NOT_MUTED
-
-    def handle(self, event: ChannelMuteEvent) -> None:
-        """Apply *event*. :raises RuntimeError: if the table has no such transition; the state does not change."""
-        following = TRANSITIONS.get((self.state, event))
-        if following is None:
-            raise RuntimeError(f"event {event.name} is not possible for a channel that is {self.state.name}")
-        self.state = following
-
 
 #: Capacity of the queue of accepted connections; if it is full, acceptors try another processor.
 CONNECTION_QUEUE_SIZE: Final = 20
@@ -138,9 +73,38 @@ class AcceptedConnection:
 
 
 @dataclass(slots=True)
-class _Connection:
+class Connection:
+    """A connection of the client at *address*: not read while a request is *unanswered* or its client *throttled*.
+
+    :raises RuntimeError: from every method, if the event is not possible now; nothing has changed.
+    """
+
     address: str
-    mute: ChannelMute = field(default_factory=ChannelMute)
+    unanswered: bool = False
+    throttled: bool = False
+
+    @property
+    def is_muted(self) -> bool:
+        return self.unanswered or self.throttled
+
+    def received(self) -> None:
+        """A request was read."""
+        self._check(not self.is_muted, "a request")
+        self.unanswered = True
+
+    def answered(self) -> None:
+        """The request was answered, or needs no answer."""
+        self._check(self.unanswered, "an answer")
+        self.unanswered = False
+
+    def throttle(self, *, begins: bool) -> None:
+        """The throttling of the client *begins*, before the answer, or ends."""
+        self._check(self.unanswered and not self.throttled if begins else self.throttled, "throttling")
+        self.throttled = begins
+
+    def _check(self, is_possible: bool, what: str) -> None:
+        if not is_possible:
+            raise RuntimeError(f"{what} is not possible now: {self}")
 
 
 class Processor:
@@ -174,7 +138,7 @@ class Processor:
         self._responses: deque[Response] = deque()
         self._ended_running = False
         # Used only by the processor's own thread.
-        self._connections: dict[str, _Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
         self._next_connection_index = 0
 
@@ -256,7 +220,7 @@ class Processor:
                 self._drop(connection)
                 continue
             self._next_connection_index = (self._next_connection_index + 1) % 2**31
-            self._connections[connection_id] = _Connection(connection.address)
+            self._connections[connection_id] = Connection(connection.address)
 
     def _drop(self, connection: AcceptedConnection) -> None:
         connection.sock.close()
@@ -278,8 +242,7 @@ class Processor:
                 # There is no response to send, so the next pipelined request may be read.
                 self._ended(response)
                 response.request.release()
-                self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
-                self._try_unmute(connection_id)
+                self._answered(connection_id)
             case SendResponse():
                 response.request.release()
                 self._send_response(connection_id, response, NetworkSend(connection_id, response.segments))
@@ -290,12 +253,11 @@ class Processor:
                 response.request.release()
                 self._log.debug("closing %s: its request has no other response", connection_id)
                 self._close(connection_id)
-            case StartThrottlingResponse():
-                self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_STARTED)
-            case EndThrottlingResponse():
-                # Unmutes only if the response was sent already; otherwise the channel is unmuted when it was sent.
-                self._handle_mute_event(connection_id, ChannelMuteEvent.THROTTLE_ENDED)
-                self._try_unmute(connection_id)
+            case StartThrottlingResponse() | EndThrottlingResponse():
+                connection = self._connections.get(connection_id)
+                if connection is not None:
+                    connection.throttle(begins=isinstance(response, StartThrottlingResponse))
+                    self._unmute_unless_held(connection_id, connection)
             case _:
                 raise TypeError(f"unknown kind of response: {type(response).__name__}")
 
@@ -343,8 +305,7 @@ class Processor:
         request = Request(self.id, context, receive, body_offset, stopwatch_ns())
         self._request_channel.send_request(request)
         self._selector.mute(receive.source)
-        connection.mute.mute()
-        connection.mute.handle(ChannelMuteEvent.REQUEST_RECEIVED)
+        connection.received()
 
     def _process_completed_sends(self) -> None:
         for send in self._selector.completed_sends:
@@ -355,8 +316,7 @@ class Processor:
                     raise RuntimeError(f"a send to {connection_id} completed that was not in flight")
                 self._ended(response)
                 if isinstance(response, SendResponse):
-                    self._handle_mute_event(connection_id, ChannelMuteEvent.RESPONSE_SENT)
-                    self._try_unmute(connection_id)
+                    self._answered(connection_id)
             except Exception as error:
                 self._process_channel_exception(connection_id, "processing a completed send", error)
 
@@ -383,14 +343,14 @@ class Processor:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def _handle_mute_event(self, connection_id: str, event: ChannelMuteEvent) -> None:
+    def _answered(self, connection_id: str) -> None:
         connection = self._connections.get(connection_id)
         if connection is not None:
-            connection.mute.handle(event)
+            connection.answered()
+            self._unmute_unless_held(connection_id, connection)
 
-    def _try_unmute(self, connection_id: str) -> None:
-        connection = self._connections.get(connection_id)
-        if connection is not None and connection.mute.maybe_unmute():
+    def _unmute_unless_held(self, connection_id: str, connection: Connection) -> None:
+        if not connection.is_muted:
             self._selector.unmute(connection_id)
 
     def _process_channel_exception(self, connection_id: str, doing: str, error: Exception) -> None:

@@ -11,8 +11,7 @@ from kafka_sink.broker.network.connection_quotas import ConnectionLimits, Connec
 from kafka_sink.broker.network.processor import (
     CONNECTION_QUEUE_SIZE,
     AcceptedConnection,
-    ChannelMute,
-    ChannelMuteState,
+    Connection,
     Processor,
 )
 from kafka_sink.broker.network.request_channel import (
@@ -34,6 +33,9 @@ from kafka_sink.protocol.messages.connection import SaslHandshakeRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
 from tests.fakes.clock import FakeClock
 from tests.fakes.server_selectable import FakeServerSelectable
+
+#: Why a connection is not read: its request is unanswered, its client is throttled.
+NOTHING, UNANSWERED, THROTTLED = (False, False), (True, False), (False, True)
 
 STEPS = [
     "_configure_new_connections",
@@ -99,15 +101,17 @@ class Bench:
     def connection_ids(self) -> tuple[str, ...]:
         """What is open, in order of its number; the processor counts as many."""
         found = sorted(self.selectable.open, key=lambda one: int(one.rpartition("-")[2]))
-        assert len(found) == len(self._mutes())
+        assert len(found) == len(self._connections())
         return tuple(found)
 
-    def mute_state(self, connection_id: str) -> ChannelMuteState:
-        return self._mutes()[connection_id].state
+    def held_by(self, connection_id: str) -> tuple[bool, bool]:
+        """Whether its request is unanswered, and whether its client is throttled."""
+        connection = self._connections()[connection_id]
+        return connection.unanswered, connection.throttled
 
-    def _mutes(self) -> dict[str, ChannelMute]:
+    def _connections(self) -> dict[str, Connection]:
         # Private: outside there is only whether a connection is muted, and not which events it still waits for.
-        return {each: connection.mute for each, connection in self.processor._connections.items()}
+        return self.processor._connections
 
 
 @pytest.fixture
@@ -164,7 +168,7 @@ def test_a_request_is_queued_then_muted_then_noted(bench: Bench) -> None:
     bench.selectable.mute = lambda connection_id: order.append("mute")  # type: ignore[method-assign]
     bench.arrive(connection, frame())
     assert order == ["queue", "mute"]
-    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    assert bench.held_by(connection) == UNANSWERED
 
 
 @pytest.mark.behaviour("Processor", "One request of a connection is in process at a time, and answers leave in order")
@@ -194,10 +198,10 @@ def test_send_response_fills_the_slot_until_the_send_completes(bench: Bench) -> 
     bench.selectable.hold_sends = True
     bench.respond(SendResponse(request, [b"he", b"llo"]))
     assert [(send.destination, send.size) for send in bench.selectable.sent] == [(connection, 4 + 5)]
-    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    assert bench.held_by(connection) == UNANSWERED
     bench.selectable.hold_sends = False
     bench.processor.run_once()
-    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert bench.held_by(connection) == NOTHING
     assert connection not in bench.selectable.muted
 
 
@@ -305,14 +309,14 @@ def test_throttled_connection_resumes_after_send_and_time(bench: Bench, end_firs
     bench.respond(SendResponse(request, [b"x"]))
     if end_first:
         bench.respond(EndThrottlingResponse(request))
-        assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+        assert bench.held_by(connection) == UNANSWERED
         bench.selectable.hold_sends = False
     else:
-        assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_THROTTLED
+        assert bench.held_by(connection) == THROTTLED
         bench.channel.send_response(EndThrottlingResponse(request))
     assert connection in bench.selectable.muted
     bench.processor.run_once()
-    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert bench.held_by(connection) == NOTHING
     assert connection not in bench.selectable.muted
 
 
@@ -415,9 +419,7 @@ def test_reauthentication_handshake_is_no_request(bench: Bench, begins: bool) ->
     bench.arrive(connection, b"".join(map(bytes, handshake)))
     assert bench.connection_ids == (connection,)
     assert bench.channel.queued == (0 if begins else 1)
-    assert bench.mute_state(connection) is (
-        ChannelMuteState.NOT_MUTED if begins else ChannelMuteState.MUTED_AND_RESPONSE_PENDING
-    )
+    assert bench.held_by(connection) == (NOTHING if begins else UNANSWERED)
 
 
 @pytest.mark.behaviour("Processor", "A socket that died before it was registered is counted out")
@@ -549,9 +551,9 @@ def test_piece_response_is_unframed_and_leaves_request_pending(bench: Bench) -> 
     bench.selectable.hold_sends = False
     bench.processor.run_once()
     assert told == ["piece"]
-    assert bench.mute_state(connection) is ChannelMuteState.MUTED_AND_RESPONSE_PENDING
+    assert bench.held_by(connection) == UNANSWERED
     bench.respond(NoOpResponse(request))
-    assert bench.mute_state(connection) is ChannelMuteState.NOT_MUTED
+    assert bench.held_by(connection) == NOTHING
     assert told == ["piece"]
 
 
