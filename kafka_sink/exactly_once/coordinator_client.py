@@ -22,7 +22,7 @@ from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests import admin_requests
-from kafka_sink.client.requests.offset_fetch import OffsetFetch
+from kafka_sink.client.requests.admin_requests import OffsetFetch
 from kafka_sink.client.requests.transactional_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,

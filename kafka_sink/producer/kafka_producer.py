@@ -2,18 +2,20 @@
 
 Any number of the caller's threads may call its methods. Each instance owns one daemon sender thread. It stages records
 and never performs I/O itself. A producer belongs to the process that created it: it can neither be pickled nor be used
-after a fork in the child process.
+after a fork in the child process. Arguments are checked before anything is staged, once per call and in constant time.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, ParamSpec, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.columns.record_columns import ColumnChunk
+from kafka_sink.common import config as c
 from kafka_sink.common import config as common_config
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import (
@@ -48,11 +51,76 @@ from kafka_sink.producer.futures import (
 from kafka_sink.producer.pipeline import Pipeline, make_network
 from kafka_sink.producer.plugins.loading import GivenPlugins, make_plugins
 from kafka_sink.producer.producer_record import ProducerRecord
-from kafka_sink.producer.staging.arguments import check_rows, check_send, says_what_options_are
 from kafka_sink.producer.staging.arrow_rows import parts_to_send
 from kafka_sink.producer.staging.topic_metadata import ANY_PARTITION
 from kafka_sink.producer.transactions.manager import TransactionManager
-from kafka_sink.producer.transactions.state import TransactionalResult
+from kafka_sink.producer.transactions.state_machine import TransactionalResult
+
+P = ParamSpec("P")
+
+
+def says_what_options_are(init: Callable[P, None]) -> Callable[P, None]:
+    """The constructor *init*; a TypeError for unknown keyword arguments says how options are passed and named."""
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        unknown = [name for name in kwargs if name not in known]
+        if unknown:
+            raise TypeError(
+                "options are passed as one mapping with Kafka's names, as in KafkaProducer({'bootstrap.servers': "
+                f"'localhost:9092'}}), and not as keyword arguments: {', '.join(map(_explained, unknown))}"
+            )
+        init(*args, **kwargs)
+
+    return checked
+
+
+def _explained(name: str) -> str:
+    return f"{name}{c.hint(ProducerConfig, name, '')}"
+
+
+def check_send(record: object, on_delivery: object) -> None:
+    """:raises ValueError: if *record* is not a ProducerRecord, or *on_delivery* is not callable."""
+    if not isinstance(record, ProducerRecord):
+        raise ValueError(
+            f"send takes a ProducerRecord, got {type(record).__name__} ({record!r:.50}); "
+            "write ProducerRecord(topic, value, key)"
+        )
+    check_callback(on_delivery)
+
+
+def check_rows(rows: object, partitions: Any, on_delivery: object) -> None:
+    """:raises ValueError: if an argument of ``send_columns`` has the wrong type or length."""
+    if not isinstance(rows, pa.RecordBatch | pa.Table | ColumnChunk):
+        raise ValueError(
+            f"the rows must be a pyarrow Table or RecordBatch, got {type(rows).__name__}; "
+            "pyarrow.table({'value': …}) makes one, and pyarrow.Table.from_pandas"
+        )
+    if partitions is not None:
+        _check_partitions(partitions, rows.num_rows)
+    check_callback(on_delivery)
+
+
+def _check_partitions(partitions: Any, rows: int) -> None:
+    if not isinstance(partitions, np.ndarray) or partitions.dtype.kind not in "iu" or partitions.ndim != 1:
+        seen = f"{partitions.dtype}{list(partitions.shape)}" if isinstance(partitions, np.ndarray) else ""
+        raise ValueError(
+            f"the partitions must be a numpy array of integers, one for each row, got {type(partitions).__name__} "
+            f"{seen}; write numpy.array(…, dtype=numpy.int32)"
+        )
+    if len(partitions) != rows:
+        raise ValueError(
+            f"got {len(partitions)} partitions for {rows} rows; give one for each row, and ANY_PARTITION where the "
+            "partitioner is to choose"
+        )
+
+
+def check_callback(on_delivery: object) -> None:
+    """:raises ValueError: if *on_delivery* is not callable."""
+    if on_delivery is not None and not callable(on_delivery):
+        raise ValueError(f"on_delivery must be a function of a Delivery, got {type(on_delivery).__name__}")
+
 
 __all__ = ["ANY_PARTITION", "KafkaProducer", "PartlyStagedError", "ProducerRecord"]
 

@@ -1,4 +1,5 @@
-"""The producer's metrics, under Kafka's names: ``producer-metrics``, and the metrics of each node and each topic.
+"""The producer's metrics, under Kafka's names: ``producer-metrics``, and the metrics of each node and each topic. They
+are part of :class:`ProducerContext`, which the parts of one producer share.
 
 The sender thread records them once per batch or request, never per record; any thread may read them.
 
@@ -11,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_sink.common.clock import Clock
 from kafka_sink.common.locks import Lock
+from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.metrics import Family, Metric, Sampled, families
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
+from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.records.layout import HEADER_BYTES
 
 #: Name and value.
@@ -317,3 +321,13 @@ def _named(
 ) -> Iterator[Metric]:
     for name, value in figures:
         yield families_by_name[name].at(value, *tags)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerContext:
+    """The configuration, the clock, the metrics and the log of a producer. Its parts share them, and none owns them."""
+
+    config: ProducerConfig
+    clock: Clock
+    metrics: ProducerMetrics
+    log: ContextLogger

@@ -16,15 +16,13 @@ from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool, PoolMetrics
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import ColumnAppender
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
-from kafka_sink.producer.batching.partition_queues import PartitionQueues
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueues
 from kafka_sink.producer.batching.producer_batch import BatchSettings, Compression
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.context import ProducerContext
-from kafka_sink.producer.metrics import MetricSources, ProducerMetrics
+from kafka_sink.producer.metrics import MetricSources, ProducerContext, ProducerMetrics
+from kafka_sink.producer.plugins.built_in_partitioner import PartitionLoads
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
-from kafka_sink.producer.sending.partition_loads import PartitionLoads
 from kafka_sink.producer.sending.produce_request_sender import ProduceRequestSender
 from kafka_sink.producer.sending.sender import Sender
 from kafka_sink.producer.sending.transactional_request_sender import TransactionalRequestSender

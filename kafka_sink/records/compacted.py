@@ -1,4 +1,6 @@
-"""Record batches without some of their records, as a compaction leaves them.
+"""Encoded records at another position: the second half of a batch that a broker finds too large, and batches without
+some of their records, as a compaction leaves them. Only the deltas and the length in front of a record depend on its
+position; keys, values and headers are copied without decoding.
 
 The broker's compaction calls it on its own thread; pure functions over bytes. Offsets, sequences and the codec of a
 batch stay as they are, so that readers and the state of producers see no difference but the missing records. The bytes
@@ -22,8 +24,46 @@ from kafka_sink.records import layout
 from kafka_sink.records.batch import BatchHeader, with_records
 from kafka_sink.records.compression import compress, decompressed
 from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordBatchView
-from kafka_sink.records.rebase import write_content
 from kafka_sink.records.spans import Span, record_spans
+
+
+class PlacedRecord(NamedTuple):
+    """One encoded record of *size_bytes* bytes; *content* is the part after its deltas."""
+
+    timestamp_delta: int
+    content: bytes
+    size_bytes: int
+
+
+def parse_records(data: Buffer) -> list[PlacedRecord]:
+    """The uncompressed records of a batch, in order.
+
+    :raises CorruptRecordError: if a length or a delta is damaged.
+    """
+    plain = bytes(data)
+    records: list[PlacedRecord] = []
+    position = 0
+    while position < len(plain):
+        start = position
+        size, position = read_varint(plain, position)
+        end = position + size
+        if size < 0 or end > len(plain):
+            raise CorruptRecordError(f"record {len(records)} of {size} bytes does not fit into {len(plain) - position}")
+        timestamp_delta, position = read_varlong(plain, position + 1)
+        _, position = read_varint(plain, position)
+        records.append(PlacedRecord(timestamp_delta, plain[position:end], end - start))
+        position = end
+    return records
+
+
+def write_content(target: bytearray, offset_delta: int, timestamp_delta: int, content: bytes) -> None:
+    """Append a record with *content* and new deltas."""
+    deltas = encode_varint(timestamp_delta) + encode_varint(offset_delta)
+    target += encode_varint(1 + len(deltas) + len(content))
+    target += b"\x00"
+    target += deltas
+    target += content
+
 
 #: Attributes that a batch keeps when all its records are gone.
 _ATTRIBUTES_OF_EMPTY: Final = layout.TIMESTAMP_TYPE_BIT | layout.TRANSACTIONAL_BIT | layout.CONTROL_BIT

@@ -23,8 +23,7 @@ from rich.table import Table
 
 from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.client.metadata.cluster import Cluster
-from kafka_sink.client.metadata.snapshot import next_snapshot
+from kafka_sink.client.metadata.cluster import Cluster, next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction

@@ -16,8 +16,7 @@ from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.buffer_pool import BufferPool
 from kafka_sink.producer.batching.calls_in_progress import CallsInProgress
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
-from kafka_sink.producer.batching.partition_queues import PartitionQueue, PartitionQueues
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueue, PartitionQueues
 from kafka_sink.producer.batching.producer_batch import BatchSettings, Compression, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.transactions.manager import TransactionManager
-from kafka_sink.producer.transactions.state import TransactionalResult
+from kafka_sink.producer.transactions.state_machine import TransactionalResult
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.connection import ApiVersionsResponse, FinalizedFeatureKey

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
-from kafka_sink.client.login.kerberos_login import kerberos_login
+from kafka_sink.client.login.channel_security import kerberos_login
 from kafka_sink.client.login.token_source import token_source
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import SYSTEM_CLOCK

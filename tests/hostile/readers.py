@@ -76,12 +76,11 @@ from kafka_sink.protocol.header import decode_request_body, decode_request_heade
 from kafka_sink.protocol.registry import APIS, api
 from kafka_sink.protocol.schema import Struct
 from kafka_sink.records.batch import is_transactional
-from kafka_sink.records.compacted import filtered
+from kafka_sink.records.compacted import filtered, parse_records
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.control import EndTransactionMarker, marker_batch, read_marker
 from kafka_sink.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES
 from kafka_sink.records.reader import Looking, read_batches
-from kafka_sink.records.rebase import parse_records
 from kafka_sink.records.validation import BatchRules, validate_batch
 from kafka_sink.registry.subjects import split_position, split_wire
 from kafka_sink.reports.writes import Tail, read_writes

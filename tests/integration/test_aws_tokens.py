@@ -16,9 +16,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
-from kafka_sink.client.login.aws_tokens import aws_tokens
 from kafka_sink.client.login.channel_security import create_channel_builder
-from kafka_sink.client.login.token_source import token_source
+from kafka_sink.client.login.token_source import aws_tokens, token_source
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError

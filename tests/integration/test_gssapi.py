@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.login.kerberos_login import kerberos_login
+from kafka_sink.client.login.channel_security import kerberos_login
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.config import parse
 from kafka_sink.common.errors import AuthenticationError, ConfigError

@@ -17,8 +17,7 @@ from kafka_sink.client.connection.client_request import InFlightRequests
 from kafka_sink.client.metadata.metadata import Metadata
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.producer.batching.batch_drain import BatchDrain
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
-from kafka_sink.producer.batching.partition_queues import PartitionQueue
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueue
 from kafka_sink.producer.batching.producer_batch import NO_SEQUENCE, ProducerBatch
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager

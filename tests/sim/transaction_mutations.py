@@ -19,7 +19,7 @@ from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import ProducerIdAndEpoch
 from kafka_sink.producer.transactions.idempotence import IdempotenceManager
 from kafka_sink.producer.transactions.manager import TransactionManager
-from kafka_sink.producer.transactions.state import TransactionalResult
+from kafka_sink.producer.transactions.state_machine import TransactionalResult
 from tests.sim.coordination import SlowMarkers
 from tests.sim.mutations import Mutation
 from tests.sim.transaction_plan import TransactionPlan, make_transaction_plan

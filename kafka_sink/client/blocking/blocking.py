@@ -22,9 +22,8 @@ from typing import Final, ParamSpec, TypeVar, cast
 from kafka_sink.client.connection.client_request import BodyBuilder, ClientResponse
 from kafka_sink.client.connection.network_client import ConnectionFailure, NetworkClient
 from kafka_sink.client.factory import create_client
-from kafka_sink.client.metadata.cluster import Cluster
+from kafka_sink.client.metadata.cluster import Cluster, next_snapshot
 from kafka_sink.client.metadata.metadata import Metadata
-from kafka_sink.client.metadata.snapshot import next_snapshot
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of
 from kafka_sink.common.errors import (

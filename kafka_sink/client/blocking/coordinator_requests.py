@@ -5,7 +5,7 @@ The ``async`` methods are exchanges, see :mod:`exchange`; :meth:`CoordinatorRequ
 thread. The coordinators are cached; the caller follows the outcomes.
 
 Every request sent here may be repeated, whatever became of it before. So a caller takes errors differently from a
-producer, which holds the state of one transaction (``producer/transactions/reactions.py``):
+producer, which holds the state of one transaction (``producer/transactions/request_queue.py``):
 
 * An unknown error is repeated here. It ends a producer, because a commit must never be taken for done.
 * The other retriable errors, for example that a topic does not exist, are final here. A producer repeats them until its

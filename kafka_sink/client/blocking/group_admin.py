@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from kafka_sink.client.blocking.admin import AdminConfig
 from kafka_sink.client.blocking.blocking import BlockingClient
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests
-from kafka_sink.client.requests.offset_fetch import OFFSETS_MAX_VERSION, OffsetFetch
+from kafka_sink.client.requests.admin_requests import OFFSETS_MAX_VERSION, OffsetFetch
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors, only_one
 from kafka_sink.common import config as c
 from kafka_sink.common.bounded import Cursor

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from kafka_sink.client.connection.client_request import BodyBuilder
+from kafka_sink.client.metadata.cluster import has_address
 from kafka_sink.client.metadata.metadata import Metadata, UpdateRequest
-from kafka_sink.client.metadata.snapshot import has_address
 from kafka_sink.client.options.config import REBOOTSTRAP, ClientConfig
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, KafkaError

@@ -2,20 +2,27 @@
 
 Called once by the constructing thread: contradictory options and unusable files raise an error there and not at the
 first connection. Passwords must never appear in a text.
+
+Kerberos tickets are those that the options of Java's ``Krb5LoginModule`` name, as Kafka's users write them. No file of
+theirs is opened here: the Kerberos library does.
+
+Source: com.sun.security.auth.module ``Krb5LoginModule``; apache/kafka ``KerberosLogin``, ``JaasUtils``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from kafka_sink.client.login.credentials import PasswordCredentials
+from kafka_sink.client.login.credentials import PasswordCredentials, login_entry
 from kafka_sink.client.login.sasl_authenticator import SaslClientAuthenticator
 from kafka_sink.client.options.config import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL, ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import keys
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import AWS_MSK_IAM, GSSAPI, MECHANISMS, OAUTHBEARER, PLAIN
+from kafka_sink.common.text import words
 from kafka_sink.network.channel.authenticator import Authenticator
 from kafka_sink.network.channel.channel import (
     AuthenticatorFactory,
@@ -24,10 +31,67 @@ from kafka_sink.network.channel.channel import (
     SecureChannelBuilder,
 )
 from kafka_sink.network.frames import FrameReader
+from kafka_sink.network.sasl.gssapi import KerberosLogin
 from kafka_sink.network.sasl.mechanism import PlainClient, SaslClient
 from kafka_sink.network.sasl.scram import ScramClient
 from kafka_sink.network.transport.transport import TransportLayer
 from kafka_sink.trust.tls_context import TlsContexts
+
+#: Options that change nothing here: tickets and keys stay in the memory of the library, and nobody is asked.
+_NO_EFFECT: Final = frozenset(
+    words("""
+        storeKey doNotPrompt debug refreshKrb5Config renewTGT isInitiator tryFirstPass useFirstPass storePass clearPass
+    """)
+)
+_FLAGS: Final = frozenset({"useKeyTab", "useTicketCache"})
+_TEXTS: Final = frozenset({"keyTab", "ticketCache", "principal", "serviceName"})
+
+
+def kerberos_login(config: ClientConfig) -> KerberosLogin:
+    """The login of *config*; without ``sasl.jaas.config`` the ticket cache of the process.
+
+    :raises ConfigError: if there is no name of the service, or options are unknown or contradict each other.
+    """
+    line = config.option("sasl.jaas.config")
+    entry = login_entry(config)
+    options: Mapping[str, str] = {} if entry is None else entry.options
+    unknown = sorted(set(options) - _NO_EFFECT - _FLAGS - _TEXTS)
+    if unknown:
+        raise ConfigError(
+            f"option {line}: Krb5LoginModule has no option {', '.join(unknown)} here; expected "
+            f"{', '.join(sorted(_FLAGS | _TEXTS))}"
+        )
+    for name in _FLAGS & set(options):
+        if options[name].lower() not in ("true", "false"):
+            raise ConfigError(f"option {line}: {name} must be true or false")
+    has_keytab = options.get("useKeyTab", "").lower() == "true"
+    if has_keytab and not (options.get("keyTab") and options.get("principal")):
+        raise ConfigError(f"option {line}: useKeyTab=true needs keyTab and principal; set both")
+    if options.get("keyTab") and not has_keytab:
+        raise ConfigError(f"option {line}: keyTab is only read with useKeyTab=true; set it, or remove keyTab")
+    return KerberosLogin(
+        _service(config, options.get("serviceName", "")),
+        options.get("principal", ""),
+        options["keyTab"].removeprefix("FILE:") if has_keytab else "",
+        options.get("ticketCache", ""),
+    )
+
+
+def _service(config: ClientConfig, in_line: str) -> str:
+    option = config.option("sasl.kerberos.service.name")
+    name = config.sasl_kerberos_service_name
+    if name and in_line and name != in_line:
+        raise ConfigError(
+            f"option {option} is {name}, and serviceName in {config.option('sasl.jaas.config')} is {in_line}; remove "
+            "one of them"
+        )
+    if not (name or in_line):
+        raise ConfigError(
+            f"{config.option('sasl.mechanism')}=GSSAPI, Kafka's default, needs {option}: the first part of the "
+            "brokers' principal, which is kafka as a rule; set it, or another mechanism"
+        )
+    return name or in_line
+
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +179,7 @@ def _bearer(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
 
 
 def _kerberos(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
-    from kafka_sink.client.login.kerberos_login import kerberos_login
+    from kafka_sink.client.login.channel_security import kerberos_login
     from kafka_sink.network.sasl.gssapi import GssApiClient
 
     kerberos_login(config)

@@ -12,8 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_sink.client.metadata.cluster import Cluster, not_visible
-from kafka_sink.client.metadata.snapshot import LostTopic, NewLeader, lost_topics, next_snapshot, with_leaders
+from kafka_sink.client.metadata.cluster import (
+    Cluster,
+    LostTopic,
+    NewLeader,
+    lost_topics,
+    next_snapshot,
+    not_visible,
+    with_leaders,
+)
 from kafka_sink.common.clock import FOREVER_MS, Clock, ExponentialBackoff
 from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import Lock

@@ -3,8 +3,9 @@
 A :class:`CoordinatorRequest` says how the request is built for a negotiated version, and what its answer contains.
 :class:`Attempts` is one request until its final outcome. Whoever drives it sends :attr:`Attempts.request`, passes the
 answer to :meth:`Attempts.take`, and follows the outcome; nothing here sends or waits. What an error code means is the
-decision of the one who drives, its :data:`Reactions`: a producer's are in ``producer/transactions/reactions.py``, those
-of callers whose requests may all be repeated in ``client/blocking/coordinator_requests.py``.
+decision of the one who drives, its :data:`Reactions`: a producer's are in
+``producer/transactions/request_queue.py``, those of callers whose requests may all be repeated in
+``client/blocking/coordinator_requests.py``.
 
 Source: FindCoordinator (KIP-699); apache/kafka ``TransactionManager.TxnRequestHandler``; KIP-1050 (classes of errors).
 """

@@ -22,8 +22,7 @@ from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import Header, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory, BufferPool
 from kafka_sink.producer.batching.calls_in_progress import APPEND, FLUSH, CallsInProgress
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
-from kafka_sink.producer.batching.partition_queues import PartitionQueue, PartitionQueues
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueue, PartitionQueues
 from kafka_sink.producer.batching.producer_batch import BatchSettings, ProducerBatch
 from kafka_sink.producer.futures import DeliveryCallback, FutureRecordMetadata
 from kafka_sink.records import reference

@@ -17,8 +17,7 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
-from kafka_sink.producer.batching.partition_queues import PartitionQueue, PartitionQueues
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches, PartitionQueue, PartitionQueues
 from kafka_sink.producer.batching.producer_batch import BatchSettings, ProducerBatch
 
 _log = logging.getLogger(__name__)

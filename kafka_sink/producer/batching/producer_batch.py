@@ -29,11 +29,11 @@ from kafka_sink.producer.futures import (
     anywhere,
 )
 from kafka_sink.records import batch as record_batch
-from kafka_sink.records import rebase
+from kafka_sink.records import compacted
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
 from kafka_sink.records.reference import header_entries
-from kafka_sink.records.staged import StagedRecords
+from kafka_sink.records.vectorized import StagedRecords
 
 _log = logging.getLogger(__name__)
 
@@ -437,7 +437,7 @@ class ProducerBatch:
         if self.record_count < 2:
             raise ValueError(f"a batch of {self.record_count} record(s) of {self.topic_partition} cannot be split")
         self.close()
-        records = rebase.parse_records(memoryview(self.memory)[HEADER_BYTES : self.size_bytes])
+        records = compacted.parse_records(memoryview(self.memory)[HEADER_BYTES : self.size_bytes])
         half = (self.size_bytes - HEADER_BYTES) // 2
         cut, seen = 1, records[0].size_bytes
         while cut < len(records) - 1 and seen + records[cut].size_bytes <= half:
@@ -451,13 +451,13 @@ class ProducerBatch:
         self.result.split(cut, pieces[0].result, pieces[1].result)
         return pieces
 
-    def _piece(self, records: Sequence[rebase.PlacedRecord], start: int, end: int) -> ProducerBatch:
+    def _piece(self, records: Sequence[compacted.PlacedRecord], start: int, end: int) -> ProducerBatch:
         base_delta = records[start].timestamp_delta
         encoded = bytearray()
         ends = []
         for index in range(start, end):
             record = records[index]
-            rebase.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
+            compacted.write_content(encoded, index - start, record.timestamp_delta - base_delta, record.content)
             ends.append(len(encoded))
         memory = bytearray(HEADER_BYTES + len(encoded))
         piece = ProducerBatch(

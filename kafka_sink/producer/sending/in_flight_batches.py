@@ -14,10 +14,10 @@ from kafka_sink.common.errors import ApiError, BatchRefusedError, ErrorCode, Kaf
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain
-from kafka_sink.producer.batching.incomplete_batches import IncompleteBatches
+from kafka_sink.producer.batching.partition_queues import IncompleteBatches
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import NO_RECORD_ERRORS
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.topic_limits import AFTER_MAX_MS, BEFORE_MAX_MS, CLEANUP_POLICY, MAX_MESSAGE_BYTES
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse

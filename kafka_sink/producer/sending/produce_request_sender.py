@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 
 from kafka_sink.client.connection.network_client import ClientResponse
 from kafka_sink.client.factory import ClientNetwork
-from kafka_sink.client.metadata.snapshot import NewLeader
+from kafka_sink.client.metadata.cluster import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Node, TopicPartition, TransactionVersion
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.metrics import ProducerContext
+from kafka_sink.producer.plugins.built_in_partitioner import PartitionLoads
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
-from kafka_sink.producer.sending.partition_loads import PartitionLoads
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.produce import (

@@ -16,7 +16,7 @@ from kafka_sink.common.errors import KafkaError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
-from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.sending.produce_request_sender import ProduceRequestSender
 from kafka_sink.producer.sending.transactional_request_sender import TransactionalRequestSender

@@ -12,7 +12,7 @@ from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import KafkaError, TransactionAbortableError
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.request_queue import QueuedRequest

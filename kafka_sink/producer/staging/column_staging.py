@@ -18,8 +18,8 @@ from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import DeliveryCallback, PartlyStagedError
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice, check_choices, partition_count, row_by_row
 from kafka_sink.producer.staging.arrow_rows import ArrowRows

@@ -13,8 +13,8 @@ from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
-from kafka_sink.producer.context import ProducerContext
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.plugins.partitioner import check_choice

@@ -23,7 +23,7 @@ from kafka_sink.common.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_sink.producer.batching.calls_in_progress import APPEND, CallsInProgress
-from kafka_sink.producer.context import ProducerContext
+from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.producer_record import check_topic
 from kafka_sink.producer.sending.sender import Sender
 

@@ -47,12 +47,21 @@ from kafka_sink.common.model import (
     TransactionVersion,
 )
 from kafka_sink.producer.config import ProducerConfig
-from kafka_sink.producer.transactions.epochs import TransactionEpochs
-from kafka_sink.producer.transactions.idempotence import IdempotenceManager
-from kafka_sink.producer.transactions.reactions import FATAL_FOR_BATCHES, remedy
-from kafka_sink.producer.transactions.request_queue import Priority, QueuedRequest, RequestQueue
-from kafka_sink.producer.transactions.state import ONGOING, State, TransactionalResult, TransactionScope
-from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
+from kafka_sink.producer.transactions.idempotence import IdempotenceManager, TransactionEpochs
+from kafka_sink.producer.transactions.request_queue import (
+    FATAL_FOR_BATCHES,
+    Priority,
+    QueuedRequest,
+    RequestQueue,
+    remedy,
+)
+from kafka_sink.producer.transactions.state_machine import (
+    ONGOING,
+    State,
+    TransactionalResult,
+    TransactionScope,
+    TransactionStateMachine,
+)
 from kafka_sink.protocol.messages.metadata import TRANSACTION
 from kafka_sink.protocol.schema import Struct
 

@@ -6,8 +6,7 @@ import uuid
 
 import pytest
 
-from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
-from kafka_sink.client.metadata.snapshot import Snapshot, next_snapshot
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, Snapshot, next_snapshot
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.client.metadata.cluster import NewLeader
 from kafka_sink.client.metadata.metadata import Metadata
-from kafka_sink.client.metadata.snapshot import NewLeader
 from kafka_sink.common.clock import FOREVER_MS
 from kafka_sink.common.errors import AuthenticationError, ErrorCode, InvalidTopicError, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import Node, TopicPartition

@@ -25,7 +25,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.producer.transactions.reactions import reaction_to
+from kafka_sink.producer.transactions.request_queue import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.group_offsets import (
     TxnOffsetCommitResponse,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pytest
 
-from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner
-from kafka_sink.producer.sending.partition_loads import PartitionLoads
+from kafka_sink.producer.plugins.built_in_partitioner import BuiltInPartitioner, PartitionLoads
 from kafka_sink.records.murmur2 import murmur2, positive_murmur2, to_positive
 from kafka_sink.records.vectorized import content_sizes
 from tests.fakes.chunks import Row, make_chunk

@@ -19,7 +19,7 @@ from kafka_sink.common.errors import (
     error_for,
 )
 from kafka_sink.producer.futures import Delivery
-from kafka_sink.producer.transactions.state import State
+from kafka_sink.producer.transactions.state_machine import State
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.produce import BatchIndexAndErrorMessage
 from kafka_sink.protocol.messages.transactions import InitProducerIdResponse

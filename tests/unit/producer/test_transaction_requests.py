@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_sink.client.requests.outcomes import Reaction
 from kafka_sink.common.errors import ErrorCode
-from kafka_sink.producer.transactions.reactions import reaction_to
+from kafka_sink.producer.transactions.request_queue import reaction_to
 from kafka_sink.protocol.api_key import ApiKey
 from tests.support.cases import with_each
 

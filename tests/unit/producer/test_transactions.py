@@ -23,8 +23,12 @@ from kafka_sink.common.model import ConsumerGroupMetadata, OffsetAndMetadata, Pr
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.producer.transactions.request_queue import QueuedRequest
-from kafka_sink.producer.transactions.state import TRANSITIONS, State, TransactionalResult
-from kafka_sink.producer.transactions.state_machine import TransactionStateMachine
+from kafka_sink.producer.transactions.state_machine import (
+    TRANSITIONS,
+    State,
+    TransactionalResult,
+    TransactionStateMachine,
+)
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
 from tests.fakes.brokers import SILENCE, FakeBrokers

@@ -7,7 +7,7 @@ import pytest
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import Header
 from kafka_sink.records import reference
-from kafka_sink.records.rebase import parse_records, write_content
+from kafka_sink.records.compacted import parse_records, write_content
 from tests.support.cases import with_each
 
 ROWS: list[tuple[int, bytes | None, bytes | None, list[Header]]] = [

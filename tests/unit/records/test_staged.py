@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_sink.common.errors import SerializationError
 from kafka_sink.common.model import Header
 from kafka_sink.records.reference import header_entries, write_record
-from kafka_sink.records.staged import StagedRecords
+from kafka_sink.records.vectorized import StagedRecords
 
 Row = tuple[int, bytes | None, bytes | None, list[Header]]
 
