@@ -172,8 +172,9 @@ class Remembered:
     *logs* are those that were last searched for lost ends, each with the leader that it had. *other_logs* are those of
     the topics besides the progress topic, as of the instant *other_logs_ms*. *has_two_phase* says that the brokers have
     offered two-phase commit. *driver* is the driver's transaction of the last batch that this process planned, and
-    *ends* the offsets behind its rows if this process committed it. A batch is planned and written in its *turn*: two
-    threads must not continue after the same batch.
+    *ends* the offsets behind its rows if this process committed it. *recent_ids* are those of the last decided
+    batches' transactions, the latest first; tasks take turns with a few ids. A batch is planned and written in its
+    *turn*: two threads must not continue after the same batch.
     """
 
     logs: frozenset[Log] = frozenset()
@@ -182,6 +183,7 @@ class Remembered:
     has_two_phase: bool = False
     driver: Transaction | None = None
     ends: Mapping[TopicPartition, int] | None = None
+    recent_ids: tuple[str, ...] = ()
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
 

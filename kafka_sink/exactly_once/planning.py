@@ -54,6 +54,11 @@ _LONGEST_PAUSE_MS: Final = 1000
 #: A week: Kafka's default for offsets.retention.minutes.
 _DEFAULT_RETENTION_MINUTES: Final = 10_080
 
+#: How many ids of recent batches are described in the first look, before it is known which the last batch has. A worker
+#: takes turns with eight ids, so this is enough for batches of 32 tasks; larger ones take a round of requests more.
+_MOST_RECENT_IDS: Final = 256
+_IDS_OF_A_TASK: Final = 8
+
 #: The most plans of a batch whose progress is not the latest decision. The coordinator that said so is current, so
 #: that the second plan is enough unless that one is replaced, too.
 _PLANS: Final = 3
@@ -159,6 +164,9 @@ class Planner:
         remembered = self._driver.remembered
         if move is not Move.SKIP:
             remembered.driver, remembered.ends = plan.driver, None
+        if len(situation.decided_ids) * _IDS_OF_A_TASK <= _MOST_RECENT_IDS:
+            recent = dict.fromkeys([*situation.decided_ids, *remembered.recent_ids])
+            remembered.recent_ids = tuple(recent)[:_MOST_RECENT_IDS]
         return plan
 
     def _begun(self, s: Situation, move: Move) -> Plan:
@@ -191,13 +199,19 @@ class Planner:
         """The first look, before the fence: the tasks of a newer driver begin after its fence, so none of the open
         transactions is theirs. It changes nothing."""
         driver, remembered = self._driver, self._driver.remembered
-        partitions, others, (progress, is_stable), left_open, (last, rows, behind) = self._client.together(
+        name, recent = driver_id(driver.id), remembered.recent_ids
+        own_ends = remembered.ends if self._with_rows else {}
+        partitions, others, (progress, is_stable), left_open, described, behind = self._client.together(
             driver.partitions(),
             driver.other_logs(),
             driver.peek(),
             driver.left_open(),
-            driver.last_transaction(with_rows=self._with_rows),
+            self._client.describe([name, *recent]),
+            driver.behind(own_ends or {}),
         )
+        last = described.get(name)
+        decided = () if progress is None else progress.transactions
+        is_known = all(each.transactional_id in recent for each in decided)
         self._partition_count, self._logs = len(partitions), logs_of(partitions) | others
         self._client.require_verification()
         return Situation(
@@ -208,14 +222,13 @@ class Planner:
             accepted=accepted,
             own=remembered.driver,
             last=last,
-            open_rows=rows,
-            behind=behind,
             progress=progress,
             is_stable=is_stable,
             # The progress may have been read before the description. Nothing can have happened in between if the
-            # description still is the commit of this process's last batch.
-            is_in_order=last is not None and driver.is_own_commit(last),
+            # description still is the commit of this process's last batch. Then its own rows are all that may be open.
+            is_in_order=last is not None and driver.is_own_commit(last) and own_ends is not None and not behind,
             left_open=tuple(left_open),
+            described=described if decided and is_known else None,
             has_new_leaders=not self._logs <= remembered.logs,
             needs_two_phase=driver.two_phase and not remembered.has_two_phase,
         )

@@ -7,8 +7,9 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,12 +42,15 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transaction_description import TransactionDescription
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import Struct
+from scripts.pages import printed
 from tests.conftest import Figure
+from tests.exactly_once.trace import batch_trace
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.waiting import until
 
@@ -136,7 +140,8 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
     monkeypatch.setattr(BlockingClient, "request_all", note_all)
     monkeypatch.setattr(BlockingClient, "ask", note_any)
     plan = world.parallel.plan(QUERY)
-    # Nothing is ended again that is known to be committed, and nothing fenced that nobody else has touched.
+    # Nothing is ended again that is known to be committed, and nothing fenced that nobody else has touched. The ids of
+    # the tasks are new.
     fenced = (
         [["DESCRIBE_TRANSACTIONS"]]
         if plan.transaction_version is TransactionVersion.V2
@@ -153,6 +158,11 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
         else [["ADD_OFFSETS_TO_TXN", "DESCRIBE_TRANSACTIONS"], ["OFFSET_FETCH", "TXN_OFFSET_COMMIT"]]
     )
     assert rounds == [*proposed, ["END_TXN"], ["END_TXN", "END_TXN", "LIST_TRANSACTIONS"]]
+
+
+def test_the_page_shows_the_requests_of_a_run() -> None:
+    shown = printed(Path(__file__).parents[2] / "docs" / "exactly-once.md", "trace")
+    assert shown.strip() == batch_trace().strip(), "python -m tests.exactly_once.trace docs/exactly-once.md"
 
 
 @pytest.mark.behaviour(
@@ -221,7 +231,7 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
     written = [world.write_task(plan, 1, b"b")]
     driver, committer = world.steps, SinkDriver(world.client, world.topic, world.topic)
     committer.remembered = Remembered()
-    peek, describe = driver.peek, driver.last_transaction
+    peek, describe = driver.peek, driver.client.describe
     has_read = threading.Event()
 
     async def note_peek() -> tuple[Progress | None, bool]:
@@ -229,15 +239,17 @@ def test_commit_that_arrives_during_look_is_not_overlooked(world: World, monkeyp
         has_read.set()
         return found
 
-    async def commit_and_describe(*arguments: Any, **options: Any) -> Any:
+    async def commit_and_describe(ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        if driver_id(driver.id) not in (ids := [*ids]):
+            return await describe(ids)
         while not has_read.is_set():
             await Pause(1)
         monkeypatch.undo()
         ParallelSink(committer).commit(plan, 1, QUERY, written)
-        return await describe(*arguments, **options)
+        return await describe(ids)
 
     monkeypatch.setattr(driver, "peek", note_peek)
-    monkeypatch.setattr(driver, "last_transaction", commit_and_describe)
+    monkeypatch.setattr(driver.client, "describe", commit_and_describe)
     assert not world.parallel.plan(QUERY).must_write(1, QUERY, BatchNumbering.OF_A_QUERY)
 
 

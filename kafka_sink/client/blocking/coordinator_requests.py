@@ -62,6 +62,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
+F = TypeVar("F")
 
 
 def caller_reaction(api_key: ApiKey, code: ErrorCode) -> Reaction:
@@ -89,8 +90,15 @@ class CoordinatorRequests:
 
     @overload
     def together(
-        self, first: Exchange[A], second: Exchange[B], third: Exchange[C], fourth: Exchange[D], fifth: Exchange[E], /
-    ) -> tuple[A, B, C, D, E]: ...
+        self,
+        first: Exchange[A],
+        second: Exchange[B],
+        third: Exchange[C],
+        fourth: Exchange[D],
+        fifth: Exchange[E],
+        sixth: Exchange[F],
+        /,
+    ) -> tuple[A, B, C, D, E, F]: ...
 
     def together(self, *exchanges: Exchange[Any]) -> tuple[Any, ...]:
         """Run independent *exchanges* and return their results. Requests that they await in the same round are in

@@ -1,0 +1,90 @@
+"""The requests of a batch that follows an own one, in the order in which a run has sent them:
+``python -m tests.exactly_once.trace docs/exactly-once.md`` prints them into the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from unittest import mock
+
+from kafka_sink import EmbeddedCluster
+from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
+from kafka_sink.common.errors import ApiError
+from kafka_sink.common.model import Node
+from kafka_sink.protocol.schema import Struct
+from scripts.pages import print_into
+from tests.exactly_once.world import PARTITIONS, World
+
+_ROWS: Final = "Produce"
+#: So many that all ids of the tasks are used again.
+_BATCHES: Final = 14
+
+
+class Trace:
+    """The rounds of requests that a client sends: those of one round are in flight together."""
+
+    def __init__(self) -> None:
+        self.rounds: list[list[str]] = []
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        request_all = BlockingClient.request_all
+
+        def recording(
+            client: BlockingClient, requests: Sequence[tuple[Node, RequestSpec]], *, timeout_ms: int | None = None
+        ) -> list[Struct | ApiError]:
+            self.rounds.append([_name(spec) for _, spec in requests])
+            return request_all(client, requests, timeout_ms=timeout_ms)
+
+        with mock.patch.object(BlockingClient, "request_all", recording):
+            yield
+
+
+def _name(spec: RequestSpec) -> str:
+    name = "".join(part.capitalize() for part in spec.api_key.name.split("_"))
+    return f"{name} behind it" if spec.is_behind else name
+
+
+def batch_trace() -> str:
+    """A table for each protocol: a batch of two tasks that follows others of the same processes, in transaction version
+    2, on a cluster of one broker."""
+    return "\n".join(_table(protocol) for protocol in ("parallel", "atomic"))
+
+
+def _table(protocol: str) -> str:
+    trace = Trace()
+    with EmbeddedCluster(nodes=1) as cluster:
+        cluster.create_topic("rows", partitions=PARTITIONS)
+        world = World(cluster.bootstrap_servers, "rows")
+        try:
+            for version in range(_BATCHES):
+                world.write_batch(protocol, version, b"a", b"b")
+            send = world.send
+            with trace.recorded(), mock.patch.object(world, "send") as sending:
+
+                def sent(*arguments: object) -> None:
+                    trace.rounds.append([_ROWS])
+                    with mock.patch.object(trace, "rounds", []):
+                        send(*arguments)  # type: ignore[arg-type]
+
+                sending.side_effect = sent
+                world.write_batch(protocol, _BATCHES, b"a", b"b")
+        finally:
+            world.client.close()
+    rows = [
+        " · ".join(f"{n} × {name}" if n > 1 else name for name, n in Counter(each).items()) for each in trace.rounds
+    ]
+    # Here the tasks run one after the other, and ask where their rows end, which real ones read from the answers.
+    tasks = [place for place, row in enumerate(rows) if row == _ROWS]
+    rows[tasks[0] : tasks[-1] + (2 if protocol == "parallel" else 1)] = [f"{_ROWS}, in each task"]
+    lines = [f"| {protocol} | requests in flight together |", "| ---: | --- |"]
+    return "\n".join([*lines, *(f"| {number} | {row} |" for number, row in enumerate(rows, 1)), ""])
+
+
+if __name__ == "__main__":
+    print_into(Path(sys.argv[1]), "trace", batch_trace())
