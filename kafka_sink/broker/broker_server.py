@@ -67,7 +67,7 @@ class BrokerServer:
 
         :raises OSError: if an address is in use.
         """
-        self._server.startup(start_processing_requests=False)
+        self._server.bind()
         protocols = security_protocols(self._context.config, [item.listener_name for item in self._endpoints])
         for item in self.bound_endpoints():
             self._warn_if_exposed(item, protocols[item.listener_name])

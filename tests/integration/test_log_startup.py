@@ -22,7 +22,7 @@ from kafka_sink.broker.log.partition_log import LogConfig
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.testing import EmbeddedRegistry
-from kafka_sink.testing.registry.schemas import Schema
+from kafka_sink.testing.registry.schemas import KeptSchema
 from tests.fakes.record_batches import with_header
 from tests.support import amounts
 from tests.support.cases import with_each
@@ -114,7 +114,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cluster.create_topic("t", 1)
         with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, **options}) as producer:
             producer.send(ProducerRecord("t", b"v")).get(60_000)
-        registry.store.register("s", Schema.of({"schema": '"int"'}))
+        registry.store.register("s", KeptSchema.of({"schema": '"int"'}))
     return directory
 
 

@@ -26,8 +26,8 @@ from kafka_sink.broker.coordinator.group_metadata import (
     UNKNOWN_MEMBER,
     Committer,
     Group,
-    GroupDescription,
     GroupListing,
+    GroupSnapshot,
     GroupState,
     JoinAnswer,
     JoinRequest,
@@ -340,7 +340,7 @@ class GroupCoordinator:
 
     # --- administration ----------------------------------------------------------------------------------------------
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> GroupSnapshot:
         """A classic group. :raises ApiError: GROUP_ID_NOT_FOUND."""
         with self._lock:
             if self._consumers.get(group_id) is not None:

@@ -18,6 +18,7 @@ from uuid import uuid4
 from kafka_sink.broker.coordinator.group_metadata import (
     NO_LEADER,
     UNKNOWN_MEMBER,
+    ClassicMember,
     Group,
     GroupState,
     JoinAnswer,
@@ -25,7 +26,6 @@ from kafka_sink.broker.coordinator.group_metadata import (
     JoinRequest,
     JoinResult,
     Leaving,
-    Member,
     SyncAnswer,
     SyncRequest,
     SyncResult,
@@ -134,7 +134,7 @@ class GroupRebalance:
                 # The deadline is not enforced while a sync waits, so the session starts again.
                 member.deadline_ms = now_ms + member.session_timeout_ms
 
-    def remove(self, group: Group, member: Member, why: str) -> None:
+    def remove(self, group: Group, member: ClassicMember, why: str) -> None:
         """Remove a member; the caller handles the effect on the other members."""
         self._log.info("%s is removed from group %s: %s", member.member_id, group.group_id, why)
         # If the client is still alive, the error tells it to join as a new member.
@@ -204,13 +204,13 @@ class GroupRebalance:
             self.complete_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.complete_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
 
-    def complete_join(self, member: Member, result: JoinResult) -> None:
+    def complete_join(self, member: ClassicMember, result: JoinResult) -> None:
         """Answer the member's join, if one waits."""
         if member.join_answer is not None:
             self.answers.append(partial(member.join_answer, result))
             member.join_answer = None
 
-    def complete_sync(self, member: Member, result: SyncResult) -> None:
+    def complete_sync(self, member: ClassicMember, result: SyncResult) -> None:
         """Answer the member's sync, if one waits."""
         if member.sync_answer is not None:
             self.answers.append(partial(member.sync_answer, result))
@@ -238,7 +238,7 @@ class GroupRebalance:
         )
 
     @staticmethod
-    def synced(group: Group, member: Member) -> SyncResult:
+    def synced(group: Group, member: ClassicMember) -> SyncResult:
         """The sync response for a member: its assignment."""
         return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
@@ -300,7 +300,7 @@ class GroupMembership:
             self._add(group, request, member_id, answer, now_ms)
 
     def _add(self, group: Group, request: JoinRequest, member_id: str, answer: JoinAnswer, now_ms: int) -> None:
-        member = Member(
+        member = ClassicMember(
             member_id,
             request.instance_id,
             request.client_id,
@@ -318,7 +318,9 @@ class GroupMembership:
         group.add(member, request.protocol_type)
         self._rebalance.rebalance_or_complete(group, f"{member_id} joins, reason: {request.reason}", now_ms)
 
-    def _rejoin(self, group: Group, member: Member, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> None:
+    def _rejoin(
+        self, group: Group, member: ClassicMember, request: JoinRequest, answer: JoinAnswer, now_ms: int
+    ) -> None:
         if group.state is GroupState.EMPTY:
             self._refuse_join(answer, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
             return
@@ -335,7 +337,7 @@ class GroupMembership:
         self._update(member, request, answer)
         self._rebalance.rebalance_or_complete(group, f"{member.member_id} rejoins, reason: {request.reason}", now_ms)
 
-    def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> None:
+    def _update(self, member: ClassicMember, request: JoinRequest, answer: JoinAnswer) -> None:
         member.protocols = request.protocols
         member.topics = request.topics
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -343,7 +345,7 @@ class GroupMembership:
         member.join_answer = answer
 
     def _replace_static(
-        self, group: Group, old: Member, request: JoinRequest, member_id: str, answer: JoinAnswer, now_ms: int
+        self, group: Group, old: ClassicMember, request: JoinRequest, member_id: str, answer: JoinAnswer, now_ms: int
     ) -> None:
         leader_before = group.leader
         member = group.replace_static(old, member_id)
@@ -360,7 +362,7 @@ class GroupMembership:
             self._rebalance.maybe_complete(group, now_ms)
 
     def _go_on_with_static(
-        self, group: Group, old: Member, member: Member, leader_before: str | None, request: JoinRequest
+        self, group: Group, old: ClassicMember, member: ClassicMember, leader_before: str | None, request: JoinRequest
     ) -> None:
         """Replace the member id without a rebalance: the generation continues for the other members."""
         try:

@@ -136,7 +136,7 @@ _MAY_FOLLOW: Final = {
 
 
 @dataclass(slots=True)
-class Member:
+class ClassicMember:
     """One member. *protocols*: protocol name → the member's metadata, in order of preference; *topics*: protocol name →
     the topics in that metadata, None if it cannot be parsed."""
 
@@ -180,7 +180,7 @@ class Group:
     leader: str | None = None
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.EMPTY
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicMember] = field(default_factory=dict)
     #: Instance id → member id.
     static_members: dict[str, str] = field(default_factory=dict)
     #: Member ids that were assigned and whose join is awaited → deadline (monotonic).
@@ -204,7 +204,7 @@ class Group:
 
     # --- members -----------------------------------------------------------------------------------------------------
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add *member*; the first member becomes the leader and determines the group's protocol type."""
         if not self.members:
             self.leader = member.member_id
@@ -224,10 +224,10 @@ class Group:
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
 
-    def replace_static(self, old: Member, new_member_id: str) -> Member:
+    def replace_static(self, old: ClassicMember, new_member_id: str) -> ClassicMember:
         """Give a static member the new id *new_member_id*; it keeps the assignment of *old*."""
         assert old.instance_id is not None
-        new = Member(
+        new = ClassicMember(
             new_member_id,
             old.instance_id,
             old.client_id,
@@ -248,7 +248,7 @@ class Group:
             self.leader = new_member_id
         return new
 
-    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+    def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """The member.
 
         :raises ApiError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if another process uses the instance id now.
@@ -397,7 +397,7 @@ class MemberDescription(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupSnapshot:
     """Description of a group; *protocol_name* and the members' metadata are set only while the group is stable."""
 
     group_id: str
@@ -407,7 +407,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-def describe(group: Group) -> GroupDescription:
+def describe(group: Group) -> GroupSnapshot:
     """Describe the current state of *group*."""
     stable = group.state is GroupState.STABLE
     name = group.protocol_name or "" if stable else ""
@@ -422,4 +422,4 @@ def describe(group: Group) -> GroupDescription:
         )
         for member in group.members.values()
     )
-    return GroupDescription(group.group_id, group.state, group.protocol_type or "", name, members)
+    return GroupSnapshot(group.group_id, group.state, group.protocol_type or "", name, members)

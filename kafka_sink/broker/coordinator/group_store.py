@@ -25,7 +25,7 @@ from kafka_sink.broker.coordinator.consumer_group import (
     Owned,
     TopicIdPartition,
 )
-from kafka_sink.broker.coordinator.group_metadata import CONSUMER, Group, GroupState, Member, subscribed_topics
+from kafka_sink.broker.coordinator.group_metadata import CONSUMER, ClassicMember, Group, GroupState, subscribed_topics
 from kafka_sink.broker.coordinator.store import CoordinatorStore
 from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -76,7 +76,7 @@ class GroupStore:
             group = groups[row[0]]
             name = group.protocol_name or ""
             topics = {name: subscribed_topics(row[7])} if group.protocol_type == CONSUMER else {}
-            member = Member(row[1], row[2], row[3], row[4], row[5], row[6], {name: row[7]}, row[8], topics)
+            member = ClassicMember(row[1], row[2], row[3], row[4], row[5], row[6], {name: row[7]}, row[8], topics)
             leader = group.leader
             group.add(member, group.protocol_type or "")
             group.leader = leader

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from kafka_sink.broker.coordinator.consumer_group import ConsumerGroup, ConsumerMember, TopicIdPartition
-from kafka_sink.broker.coordinator.group_metadata import GroupDescription, GroupState
+from kafka_sink.broker.coordinator.group_metadata import GroupSnapshot, GroupState
 from kafka_sink.broker.handlers.authorization import is_allowed, operations, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -65,7 +65,7 @@ def _describe(context: BrokerContext, group_id: str, request: ApiRequest[m.Descr
     return described
 
 
-def _described(group: GroupDescription) -> m.DescribedGroup:
+def _described(group: GroupSnapshot) -> m.DescribedGroup:
     return m.DescribedGroup(
         group_id=group.group_id,
         error_code=ErrorCode.NONE,

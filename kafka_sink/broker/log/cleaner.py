@@ -20,7 +20,7 @@ from typing import Final
 
 from kafka_sink.broker.log.compaction import Compaction
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.log.producer_state import AbortedTransaction
+from kafka_sink.broker.log.producer_state import AbortedRange
 from kafka_sink.broker.log.segment import Segment
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
@@ -99,13 +99,13 @@ def _digest(key: bytes) -> bytes:
 class _Transactions:
     """Which batches belong to aborted transactions, and which markers have no batch left, as the log is read."""
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Iterable[AbortedRange]) -> None:
         self._coming = sorted(aborted, key=lambda each: -each.first_offset)
         # Producer id → its aborted transaction, and whether a batch of it was seen.
-        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._aborted: dict[int, tuple[AbortedRange, bool]] = {}
         self._committed: set[int] = set()
         #: Aborted transactions of which only the marker is left.
-        self.without_batches: list[AbortedTransaction] = []
+        self.without_batches: list[AbortedRange] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether a batch of data, the next of the log, belongs to an aborted transaction."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_sink.broker.log.producer_state import AbortedTransaction
+from kafka_sink.broker.log.producer_state import AbortedRange
 from kafka_sink.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from kafka_sink.common.model import NO_OFFSET
 from kafka_sink.records.batch import BatchHeader
@@ -42,7 +42,7 @@ class Compaction:
     rules: CompactionRules
     segment_bytes: int
     last_batches: Mapping[int, tuple[int, int]]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedRange, ...]
     wall_ms: int
 
     def groups(self, end: int) -> list[list[Segment]]:

@@ -17,9 +17,9 @@ from kafka_sink.broker.log import recovery
 from kafka_sink.broker.log.compaction import Compaction, CompactionRules, segments_to_compact
 from kafka_sink.broker.log.filesystem import FileSystem
 from kafka_sink.broker.log.producer_state import (
-    AbortedTransaction,
+    AbortedRange,
     AppendedBatch,
-    ProducerState,
+    KnownProducer,
     ProducerStateManager,
     VerificationGuard,
 )
@@ -74,7 +74,7 @@ class LogRead:
     appended_bytes: int
     last_stable_offset: int
     #: For read_committed readers only: the aborted transactions among *records*.
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedRange, ...] = ()
     #: Whether the read began in an earlier segment than the one in which its end is.
     is_closed: bool = False
 
@@ -310,7 +310,7 @@ class PartitionLog:
         # The first records of an open transaction may have been deleted (DeleteRecords).
         return self._segments.end_offset if unstable is None else max(unstable, self._segments.start_offset)
 
-    def producers(self) -> dict[int, ProducerState]:
+    def producers(self) -> dict[int, KnownProducer]:
         """A copy of the producer states, by producer id (DescribeProducers)."""
         with self._lock:
             return {producer: replace(state) for producer, state in self._producers.states.items()}
@@ -357,7 +357,7 @@ class PartitionLog:
             is_closed = self._segments.is_closed_at(offset, readable)
             return LogRead(records, end, start, self._readable_bytes(committed=committed), stable, aborted, is_closed)
 
-    def _aborted_in(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
+    def _aborted_in(self, records: bytes, offset: int) -> tuple[AbortedRange, ...]:
         candidates = self._producers.aborted_between(offset, self._segments.end_offset)
         if not candidates:
             return ()
@@ -516,7 +516,7 @@ class PartitionLog:
                 tuple(due), first_dirty, rules, self._config.segment_bytes, last_batches, aborted, wall_ms
             )
 
-    def replace(self, segments: Sequence[Segment], cleaned: Segment, ended: Collection[AbortedTransaction]) -> bool:
+    def replace(self, segments: Sequence[Segment], cleaned: Segment, ended: Collection[AbortedRange]) -> bool:
         """Put *cleaned*, a flushed compaction of *segments*, in their place; False if they are not all here any more.
 
         Of the aborted transactions *ended* no record is left. :raises OSError: if the disk fails.

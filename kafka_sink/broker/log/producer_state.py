@@ -40,7 +40,7 @@ class AppendedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedRange:
     """Records of *producer_id* from *first_offset* to the marker at *last_offset* are hidden from read_committed."""
 
     producer_id: int
@@ -49,7 +49,7 @@ class AbortedTransaction:
 
 
 @dataclass(slots=True)
-class ProducerState:
+class KnownProducer:
     """One producer id on one partition."""
 
     epoch: int
@@ -109,11 +109,11 @@ class ProducerStateManager:
 
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
-        self._states: dict[int, ProducerState] = {}
+        self._states: dict[int, KnownProducer] = {}
         # Producer id → first offset, in offset order, because a new transaction begins after all others.
         self._open: dict[int, int] = {}
         # In order of last offset.
-        self._aborted: list[AbortedTransaction] = []
+        self._aborted: list[AbortedRange] = []
         # Producer id → guards that are still valid.
         self._guards: dict[int, set[VerificationGuard]] = {}
         # Producer id → its batches that are being verified, of a transaction that is not open in this log yet.
@@ -164,13 +164,13 @@ class ProducerStateManager:
             )
 
     @staticmethod
-    def _check_epoch(state: ProducerState, producer_id: int, epoch: int) -> None:
+    def _check_epoch(state: KnownProducer, producer_id: int, epoch: int) -> None:
         if epoch < state.epoch:
             text = f"epoch {epoch} of producer {producer_id} is older than {state.epoch}"
             raise ApiError(text, ErrorCode.INVALID_PRODUCER_EPOCH)
 
     @staticmethod
-    def _duplicate(state: ProducerState, header: BatchHeader) -> AppendedBatch | None:
+    def _duplicate(state: KnownProducer, header: BatchHeader) -> AppendedBatch | None:
         for batch in state.batches:
             if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
                 return batch
@@ -190,10 +190,10 @@ class ProducerStateManager:
         if header.is_transactional and state.transaction_first_offset == NO_OFFSET:
             state.transaction_first_offset = self._open[header.producer_id] = base_offset
 
-    def _state_in_epoch(self, producer_id: int, epoch: int, wall_ms: int) -> ProducerState:
+    def _state_in_epoch(self, producer_id: int, epoch: int, wall_ms: int) -> KnownProducer:
         state = self._states.get(producer_id)
         if state is None:
-            state = self._states[producer_id] = ProducerState(epoch, wall_ms)
+            state = self._states[producer_id] = KnownProducer(epoch, wall_ms)
         elif state.epoch != epoch:
             state.epoch = epoch
             state.batches.clear()
@@ -242,7 +242,7 @@ class ProducerStateManager:
         first_offset, state.transaction_first_offset = state.transaction_first_offset, NO_OFFSET
         del self._open[marker.producer_id]
         if not marker.committed:
-            self._aborted.append(AbortedTransaction(marker.producer_id, first_offset, offset))
+            self._aborted.append(AbortedRange(marker.producer_id, first_offset, offset))
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class ProducerStateManager:
         state = self._states.get(producer_id)
         return state is not None and state.transaction_first_offset != NO_OFFSET and state.epoch == epoch
 
-    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+    def aborted_between(self, start: int, end: int) -> list[AbortedRange]:
         """Aborted transactions with records from *start* to before *end*, in order of their first offset."""
         first = bisect_left(self._aborted, start, key=lambda aborted: aborted.last_offset)
         transactions = [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
@@ -268,11 +268,11 @@ class ProducerStateManager:
             self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= start_offset]
 
     @property
-    def aborted(self) -> Sequence[AbortedTransaction]:
+    def aborted(self) -> Sequence[AbortedRange]:
         """The aborted transactions of the log, in order of their markers; read only."""
         return self._aborted
 
-    def forget_aborted(self, gone: Collection[AbortedTransaction]) -> None:
+    def forget_aborted(self, gone: Collection[AbortedRange]) -> None:
         """Drop the aborted transactions in *gone*, of which no record is left: without its marker a reader would not
         notice the end of one."""
         if gone:
@@ -323,7 +323,7 @@ class ProducerStateManager:
             self._guards.pop(guard.producer_id, None)
 
     @property
-    def states(self) -> Mapping[int, ProducerState]:
+    def states(self) -> Mapping[int, KnownProducer]:
         """The producer states by producer id; read only."""
         return self._states
 
@@ -373,7 +373,7 @@ class ProducerStateManager:
             if content["format"] != _FORMAT:
                 return False
             states = {
-                json_number(producer): ProducerState(
+                json_number(producer): KnownProducer(
                     json_number(epoch),
                     json_number(wall_ms),
                     [AppendedBatch(*map(json_number, batch)) for batch in batches[-BATCHES_REMEMBERED:]],
@@ -381,7 +381,7 @@ class ProducerStateManager:
                 )
                 for producer, epoch, wall_ms, batches, *transaction in content["producers"]
             }
-            aborted = [AbortedTransaction(*map(json_number, each)) for each in content["aborted"]]
+            aborted = [AbortedRange(*map(json_number, each)) for each in content["aborted"]]
         except (ValueError, TypeError, KeyError):
             return False
         self._states = states

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kafka_sink.broker.log.filesystem import FileSystem, with_checksum, without_checksum
-from kafka_sink.broker.log.producer_state import AbortedTransaction, ProducerStateManager
+from kafka_sink.broker.log.producer_state import AbortedRange, ProducerStateManager
 from kafka_sink.broker.log.segment import CLEANED_SUFFIX, LOG_SUFFIX, Segment, segment_path
 from kafka_sink.broker.log.segments import COMPACTED_SUFFIX, START_SUFFIX, Segments, stored_offsets
 from kafka_sink.common.errors import CorruptRecordError
@@ -150,7 +150,7 @@ def _load_producers(
     producers.expire(wall_ms)
 
 
-def _has_marker(segments: list[Segment], aborted: AbortedTransaction) -> bool:
+def _has_marker(segments: list[Segment], aborted: AbortedRange) -> bool:
     """Whether the marker is still there, which a compaction may have removed after the snapshot was stored.
 
     :raises CorruptRecordError: if the segment is damaged before it.

@@ -61,12 +61,11 @@ class Acceptor:
         self._quotas = quotas
         self._clock = clock
         self._log = ContextLogger(__name__, f"acceptor {listener_name}")
-        # Shared: the number of processors may change while connections are accepted.
         self._lock = threading.Condition()
-        self._processors = list(processors)
         self._stopping = False
         # Used only by the acceptor's own thread.
-        self._current_processor_index = 0
+        self._processor_count = len(processors)
+        self._processors = itertools.cycle(processors)
         self._throttled: list[tuple[int, int, Socket]] = []
         self._sequence = itertools.count()
         self._told = Said()
@@ -153,17 +152,11 @@ class Acceptor:
 
     def _assign(self, connection: AcceptedConnection) -> None:
         """Pass it to the next processor with a free slot; if there is none, wait for the last processor tried."""
-        with self._lock:
-            retries_left = len(self._processors)
+        retries_left = self._processor_count
         assigned = False
         while not assigned:
             retries_left -= 1
-            with self._lock:
-                # The number of processors may have decreased since the index was set.
-                self._current_processor_index %= len(self._processors)
-                processor = self._processors[self._current_processor_index]
-            self._current_processor_index += 1
-            assigned = processor.accept(connection, may_block=retries_left <= 0)
+            assigned = next(self._processors).accept(connection, may_block=retries_left <= 0)
 
     def _close_throttled_connections(self, now_ms: int) -> None:
         while self._throttled and self._throttled[0][0] < now_ms:

@@ -73,7 +73,7 @@ class AcceptedConnection:
 
 
 @dataclass(slots=True)
-class Connection:
+class ClientConnection:
     """A connection of the client at *address*: not read while a request is *unanswered* or its client *throttled*.
 
     :raises RuntimeError: from every method, if the event is not possible now; nothing has changed.
@@ -138,7 +138,7 @@ class Processor:
         self._responses: deque[Response] = deque()
         self._ended_running = False
         # Used only by the processor's own thread.
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, ClientConnection] = {}
         self._inflight_responses: dict[str, SendResponse | PieceResponse] = {}
         self._next_connection_index = 0
 
@@ -220,7 +220,7 @@ class Processor:
                 self._drop(connection)
                 continue
             self._next_connection_index = (self._next_connection_index + 1) % 2**31
-            self._connections[connection_id] = Connection(connection.address)
+            self._connections[connection_id] = ClientConnection(connection.address)
 
     def _drop(self, connection: AcceptedConnection) -> None:
         connection.sock.close()
@@ -349,7 +349,7 @@ class Processor:
             connection.answered()
             self._unmute_unless_held(connection_id, connection)
 
-    def _unmute_unless_held(self, connection_id: str, connection: Connection) -> None:
+    def _unmute_unless_held(self, connection_id: str, connection: ClientConnection) -> None:
         if not connection.is_muted:
             self._selector.unmute(connection_id)
 

@@ -120,27 +120,24 @@ class SocketServer:
         self._lock = threading.Lock()
         self._acceptors: dict[str, Acceptor] = {}
         self._listeners: dict[str, Listener] = {}
-        self._processors: dict[int, tuple[Processor, RequestChannel]] = {}
+        self._processors: list[tuple[Processor, RequestChannel]] = []
         self._acceptor_threads: list[threading.Thread] = []
         self._processor_threads: list[threading.Thread] = []
 
-    def startup(self, *, start_processing_requests: bool = True) -> None:
-        """Bind every listener, the control plane first; *start_processing_requests* also starts the threads.
+    def bind(self) -> None:
+        """Open every listener, the control plane's first, without starting the threads.
 
         :raises OSError: if an address cannot be bound; :meth:`shutdown` closes the listeners opened before it.
         """
         control = self._config.control_plane_listener_name
         with self._lock:
-            for endpoint in self._endpoints:
+            for endpoint in sorted(self._endpoints, key=lambda item: item.listener_name != control):
                 if endpoint.listener_name == control and self.control_plane_request_channel is not None:
                     self._create_plane(endpoint, self.control_plane_request_channel, processors=1)
-            for endpoint in self._endpoints:
-                if endpoint.listener_name != control:
+                else:
                     self._create_plane(
                         endpoint, self.data_plane_request_channel, processors=self._config.num_network_threads
                     )
-        if start_processing_requests:
-            self.start_processing_requests()
 
     def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
         config = self._config
@@ -151,7 +148,7 @@ class SocketServer:
             selector = self._selectors(endpoint, self._memory_pool)
             processor = Processor(processor_id, name, selector, channel, self._quotas, self._clock)
             channel.add_processor(processor_id, processor)
-            self._processors[processor_id] = (processor, channel)
+            self._processors.append((processor, channel))
             created.append(processor)
         # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
@@ -169,7 +166,7 @@ class SocketServer:
         with self._lock:
             self._processor_threads = [
                 start_thread(f"{self._node}-processor-{processor_id}", processor.run)
-                for processor_id, (processor, _) in self._processors.items()
+                for processor_id, (processor, _) in enumerate(self._processors)
             ]
             self._acceptor_threads = [
                 start_thread(f"{self._node}-acceptor-{name}", acceptor.run)
@@ -188,7 +185,7 @@ class SocketServer:
 
     def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
         """Present metrics: requests by API, idle network threads, connections and queued requests (any thread)."""
-        processors = [processor for processor, _ in tuple(self._processors.values())]
+        processors = [processor for processor, _ in tuple(self._processors)]
         yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
         if processors:
             idle = sum(one.idle_share for one in processors) / len(processors)
@@ -209,7 +206,7 @@ class SocketServer:
                     # Its thread was never started: this call closes its resources and returns.
                     acceptor.run()
             _join(self._acceptor_threads)
-            for processor_id, (processor, channel) in self._processors.items():
+            for processor_id, (processor, channel) in enumerate(self._processors):
                 processor.stop()
                 channel.remove_processor(processor_id)
                 if not self._processor_threads:

@@ -22,7 +22,7 @@ from kafka_sink.http.local_server import LocalHandler, LocalServer
 from kafka_sink.registry.references import KINDS, Place
 from kafka_sink.testing.registry.refusals import RefusalError
 from kafka_sink.testing.registry.schema_store import GLOBAL, SchemaStore, Version
-from kafka_sink.testing.registry.schemas import Schema
+from kafka_sink.testing.registry.schemas import KeptSchema
 
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MAX_BODY_BYTES: Final = 4 << 20
@@ -41,8 +41,8 @@ class _Request(NamedTuple):
         return self.parts.get("subject", GLOBAL)
 
     @property
-    def schema(self) -> Schema:
-        return Schema.of(self.body)
+    def schema(self) -> KeptSchema:
+        return KeptSchema.of(self.body)
 
     @property
     def schema_id(self) -> int:
@@ -70,7 +70,7 @@ def _shown(store: SchemaStore, ask: _Request, subject: str, number: int, version
     return {**shown, "deleted": True} if version.is_deleted else shown
 
 
-def _text(store: SchemaStore, ask: _Request, schema: Schema) -> dict[str, Any]:
+def _text(store: SchemaStore, ask: _Request, schema: KeptSchema) -> dict[str, Any]:
     shown = schema.shown()
     return {**shown, "schema": schema.serialized(store.ask)} if ask.query.get("format") == "serialized" else shown
 

@@ -22,7 +22,7 @@ from kafka_sink.common.bounded import INT32_MAX, parsed_json, whole_number
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.registry.references import Place
 from kafka_sink.testing.registry.refusals import RefusalError
-from kafka_sink.testing.registry.schemas import Schema, problems
+from kafka_sink.testing.registry.schemas import KeptSchema, problems
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Version:
     """A schema in a subject. One that is deleted can still be read by those who know it."""
 
     schema_id: int
-    schema: Schema
+    schema: KeptSchema
     is_deleted: bool = False
 
 
 @dataclass
-class State:
+class RegistryState:
     last_id: int = 0
     #: Subject → number → version, in the order of the numbers.
     subjects: dict[str, dict[int, Version]] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class State:
     #: How often versions were dropped for ever since the start: others may get their numbers. Not stored.
     drops: int = 0
 
-    def copy(self) -> State:
+    def copy(self) -> RegistryState:
         subjects = {name: dict(versions) for name, versions in self.subjects.items()}
         levels = {name: dict(level) for name, level in self.levels.items()}
-        return State(self.last_id, subjects, levels, dict(self.modes), self.drops)
+        return RegistryState(self.last_id, subjects, levels, dict(self.modes), self.drops)
 
     def of_subject(self, name: str) -> object:
         """All by which a schema is judged that is registered for the subject *name*, and refers to others."""
@@ -66,11 +66,11 @@ class State:
         return json.dumps(state, ensure_ascii=False).encode()
 
     @classmethod
-    def of(cls, stored: bytes) -> State:
+    def of(cls, stored: bytes) -> RegistryState:
         state = parsed_json(stored)
         subjects = {
             name: {
-                whole_number(number, 1, INT32_MAX): Version(each["id"], Schema.of(each), each["deleted"])
+                whole_number(number, 1, INT32_MAX): Version(each["id"], KeptSchema.of(each), each["deleted"])
                 for number, each in versions.items()
             }
             for name, versions in state["subjects"].items()
@@ -122,14 +122,14 @@ class SchemaStore:
         self.lock = threading.RLock()
         stored = None if file is None else file.read()
         try:
-            self._state = State() if stored is None else State.of(stored)
+            self._state = RegistryState() if stored is None else RegistryState.of(stored)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError(
                 f"{file and file.path} is of another version of kafkalite; remove it, or use that"
             ) from None
 
     @contextmanager
-    def _changed(self) -> Iterator[State]:
+    def _changed(self) -> Iterator[RegistryState]:
         """The state to be changed: it is kept, and seen, unless something goes wrong. Called under the lock."""
         draft = self._state.copy()
         yield draft
@@ -179,7 +179,7 @@ class SchemaStore:
             raise RefusalError(40403, f"{schema_id} ")
         return [each for each in versions if deleted or not each[2].is_deleted]
 
-    def schema(self, schema_id: int) -> Schema:
+    def schema(self, schema_id: int) -> KeptSchema:
         """The schema with this id. :raises RefusalError: if there is none."""
         return self.everywhere(schema_id, deleted=True)[0][2].schema
 
@@ -201,7 +201,7 @@ class SchemaStore:
         return self.version(place.subject, str(place.version), deleted=True)[1].schema.shown()
 
     def find(
-        self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
+        self, subject: str, schema: KeptSchema, *, normalize: bool = False, deleted: bool = False
     ) -> tuple[int, Version]:
         """The version of *subject* that *schema* is, with its number.
 
@@ -217,7 +217,7 @@ class SchemaStore:
         raise RefusalError(40403, "")
 
     def register(
-        self, subject: str, schema: Schema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
+        self, subject: str, schema: KeptSchema, *, normalize: bool = False, schema_id: int = -1, number: int = 0
     ) -> tuple[int, Version]:
         """The version of *subject* that *schema* is, or becomes, with its number. *schema_id* and *number* are given in
         the mode IMPORT only, where compatibility does not count.
@@ -227,7 +227,7 @@ class SchemaStore:
         for _ in range(_MOST_TRIES):
             seen = self._state.of_subject(subject)
             found = self._judged(subject, schema, normalize, schema_id, number)
-            if not isinstance(found, Schema):
+            if not isinstance(found, KeptSchema):
                 return found
             with self.lock:
                 if self._state.of_subject(subject) == seen:
@@ -235,8 +235,8 @@ class SchemaStore:
         raise RefusalError(50001, f"subject {subject} changes all the time; try again")
 
     def _judged(
-        self, subject: str, schema: Schema, normalize: bool, schema_id: int, number: int
-    ) -> tuple[int, Version] | Schema:
+        self, subject: str, schema: KeptSchema, normalize: bool, schema_id: int, number: int
+    ) -> tuple[int, Version] | KeptSchema:
         """The version of *subject* that *schema* is; if it is none, the schema, parsed, which may become one."""
         if subject.startswith(":."):
             raise RefusalError(42208, subject)
@@ -253,7 +253,7 @@ class SchemaStore:
             self._check_compatible(subject, parsed, list(live.values()))
         return parsed
 
-    def _added(self, subject: str, schema: Schema, schema_id: int, number: int) -> tuple[int, Version]:
+    def _added(self, subject: str, schema: KeptSchema, schema_id: int, number: int) -> tuple[int, Version]:
         of_ids = {each.schema_id: each.schema.identity for _, _, each in self.all(deleted=True)}
         if schema_id < 0:
             schema_id = next((known for known, identity in of_ids.items() if identity == schema.identity), schema_id)
@@ -273,7 +273,7 @@ class SchemaStore:
         return number, version
 
     def incompatibilities(
-        self, subject: str, schema: Schema, number: str | None, *, normalize: bool = False
+        self, subject: str, schema: KeptSchema, number: str | None, *, normalize: bool = False
     ) -> list[str]:
         """Why *schema* must not become a version of *subject*, compared with the version *number*, or with all that its
         level compares with; nothing if it may.
@@ -404,7 +404,7 @@ class SchemaStore:
         versions = self._state.subjects.get(subject, {})
         return {number: each for number, each in versions.items() if deleted or not each.is_deleted}
 
-    def _parsed(self, subject: str, schema: Schema, normalize: bool) -> Schema:
+    def _parsed(self, subject: str, schema: KeptSchema, normalize: bool) -> KeptSchema:
         if not schema.text.strip():
             raise RefusalError(42201, "Empty schema")
         is_normal = normalize or self.level(subject, in_scope=True).get("normalize", False)
@@ -440,12 +440,12 @@ class SchemaStore:
                 versions = state.subjects[subject]
                 versions.update({number: replace(versions[number], is_deleted=True) for number in numbers})
 
-    def _check_compatible(self, subject: str, schema: Schema, earlier: Sequence[Version]) -> None:
+    def _check_compatible(self, subject: str, schema: KeptSchema, earlier: Sequence[Version]) -> None:
         reasons = self._reasons(subject, schema, earlier)
         if reasons:
             raise RefusalError(409, subject, "; ".join(reasons))
 
-    def _reasons(self, subject: str, new: Schema, earlier: Sequence[Version]) -> list[str]:
+    def _reasons(self, subject: str, new: KeptSchema, earlier: Sequence[Version]) -> list[str]:
         level = self.level(subject, in_scope=True)[_LEVEL]
         reasons: list[str] = []
         for version in earlier if level.endswith("_TRANSITIVE") else earlier[-1:]:
@@ -457,7 +457,7 @@ class SchemaStore:
         return reasons
 
 
-def _inheriting(schema: Schema, earlier: Sequence[Version]) -> Schema:
+def _inheriting(schema: KeptSchema, earlier: Sequence[Version]) -> KeptSchema:
     """*schema* with the contract of the latest version where it has none of its own; if it is empty, with all of it."""
     if not earlier:
         return schema

@@ -47,7 +47,7 @@ _NAME_OF_RULE: Final = re.compile(r"[^\W\d][\w-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Schema:
+class KeptSchema:
     """A schema of one of :data:`KINDS`, the names and places of those that it refers to, and what :data:`CONTRACT`
     names, if it has that."""
 
@@ -59,7 +59,7 @@ class Schema:
     guid: str = ""
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> Schema:
+    def of(cls, shown: Mapping[str, Any]) -> KeptSchema:
         """The schema in the body of a request, or as :meth:`shown`.
 
         :raises RefusalError: if it is none.
@@ -94,7 +94,7 @@ class Schema:
             ]
         return {**shown, **self.contract, "guid": self.guid, "schema": self.text}
 
-    def parsed(self, ask: Ask, *, is_normal: bool = False) -> Schema:
+    def parsed(self, ask: Ask, *, is_normal: bool = False) -> KeptSchema:
         """This schema in the words in which it is kept, with its :attr:`guid`; with *is_normal*, in its normal form.
 
         :raises RefusalError: if it is no schema.
@@ -123,7 +123,7 @@ class Schema:
         except UnusableSchemaError as error:
             raise RefusalError(42201, error) from None
 
-    def is_found_as(self, kept: Schema, ask: Ask) -> bool:
+    def is_found_as(self, kept: KeptSchema, ask: Ask) -> bool:
         """Whether whoever looks for this schema finds *kept*: it is the same, or what *kept* refers to is written out.
 
         Both are parsed."""
@@ -137,7 +137,7 @@ class Schema:
         return file_descriptor(linked(self.whole(ask))) if self.kind == PROTOBUF else self.text
 
 
-def problems(reader: Schema, writer: Schema, ask: Ask) -> list[str]:
+def problems(reader: KeptSchema, writer: KeptSchema, ask: Ask) -> list[str]:
     """Why data of *writer* cannot be read by *reader*; nothing if it can. Both are parsed.
 
     :raises RefusalError: if nobody here knows.

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_sink.broker.network.processor import Connection
+from kafka_sink.broker.network.processor import ClientConnection
 from tests.support.cases import with_each
 
 #: Whether the request is unanswered, and the client throttled.
 State = tuple[bool, bool]
-EVENTS: dict[str, Callable[[Connection], None]] = {
-    "request": Connection.received,
-    "answer": Connection.answered,
+EVENTS: dict[str, Callable[[ClientConnection], None]] = {
+    "request": ClientConnection.received,
+    "answer": ClientConnection.answered,
     "throttling begins": lambda connection: connection.throttle(begins=True),
     "throttling ends": lambda connection: connection.throttle(begins=False),
 }
@@ -32,7 +32,7 @@ POSSIBLE: dict[tuple[State, str], State] = {
 @with_each("state", [(False, False), (True, False), (False, True), (True, True)])
 @with_each("event", EVENTS)
 def test_every_event_in_every_state(state: State, event: str) -> None:
-    connection = Connection("127.0.0.1", *state)
+    connection = ClientConnection("127.0.0.1", *state)
     following = POSSIBLE.get((state, event))
     if following is None:
         with pytest.raises(RuntimeError, match="is not possible now"):
@@ -46,7 +46,7 @@ def test_every_event_in_every_state(state: State, event: str) -> None:
 @pytest.mark.behaviour("Broker connections", "Unmuting needs that nothing else holds the channel")
 @pytest.mark.parametrize("order", [("answer", "throttling ends"), ("throttling ends", "answer")])
 def test_throttled_channel_waits_for_response_and_throttle_end(order: tuple[str, str]) -> None:
-    connection = Connection("127.0.0.1")
+    connection = ClientConnection("127.0.0.1")
     assert not connection.is_muted
     for event in ("request", "throttling begins", order[0]):
         EVENTS[event](connection)

@@ -11,7 +11,7 @@ from kafka_sink.broker.network.connection_quotas import ConnectionLimits, Connec
 from kafka_sink.broker.network.processor import (
     CONNECTION_QUEUE_SIZE,
     AcceptedConnection,
-    Connection,
+    ClientConnection,
     Processor,
 )
 from kafka_sink.broker.network.request_channel import (
@@ -109,7 +109,7 @@ class Bench:
         connection = self._connections()[connection_id]
         return connection.unanswered, connection.throttled
 
-    def _connections(self) -> dict[str, Connection]:
+    def _connections(self) -> dict[str, ClientConnection]:
         # Private: outside there is only whether a connection is muted, and not which events it still waits for.
         return self.processor._connections
 

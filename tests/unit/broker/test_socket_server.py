@@ -68,7 +68,8 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
         servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL", num_network_threads=3, queued_max_requests=7
     )
     before = set(threading.enumerate())
-    server.startup()
+    server.bind()
+    server.start_processing_requests()
     names = sorted(thread.name for thread in set(threading.enumerate()) - before)
     assert names == [
         "test-acceptor-CLIENTS",
@@ -94,7 +95,7 @@ def test_control_plane_has_its_own_processor_and_queue(servers: list[SocketServe
 @pytest.mark.behaviour("SocketServer", "The listener between brokers is opened first")
 def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS, CONTROL], inter_broker_listener_name="CONTROL")
-    server.startup(start_processing_requests=False)
+    server.bind()
     # From outside, listeners that are open do not show the order in which they were opened.
     assert list(server._listeners) == ["CONTROL", "CLIENTS"]
 
@@ -102,7 +103,8 @@ def test_the_listener_between_brokers_is_opened_first(servers: list[SocketServer
 @pytest.mark.behaviour("SocketServer", "Without a control plane every listener is data")
 def test_without_a_control_plane_everything_is_data(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS, CONTROL])
-    server.startup()
+    server.bind()
+    server.start_processing_requests()
     assert server.control_plane_request_channel is None
     with connect(server, "CONTROL") as sock:
         sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
@@ -114,7 +116,7 @@ def test_without_a_control_plane_everything_is_data(servers: list[SocketServer])
 def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer]) -> None:
     server = make(servers, [CLIENTS])
     before = threading.active_count()
-    server.startup(start_processing_requests=False)
+    server.bind()
     assert threading.active_count() == before
     with connect(server, "CLIENTS") as sock:
         sock.sendall(struct.pack(">i", len(FRAME)) + FRAME)
@@ -128,7 +130,9 @@ def test_ports_are_bound_before_anything_is_processed(servers: list[SocketServer
 def test_shutdown_closes_everything_and_may_come_twice(servers: list[SocketServer], processing: bool) -> None:
     before = set(threading.enumerate())
     server = make(servers, [CLIENTS, CONTROL], control_plane_listener_name="CONTROL")
-    server.startup(start_processing_requests=processing)
+    server.bind()
+    if processing:
+        server.start_processing_requests()
     with connect(server, "CLIENTS") as sock:
         if processing:
             # Once this is answered, a processor has the connection.
@@ -178,9 +182,9 @@ def test_unusable_certificates_leave_no_listener_open(servers: list[SocketServer
         port = free.getsockname()[1]
     server = make([], [CLIENTS, EndPoint("SSL", "127.0.0.1", port)], ssl_keystore_location="/none.pem")
     with pytest.raises(ConfigError, match=r"cannot read /none\.pem"):
-        server.startup()
+        server.bind()
     server.shutdown()
-    make(servers, [replace(CLIENTS, port=port)]).startup()
+    make(servers, [replace(CLIENTS, port=port)]).bind()
 
 
 @with_each("text", ["PLAINTEXT", "://h:1", "A://h", "A://h:x", "A://h:70000", "A://:"])

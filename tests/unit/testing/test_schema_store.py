@@ -19,7 +19,7 @@ from kafka_sink.testing.registry import schema_store
 from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.embedded_registry import answer
 from kafka_sink.testing.registry.schema_store import LEVELS, SchemaStore
-from kafka_sink.testing.registry.schemas import Schema
+from kafka_sink.testing.registry.schemas import KeptSchema
 from kafka_sink.testing.registry.schemas import problems as judge
 from tests.fakes.memory_filesystem import Crash, MemoryFileSystem
 from tests.support.cases import with_each
@@ -116,7 +116,7 @@ def test_refusals_have_status_and_code_of_the_contract(
     method: str, path: str, body: dict[str, Any], status: int, code: int
 ) -> None:
     store = SchemaStore()
-    store.register("s", Schema("AVRO", A))
+    store.register("s", KeptSchema("AVRO", A))
     found = ask(store, method, path, **body)
     assert (found[0], found[1]["error_code"]) == (status, code)
     assert found[1]["message"]
@@ -142,7 +142,7 @@ def test_levels_of_compatibility(level: str, with_default: bool, without_default
         store = SchemaStore()
         assert ask(store, "PUT", "/config/s", compatibility=level) == (200, {"compatibility": level})
         assert ask(store, "GET", "/config/s") == (200, {"compatibilityLevel": level})
-        store.register("s", Schema("AVRO", A))
+        store.register("s", KeptSchema("AVRO", A))
         tried = ask(store, "POST", "/compatibility/subjects/s/versions/latest?verbose=true", schema=schema)
         assert tried[1]["is_compatible"] == accepted
         assert ask(store, "POST", "/subjects/s/versions", schema=schema)[0] == (200 if accepted else 409)
@@ -153,9 +153,9 @@ def test_transitive_levels_compare_with_all_versions() -> None:
     for level, accepted in (("BACKWARD", 200), ("BACKWARD_TRANSITIVE", 409)):
         store = SchemaStore()
         store.set_level({"compatibility": "NONE"})
-        store.register("s", Schema("AVRO", record(("b", "int"))))
+        store.register("s", KeptSchema("AVRO", record(("b", "int"))))
         for each in versions:
-            store.register("s", Schema("AVRO", each))
+            store.register("s", KeptSchema("AVRO", each))
         store.set_level({"compatibility": level})
         last = record(("a", "int"), ("b", "string", "y"))
         assert ask(store, "POST", "/subjects/s/versions", schema=last)[0] == accepted
@@ -584,7 +584,7 @@ def test_a_schema_is_judged_anew_if_its_subject_has_changed(monkeypatch: pytest.
     ask(store, "POST", "/subjects/s/versions", schema=A)
     judged: list[str] = []
 
-    def problems(new: Schema, old: Schema, asks: Any) -> list[str]:
+    def problems(new: KeptSchema, old: KeptSchema, asks: Any) -> list[str]:
         judged.append(old.text)
         if len(judged) == 1:
             ask(store, "DELETE", "/subjects/s")

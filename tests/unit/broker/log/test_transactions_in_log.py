@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker.log.partition_log import PartitionLog
-from kafka_sink.broker.log.producer_state import AbortedTransaction, VerificationGuard
+from kafka_sink.broker.log.producer_state import AbortedRange, VerificationGuard
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.records.control import EndTransactionMarker, read_marker
@@ -132,7 +132,7 @@ def test_aborted_transaction_stays_aborted_if_its_start_is_gone(restarts: bool) 
     if restarts:
         log.close()
         log = open_log(disk)
-    assert log.read(4, 1 << 20, whole_first_batch=True, committed=True).aborted == (AbortedTransaction(2, 3, 5),)
+    assert log.read(4, 1 << 20, whole_first_batch=True, committed=True).aborted == (AbortedRange(2, 3, 5),)
     assert committed_values(log) == []
 
 
