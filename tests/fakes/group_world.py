@@ -10,7 +10,7 @@ from kafka_sink.broker.config import BrokerConfig, EndPoint
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.group_metadata import (
     Committer,
-    GroupDescription,
+    GroupSnapshot,
     JoinRequest,
     JoinResult,
     Leaving,
@@ -77,7 +77,7 @@ class GroupWorld:
         assert self.state() == "Stable"
         return members
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> GroupSnapshot:
         return self.groups.describe(GROUP)
 
     def state(self) -> str:
