@@ -18,7 +18,15 @@ from pyspark.sql import types as t
 
 from kafka_sink.formats.column_format import AVRO, JSON, PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.protobuf.schema import DURATION, TIMESTAMP, Enum, Field, Message, Presence, Schema
+from kafka_sink.formats.protobuf.schema import (
+    DURATION,
+    TIMESTAMP,
+    Enum,
+    Message,
+    MessageField,
+    Presence,
+    ProtobufSchema,
+)
 from kafka_sink.spark.driver.column_formats import arrow_type
 from scripts.pages import print_into
 
@@ -87,11 +95,11 @@ _PROTOBUF: Final = (
 
 def type_table() -> str:
     """The table in Markdown: Spark's type; Avro's and Protobuf's derived type, each with the other types that a given
-    schema may have; and a value in JSON with its type in the JSON Schema.
+    schema may have; and a value in JSON with its type in the JSON ProtobufSchema.
     """
     of_avro = ("Avro, derived", "a given Avro schema may also have")
     of_protobuf = ("Protobuf, derived", "a given message may also have")
-    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON Schema")
+    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON ProtobufSchema")
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
         arrow = arrow_type(kind, "value")
@@ -115,7 +123,7 @@ def _in_protobuf(arrow: pa.DataType) -> str:
     others = [
         name or kind
         for kind, name in _PROTOBUF
-        if (name or kind) != derived and _is_field(Field("a", 1, kind, Presence.EXPLICIT, name), row)
+        if (name or kind) != derived and _is_field(MessageField("a", 1, kind, Presence.EXPLICIT, name), row)
     ]
     shown = (
         "any" if len(others) == len(_PROTOBUF) else ", ".join(f"`{'enum' if each == 'e' else each}`" for each in others)
@@ -123,9 +131,9 @@ def _in_protobuf(arrow: pa.DataType) -> str:
     return f"{f'`{derived}`' if derived else '–'} | {shown}"
 
 
-def _is_field(field: Field, row: pa.DataType) -> bool:
+def _is_field(field: MessageField, row: pa.DataType) -> bool:
     known = {name: Message(name, ()) for name in (TIMESTAMP, DURATION)}
-    schema = Schema("M", (0,), {"M": Message("M", (field,)), **known}, {"e": Enum("e", (("A", 0),))})
+    schema = ProtobufSchema("M", (0,), {"M": Message("M", (field,)), **known}, {"e": Enum("e", (("A", 0),))})
     try:
         format_of(PROTOBUF).encoder(ColumnFormat("value", PROTOBUF, "", messages=schema), row)
     except FormatError:
@@ -134,7 +142,7 @@ def _is_field(field: Field, row: pa.DataType) -> bool:
 
 
 def _in_json(arrow: pa.DataType, example: Any) -> str:
-    """The *example* as JSON, and the type in the JSON Schema."""
+    """The *example* as JSON, and the type in the JSON ProtobufSchema."""
     try:
         declared = json.loads(format_of(JSON).derived(arrow, "value").schema)
         form = ColumnFormat("value", JSON, "")

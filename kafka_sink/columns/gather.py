@@ -71,7 +71,7 @@ def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class WordField:
     """Up to eight bytes of each row as a little-endian number, and how many of them are used (the others are zero)."""
 
     word: Words
@@ -80,20 +80,20 @@ class Field:
     max_size: int
 
 
-Piece: TypeAlias = Field | BinaryColumn
+Piece: TypeAlias = WordField | BinaryColumn
 
 
-def constant_field(data: bytes) -> Field:
+def constant_field(data: bytes) -> WordField:
     """The same up to eight bytes for every row."""
-    return Field(int.from_bytes(data, "little"), len(data), len(data), len(data))
+    return WordField(int.from_bytes(data, "little"), len(data), len(data), len(data))
 
 
-def constant_fields(data: bytes) -> list[Field]:
+def constant_fields(data: bytes) -> list[WordField]:
     """The same bytes, of any number, for every row."""
     return [constant_field(data[at : at + _WORD_BYTES]) for at in range(0, len(data), _WORD_BYTES)]
 
 
-def varint_fields(values: Int64s | int) -> list[Field]:
+def varint_fields(values: Int64s | int) -> list[WordField]:
     """Each value as a zig-zag varint: one field, or two where some value takes more than eight bytes."""
     if isinstance(values, int):
         return constant_fields(encode_varint(values))
@@ -107,12 +107,12 @@ def varint_fields(values: Int64s | int) -> list[Field]:
     if low >= 0 and max_size <= 2:
         word = _SMALL_VARINTS.take(values, mode="clip")
         size = max_size if min_size == max_size else (values >= _TWO_BYTES_FROM) + np.uint64(1)
-        return [Field(word, size, min_size, max_size)]
+        return [WordField(word, size, min_size, max_size)]
     words, size = _varint_words(zigzag_array(values), min_size, max_size)
     return _split(words, size, min_size, max_size)
 
 
-def unsigned_varint_fields(values: Words) -> list[Field]:
+def unsigned_varint_fields(values: Words) -> list[WordField]:
     """Each number as a varint without zig-zag, in fields as those of :func:`varint_fields`."""
     if isinstance(values, int):
         return constant_fields(encode_unsigned_varint(values))
@@ -144,10 +144,10 @@ def _varint_words(raw: UInt64s, min_size: int, max_size: int) -> tuple[list[UInt
     return words, size
 
 
-def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) -> list[Field]:
+def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) -> list[WordField]:
     """The fields of *words*, eight bytes each, *size* bytes in total."""
     if len(words) == 1:
-        return [Field(words[0], size, min_size, max_size)]
+        return [WordField(words[0], size, min_size, max_size)]
     fields = []
     for index, word in enumerate(words):
         least, most = (min(max(bound - index * _WORD_BYTES, 0), _WORD_BYTES) for bound in (min_size, max_size))
@@ -155,7 +155,7 @@ def _split(words: Sequence[UInt64s], size: Words, min_size: int, max_size: int) 
             part: Words = most
         else:
             part = np.clip(np.asarray(size, dtype=np.int64) - index * _WORD_BYTES, 0, _WORD_BYTES).astype(np.uint64)
-        fields.append(Field(word, part, least, most))
+        fields.append(WordField(word, part, least, most))
     return fields
 
 
@@ -211,13 +211,13 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
     return data, np.frombuffer(offsets, np.int64, count=count)[:: len(views)]
 
 
-def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
+def _group(pieces: Sequence[Piece]) -> list[list[WordField] | BinaryColumn]:
     """Group neighbouring fields that fit into one view: fewer views are less work per row.
 
     Groups are filled from the last piece backwards, because fields behind a field of variable size cost more to place.
     So the short first view usually ends with the offset delta.
     """
-    views: list[list[Field] | BinaryColumn] = []
+    views: list[list[WordField] | BinaryColumn] = []
     room = 0
     for piece in reversed(pieces):
         if isinstance(piece, BinaryColumn):
@@ -232,7 +232,7 @@ def _group(pieces: Sequence[Piece]) -> list[list[Field] | BinaryColumn]:
     return [view if isinstance(view, BinaryColumn) else view[::-1] for view in reversed(views)]
 
 
-def _carry(fields: Sequence[Field], views: UInt64s) -> None:
+def _carry(fields: Sequence[WordField], views: UInt64s) -> None:
     """Fill *views*, uint64[n, 2], with views that contain *fields*.
 
     A view is treated as one 128-bit number: the total length in its first four bytes, then the fields, each at the end

@@ -138,17 +138,16 @@ class CoordinatorClient(CoordinatorRequests):
         """Fetch the cluster with *topics* (None: all): from a known node first, so that other requests need not wait
         for the choice of one, otherwise from any broker."""
         spec, cluster_of = cluster_request(topics)
-        for node in (*self._nodes[:1], None):
-            (answer,) = await Round([(node, spec)], self.timeout_ms)
-            if node is not None and isinstance(answer, DisconnectError):
-                continue
-            if isinstance(answer, ApiError):
-                raise answer
-            cluster = cluster_of(answer)
-            self.remembered.belong_to(cluster.cluster_id)
-            self._nodes = cluster.nodes
-            return cluster
-        raise AssertionError("any broker has answered, or an error was raised")
+        known = self._nodes[0] if self._nodes else None
+        (answer,) = await Round([(known, spec)], self.timeout_ms)
+        if known is not None and isinstance(answer, DisconnectError):
+            (answer,) = await Round([(None, spec)], self.timeout_ms)
+        if isinstance(answer, ApiError):
+            raise answer
+        cluster = cluster_of(answer)
+        self.remembered.belong_to(cluster.cluster_id)
+        self._nodes = cluster.nodes
+        return cluster
 
     def _fetch_nodes(self) -> tuple[Node, ...]:
         self.run(self._cluster([]))

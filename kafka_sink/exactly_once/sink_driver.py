@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
@@ -197,7 +197,7 @@ class SinkDriver:
         stable = await self.client.leaders.end_offsets(ends, stable=True)
         return frozenset(place for place, offset in stable.items() if offset < ends[place])
 
-    async def _open_before(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[OpenTransaction]]:
+    async def _open_before(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, list[LogTransaction]]:
         try:
             return await self.client.leaders.open_before(ends)
         except ApiError as error:
@@ -424,7 +424,7 @@ class SinkDriver:
         return logs_of(each for each in partitions if each.topic_partition in ends)
 
     async def _end_writers(
-        self, opened: Mapping[TopicPartition, Collection[OpenTransaction]], transaction_version: TransactionVersion
+        self, opened: Mapping[TopicPartition, Collection[LogTransaction]], transaction_version: TransactionVersion
     ) -> None:
         """End what of *opened* is open under an id that writes rows although the id is at rest. What cannot be ended
         is logged with the command that ends it."""
@@ -466,5 +466,5 @@ def unproven(group: str, what: str, rows: OpenRows) -> LostEndError:
     )
 
 
-def _of_producer(opened: Mapping[TopicPartition, Collection[OpenTransaction]], producer_id: int) -> OpenRows:
+def _of_producer(opened: Mapping[TopicPartition, Collection[LogTransaction]], producer_id: int) -> OpenRows:
     return {place: each for place, ongoing in opened.items() for each in ongoing if each.producer_id == producer_id}

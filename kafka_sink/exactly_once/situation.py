@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
 from kafka_sink.exactly_once.transaction_description import TransactionDescription
 
 #: Open transactions of one producer id, by partition.
-OpenRows: TypeAlias = Mapping[TopicPartition, OpenTransaction]
+OpenRows: TypeAlias = Mapping[TopicPartition, LogTransaction]
 
 
 class Fence(Enum):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
@@ -213,7 +213,7 @@ def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
     return transaction
 
 
-def _producer_ids(opened: Mapping[TopicPartition, Sequence[OpenTransaction]]) -> set[int]:
+def _producer_ids(opened: Mapping[TopicPartition, Sequence[LogTransaction]]) -> set[int]:
     return {each.producer_id for transactions in opened.values() for each in transactions}
 
 

@@ -30,8 +30,8 @@ class ColumnFormat:
     """The rows of *column* in the format *name* by *schema*, each payload after *prefix*.
 
     The schema of JSON is empty if neither a registry nor a reader gets one. *messages* are those that the schema of
-    Protobuf declares (:class:`~kafka_sink.formats.protobuf.schema.Schema`). *source* is what *schema* was linked from,
-    if it refers to others; tasks do not need it.
+    Protobuf declares (:class:`~kafka_sink.formats.protobuf.schema.ProtobufSchema`). *source* is what *schema* was
+    linked from, if it refers to others; tasks do not need it.
     """
 
     column: str

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
-from kafka_sink.columns.gather import Field, Piece, UInt64s, Words, join_rows
+from kafka_sink.columns.gather import Piece, UInt64s, WordField, Words, join_rows
 
 Absent: TypeAlias = Bools | None
 _WORD_BYTES = 8
@@ -79,10 +79,10 @@ def sizes_of(pieces: Sequence[Piece]) -> Words:
     return of_all if varying is None else varying + np.uint64(of_all)
 
 
-def optional_field(data: bytes, where: Bools) -> Field:
+def optional_field(data: bytes, where: Bools) -> WordField:
     """*data*, up to eight bytes, in the rows of *where*."""
     there = where.astype(np.uint64)
-    return Field(there * np.uint64(int.from_bytes(data, "little")), there * np.uint64(len(data)), 0, len(data))
+    return WordField(there * np.uint64(int.from_bytes(data, "little")), there * np.uint64(len(data)), 0, len(data))
 
 
 def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
@@ -91,14 +91,14 @@ def after(first: Piece, pieces: Sequence[Piece]) -> list[Piece]:
     A *first* that is not the same number of bytes in every row must be missing where the next piece is.
     """
     follower = pieces[0] if pieces else None
-    if not isinstance(first, Field) or not isinstance(follower, Field):
+    if not isinstance(first, WordField) or not isinstance(follower, WordField):
         return [first, *pieces]
     if first.max_size + follower.max_size > _WORD_BYTES:
         return [first, *pieces]
     word = np.asarray(follower.word, np.uint64) << np.uint64(8 * first.max_size) | np.asarray(first.word, np.uint64)
     size = np.asarray(follower.size, np.uint64) + np.asarray(first.size, np.uint64)
     least, most = first.min_size + follower.min_size, first.max_size + follower.max_size
-    both = Field(_plain(word), _plain(size), least, most)
+    both = WordField(_plain(word), _plain(size), least, most)
     return [both, *pieces[1:]]
 
 
@@ -118,9 +118,9 @@ def only_present(pieces: Sequence[Piece], absent: Absent) -> list[Piece]:
     ]
 
 
-def _kept(field: Field, keep: UInt64s) -> Field:
+def _kept(field: WordField, keep: UInt64s) -> WordField:
     word = 0 if isinstance(field.word, int) and field.word == 0 else keep & np.asarray(field.word, dtype=np.uint64)
-    return Field(word, keep & np.asarray(field.size, dtype=np.uint64), 0, field.max_size)
+    return WordField(word, keep & np.asarray(field.size, dtype=np.uint64), 0, field.max_size)
 
 
 def _column_without(column: BinaryColumn, absent: Bools) -> BinaryColumn:

@@ -65,7 +65,7 @@ def _unused(items: int, first: Int64s, last: Int64s) -> Bools | None:
     return unused
 
 
-class Writer(Protocol):
+class PieceWriter(Protocol):
     """Writes the rows of one column at one place in the schema."""
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
@@ -87,7 +87,7 @@ class NothingWriter:
 class FieldsEncoder:
     """Encodes a column by the fields of *writer*; see :class:`~kafka_sink.formats.column_format.ColumnEncoder`."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: PieceWriter) -> None:
         self._writer = writer
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:

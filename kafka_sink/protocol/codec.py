@@ -14,7 +14,7 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ProtocolError, UnsupportedVersionError
 from kafka_sink.protocol.decoder import Read, struct_reader
 from kafka_sink.protocol.encoder import Write, struct_writer
-from kafka_sink.protocol.primitives import Writer
+from kafka_sink.protocol.primitives import ByteWriter
 from kafka_sink.protocol.schema import S, Struct
 
 # Compiled on first use. If two threads compile the same version at once, either result is valid, so there is no lock.
@@ -39,12 +39,12 @@ def encode(message: Struct, version: int) -> list[Buffer]:
     :raises UnsupportedVersionError: if the message has no such version, or a value cannot be encoded in that version.
     :raises ValueError: if a value does not fit its type, or is null where the version does not allow it.
     """
-    out = Writer()
+    out = ByteWriter()
     encode_into(out, message, version)
     return out.segments()
 
 
-def encode_into(out: Writer, message: Struct, version: int) -> None:
+def encode_into(out: ByteWriter, message: Struct, version: int) -> None:
     """Append *message* in *version* to *out*; raises as :func:`encode` does."""
     kind = type(message)
     try:

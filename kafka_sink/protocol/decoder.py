@@ -30,10 +30,10 @@ from kafka_sink.protocol.schema import (
     UUID,
     ZERO_UUID,
     Array,
-    Field,
     FieldType,
     Primitive,
     Struct,
+    StructField,
 )
 
 #: Arrays of numbers up to this length have precompiled layouts.
@@ -99,7 +99,7 @@ def _steps(kind: type[Struct], version: int, flexible: bool, spend: Spend | None
         yield _Step(layout.unpack_from, layout.size, None)
 
 
-def _absent(field: Field) -> Read:
+def _absent(field: StructField) -> Read:
     make_default = field.make_default
 
     def read(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -279,7 +279,7 @@ def _smallest_size(type: FieldType, version: int, flexible: bool) -> int:
     return int(flexible) + sum(_smallest_field_size(field, version, flexible) for field in own)
 
 
-def _smallest_field_size(field: Field, version: int, flexible: bool) -> int:
+def _smallest_field_size(field: StructField, version: int, flexible: bool) -> int:
     if not isinstance(field.type, (Primitive, Array)) and version in field.nullable:
         return 1
     return _smallest_size(field.type, version, flexible)

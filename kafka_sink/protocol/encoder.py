@@ -18,15 +18,15 @@ from kafka_sink.common.errors import UnsupportedVersionError
 from kafka_sink.protocol.primitives import (
     MAX_STRING_BYTES,
     NULL,
-    Writer,
+    ByteWriter,
     write_compact_length,
     write_int16_length,
     write_int32_length,
     write_uvarint,
 )
-from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Field, FieldType, Primitive, Struct
+from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, FieldType, Primitive, Struct, StructField
 
-Write: TypeAlias = Callable[[Writer, Any], None]
+Write: TypeAlias = Callable[[ByteWriter, Any], None]
 _Get: TypeAlias = Callable[[Any], Any]
 
 
@@ -36,7 +36,7 @@ def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Write:
     refuse_absent = _absent_check(kind, version)
     write_tags = _tags_writer(kind, version) if flexible else None
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         if refuse_absent is not None:
             refuse_absent(value)
         for get, write_part in steps:
@@ -47,7 +47,7 @@ def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Write:
     return write
 
 
-def _is_fixed(field: Field) -> bool:
+def _is_fixed(field: StructField) -> bool:
     return isinstance(field.type, Primitive) and bool(field.type.format)
 
 
@@ -86,11 +86,11 @@ def _tags_writer(kind: type[Struct], version: int) -> Write:
         if field.tag is not None and version in field.versions
     )
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         present = [entry for entry in tagged if entry[1](value) != entry[2]]
         write_uvarint(out, len(present))
         for tag, get, _, write_value in present:
-            content = Writer()
+            content = ByteWriter()
             write_value(content, get(value))
             write_uvarint(out, tag)
             write_uvarint(out, len(content))
@@ -99,7 +99,7 @@ def _tags_writer(kind: type[Struct], version: int) -> Write:
     return write
 
 
-def _field_writer(field: Field, version: int, flexible: bool) -> Write:
+def _field_writer(field: StructField, version: int, flexible: bool) -> Write:
     nullable = version in field.nullable
     write = _writer(field.type, version, flexible)
     if isinstance(field.type, type):
@@ -110,7 +110,7 @@ def _field_writer(field: Field, version: int, flexible: bool) -> Write:
 
 
 def _required(name: str, write: Write) -> Write:
-    def write_required(out: Writer, value: Any) -> None:
+    def write_required(out: ByteWriter, value: Any) -> None:
         if value is None:
             raise ValueError(f"{name} may not be null in this version")
         write(out, value)
@@ -135,7 +135,7 @@ def _writer(type: FieldType, version: int, flexible: bool) -> Write:
 def _run_writer(types: list[FieldType]) -> Write:
     pack = struct.Struct(">" + "".join(type.format for type in types if isinstance(type, Primitive))).pack
 
-    def write(out: Writer, values: tuple[Any, ...]) -> None:
+    def write(out: ByteWriter, values: tuple[Any, ...]) -> None:
         out += pack(*values)
 
     return write
@@ -144,20 +144,20 @@ def _run_writer(types: list[FieldType]) -> Write:
 def _fixed_writer(type: Primitive) -> Write:
     pack = struct.Struct(">" + type.format).pack
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         out += pack(value)
 
     return write
 
 
-def _write_uuid(out: Writer, value: Any) -> None:
+def _write_uuid(out: ByteWriter, value: Any) -> None:
     out += value.bytes
 
 
 def _string_writer(flexible: bool) -> Write:
     write_length = write_compact_length if flexible else write_int16_length
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         if value is None:
             write_length(out, NULL)
             return
@@ -173,7 +173,7 @@ def _string_writer(flexible: bool) -> Write:
 def _bytes_writer(flexible: bool) -> Write:
     write_length = write_compact_length if flexible else write_int32_length
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         if value is None:
             write_length(out, NULL)
             return
@@ -186,7 +186,7 @@ def _bytes_writer(flexible: bool) -> Write:
 def _records_writer(flexible: bool) -> Write:
     write_length = write_compact_length if flexible else write_int32_length
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         if value is None:
             write_length(out, NULL)
             return
@@ -199,7 +199,7 @@ def _records_writer(flexible: bool) -> Write:
 
 
 def _nullable_struct_writer(write: Write) -> Write:
-    def write_nullable(out: Writer, value: Any) -> None:
+    def write_nullable(out: ByteWriter, value: Any) -> None:
         if value is None:
             out.append(0xFF)
             return
@@ -214,7 +214,7 @@ def _array_writer(element: Primitive | type[Struct], version: int, flexible: boo
     layout = element.format if isinstance(element, Primitive) else ""
     write_element = _writer(element, version, flexible)
 
-    def write(out: Writer, value: Any) -> None:
+    def write(out: ByteWriter, value: Any) -> None:
         if value is None:
             write_length(out, NULL)
             return

@@ -17,7 +17,7 @@ from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import ErrorCode, ProtocolError
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import decode, decode_answer, decode_request, encode_into
-from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, Writer, end_of, read_int16_length, skip_tags
+from kafka_sink.protocol.primitives import MAX_STRING_BYTES, NULL, ByteWriter, end_of, read_int16_length, skip_tags
 from kafka_sink.protocol.registry import Api, api
 from kafka_sink.protocol.schema import Struct
 
@@ -43,7 +43,7 @@ def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, body: Struct
 ) -> list[Buffer]:
     """Header and *body* of a request, without the frame's length; raises as :func:`codec.encode` does."""
-    out = Writer()
+    out = ByteWriter()
     # The client id has its classic format in flexible headers too, so that any broker can read it (KIP-511).
     encoded = b"" if client_id is None else client_id.encode()
     if len(encoded) > MAX_STRING_BYTES:
@@ -58,7 +58,7 @@ def encode_request(
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, body: Struct) -> list[Buffer]:
     """Header and *body* of a response, without the frame's length; raises as :func:`codec.encode` does."""
-    out = Writer()
+    out = ByteWriter()
     out += _CORRELATION_ID.pack(correlation_id)
     if _has_response_tags(api(api_key), version):
         out.append(0)

@@ -24,7 +24,7 @@ NULL: Final = -1
 MAX_STRING_BYTES: Final = 0x7FFF
 
 
-class Writer(bytearray):
+class ByteWriter(bytearray):
     """The bytes of a message while it is encoded, and the positions at which other buffers are inserted."""
 
     __slots__ = ("_splices",)
@@ -71,7 +71,7 @@ def read_uvarint(data: memoryview, pos: int) -> tuple[int, int]:
     raise ProtocolError("varint is longer than 32 bits")
 
 
-def write_uvarint(out: Writer, value: int) -> None:
+def write_uvarint(out: ByteWriter, value: int) -> None:
     """Append *value* (0 to 2**32 - 1) as an unsigned varint."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -104,17 +104,17 @@ def read_compact_length(data: memoryview, pos: int) -> tuple[int, int]:
     return value - 1, pos
 
 
-def write_int16_length(out: Writer, length: int) -> None:
+def write_int16_length(out: ByteWriter, length: int) -> None:
     """Append the length of a classic string; :data:`NULL` for null."""
     out += _INT16.pack(length)
 
 
-def write_int32_length(out: Writer, length: int) -> None:
+def write_int32_length(out: ByteWriter, length: int) -> None:
     """Append the length of classic bytes or of a classic array; :data:`NULL` for null."""
     out += _INT32.pack(length)
 
 
-def write_compact_length(out: Writer, length: int) -> None:
+def write_compact_length(out: ByteWriter, length: int) -> None:
     """Append a compact length; :data:`NULL` for null."""
     if length < 0x7F:
         out.append(length + 1)

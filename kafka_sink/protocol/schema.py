@@ -91,7 +91,7 @@ FieldType: TypeAlias = "Primitive | Array | type[Struct]"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """One declared field: name, type, versions, nullable versions, and its tag if it is a tagged field."""
 
     name: str
@@ -104,10 +104,10 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class StructSchema:
     """The declaration of one struct; *versions* is None for a struct that is only used inside others."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[StructField, ...]
     versions: VersionRange | None
     flexible: VersionRange
 
@@ -116,7 +116,7 @@ class Struct:
     """Base class of messages and of the structs inside them. Fields have Kafka's names (snake_case) and defaults."""
 
     __slots__ = ()
-    SCHEMA: ClassVar[Schema]
+    SCHEMA: ClassVar[StructSchema]
 
 
 S = TypeVar("S", bound=Struct)
@@ -151,7 +151,7 @@ def field(
     field is *ignorable*. A ``records`` field cannot be a tagged field, because its size must be known before its bytes.
     """
     declare = partial(
-        Field,
+        StructField,
         type=type,
         versions=VersionRange.parse(versions),
         nullable=VersionRange.parse(nullable),
@@ -180,7 +180,7 @@ def _build(cls: type[S], versions: VersionRange | None, flexible: VersionRange) 
         item.metadata[_FIELD](name=item.name, make_default=_default_maker(item))
         for item in dataclasses.fields(declared)
     )
-    built.SCHEMA = Schema(fields, versions, flexible)
+    built.SCHEMA = StructSchema(fields, versions, flexible)
     return built
 
 

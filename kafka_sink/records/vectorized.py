@@ -23,7 +23,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
-from kafka_sink.columns.gather import Field, column_pieces, constant_field, join_rows, varint_fields, varint_sizes
+from kafka_sink.columns.gather import WordField, column_pieces, constant_field, join_rows, varint_fields, varint_sizes
 from kafka_sink.columns.record_columns import ColumnChunk, HeadersColumn, field_pieces, length_values
 from kafka_sink.columns.varint import NULL_LENGTH
 from kafka_sink.common.buffers import Buffer
@@ -121,7 +121,7 @@ def _column_sizes(column: BinaryColumn) -> Int64s | int:
     return varint_sizes(values) + (values if isinstance(values, int) else column.lengths)
 
 
-def _fields_size(fields: Sequence[Field]) -> Int64s | int:
+def _fields_size(fields: Sequence[WordField]) -> Int64s | int:
     total: Int64s | int = 0
     for field in fields:
         total = total + (field.size if isinstance(field.size, int) else field.size.view(np.int64))

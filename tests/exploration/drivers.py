@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from unittest import mock
 
 from kafka_sink.client.blocking.exchange import Exchange
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
@@ -288,7 +288,7 @@ class Client:
 
     async def open_before(
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
-    ) -> dict[TopicPartition, list[OpenTransaction]]:
+    ) -> dict[TopicPartition, list[LogTransaction]]:
         opened = self._ask("open") if ends else ()
         found = {place: [each for each in opened[place.partition] if each.start_offset < ends[place]] for place in ends}
         return {place: each for place, each in found.items() if each}
@@ -297,7 +297,7 @@ class Client:
 
     async def open_transactions(
         self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[OpenTransaction]]:
+    ) -> dict[TopicPartition, list[LogTransaction]]:
         opened = self._ask("open")
         return {place: list(opened[place.partition]) for place in partitions}
 

@@ -21,7 +21,7 @@ from kafka_sink.broker.coordinator.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.common.model import (
     LAST_PRODUCER_EPOCH,
@@ -213,7 +213,7 @@ class Model:
     def _end_offsets(self, stable: bool) -> tuple[Model, tuple[int, ...]]:
         return self, tuple(_stable_end(log) if stable else len(log) for log in self.logs)
 
-    def _open(self) -> tuple[Model, tuple[tuple[OpenTransaction, ...], ...]]:
+    def _open(self) -> tuple[Model, tuple[tuple[LogTransaction, ...], ...]]:
         return self, tuple(_open_in(log) for log in self.logs)
 
     # --- what brokers do by themselves -------------------------------------------------------------------------------
@@ -358,14 +358,14 @@ def _visible_in(log: tuple[Entry, ...]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=10_000)
-def _open_in(log: tuple[Entry, ...]) -> tuple[OpenTransaction, ...]:
-    first: dict[int, OpenTransaction] = {}
+def _open_in(log: tuple[Entry, ...]) -> tuple[LogTransaction, ...]:
+    first: dict[int, LogTransaction] = {}
     for position, entry in enumerate(log):
         if entry.value is None:
             first.pop(entry.producer_id, None)
         else:
             start = first[entry.producer_id].start_offset if entry.producer_id in first else position
-            first[entry.producer_id] = OpenTransaction(entry.producer_id, entry.epoch, start, 0, 0)
+            first[entry.producer_id] = LogTransaction(entry.producer_id, entry.epoch, start, 0, 0)
     return tuple(first.values())
 
 

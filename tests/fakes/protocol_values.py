@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kafka_sink.protocol.registry import APIS
-from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Field, FieldType, Primitive, Struct
+from kafka_sink.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, FieldType, Primitive, Struct, StructField
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "protocol"
 
@@ -86,7 +86,7 @@ def messages(kind: type[Struct], version: int) -> st.SearchStrategy[Any]:
     return st.builds(kind, **fields)
 
 
-def _field_values(field: Field, version: int) -> st.SearchStrategy[Any]:
+def _field_values(field: StructField, version: int) -> st.SearchStrategy[Any]:
     values = _values(field.type, version)
     return st.none() | values if version in field.nullable else values
 

@@ -22,7 +22,7 @@ from kafka_sink.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafka_sink.protocol.registry import APIS, api
-from kafka_sink.protocol.schema import Array, Field, Primitive, Struct
+from kafka_sink.protocol.schema import Array, Primitive, Struct, StructField
 from tests.hostile import answers, servers
 from tests.support.amounts import LONG
 from tests.support.cases import with_each
@@ -50,7 +50,7 @@ def smallest(kind: type[Struct], version: int) -> Struct:
     return made
 
 
-def arrays() -> Iterator[tuple[ApiKey, Field]]:
+def arrays() -> Iterator[tuple[ApiKey, StructField]]:
     for key in APIS:
         schema = api(key).response.SCHEMA
         assert schema.versions is not None
@@ -59,7 +59,7 @@ def arrays() -> Iterator[tuple[ApiKey, Field]]:
                 yield key, field
 
 
-def answer_of(key: ApiKey, field: Field, count: int) -> tuple[int, bytes]:
+def answer_of(key: ApiKey, field: StructField, count: int) -> tuple[int, bytes]:
     """The version, and an answer with *count* of the shortest things in *field*."""
     assert isinstance(field.type, Array)
     kind, element = api(key).response, field.type.element

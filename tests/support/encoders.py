@@ -8,7 +8,7 @@ from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.matching import fields_of_rows
-from kafka_sink.formats.protobuf.schema import Schema
+from kafka_sink.formats.protobuf.schema import ProtobufSchema
 
 
 def avro_encoder(schema: str, kind: pa.DataType, column: str) -> FieldsEncoder:
@@ -16,6 +16,6 @@ def avro_encoder(schema: str, kind: pa.DataType, column: str) -> FieldsEncoder:
     return FieldsEncoder(writer_for(parse_schema(schema), kind, column))
 
 
-def protobuf_encoder(schema: Schema, kind: pa.DataType, column: str) -> FieldsEncoder:
+def protobuf_encoder(schema: ProtobufSchema, kind: pa.DataType, column: str) -> FieldsEncoder:
     """Writes rows of the type *kind* as the root of *schema*."""
     return FieldsEncoder(fields_of_rows(schema, kind, column))

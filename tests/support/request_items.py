@@ -10,10 +10,10 @@ from kafka_sink.broker.handlers.dispatch import HANDLERS
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.header import encode_request
 from kafka_sink.protocol.registry import api
-from kafka_sink.protocol.schema import Array, Field, Primitive, Struct
+from kafka_sink.protocol.schema import Array, Primitive, Struct, StructField
 
 
-def arrays() -> Iterator[tuple[ApiKey, Field]]:
+def arrays() -> Iterator[tuple[ApiKey, StructField]]:
     """Each API with each array that its requests have in the latest version."""
     for key, handler in HANDLERS.items():
         for field in api(key).request.SCHEMA.fields:
@@ -21,7 +21,7 @@ def arrays() -> Iterator[tuple[ApiKey, Field]]:
                 yield key, field
 
 
-def frame_of(key: ApiKey, field: Field, numbers: list[int]) -> bytes:
+def frame_of(key: ApiKey, field: StructField, numbers: list[int]) -> bytes:
     """A request with an item for each of *numbers* in *field*. :raises ValueError: if it needs more than its array."""
     assert isinstance(field.type, Array)
     body = api(key).request()

@@ -29,7 +29,7 @@ from kafka_sink.protocol.messages.users import (
     AlterUserScramCredentialsResult,
 )
 from kafka_sink.protocol.registry import api
-from kafka_sink.protocol.schema import INT32, INT64, RECORDS, STRING, Array, Field, Primitive, Struct
+from kafka_sink.protocol.schema import INT32, INT64, RECORDS, STRING, Array, Primitive, Struct, StructField
 
 TOPIC: Final = "topic"
 TOPIC_ID: Final = "topic_id"
@@ -70,11 +70,11 @@ class Pair:
     plain: str
 
 
-def is_error_code(field: Field) -> bool:
+def is_error_code(field: StructField) -> bool:
     return field.name.endswith("error_code")
 
 
-def fields_of(kind: type[Struct], version: int) -> Iterator[Field]:
+def fields_of(kind: type[Struct], version: int) -> Iterator[StructField]:
     return (field for field in kind.SCHEMA.fields if version in field.versions)
 
 
@@ -100,7 +100,7 @@ def inner_pairs(pair: Pair, version: int) -> tuple[Pair, ...]:
     return pairs(pair.response_element, pair.request_element, version)
 
 
-def _partner(field: Field, request: type[Struct], version: int) -> Pair | None:
+def _partner(field: StructField, request: type[Struct], version: int) -> Pair | None:
     element = _element(field)
     if element is None or not _carries_errors(element, version):
         return None
@@ -128,7 +128,7 @@ def _in_order(answer: str, element: type[Struct], request: type[Struct], version
     return Pair(answer, arrays[0][0], element, arrays[0][1], "") if len(arrays) == 1 else None
 
 
-def _element(field: Field) -> type[Struct] | None:
+def _element(field: StructField) -> type[Struct] | None:
     if isinstance(field.type, Array) and not isinstance(field.type.element, Primitive):
         return field.type.element
     return None

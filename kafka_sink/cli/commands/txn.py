@@ -16,7 +16,7 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.output import CommandGroup
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ErrorCode, error_for
 from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
@@ -278,7 +278,7 @@ def _coordinated(client: CoordinatorClient, producer_id: int) -> TransactionDesc
     return next((each for each in described if each.transaction.producer_id == producer_id), None)
 
 
-def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: OpenTransaction) -> bool:
+def _is_committed(client: CoordinatorClient, known: TransactionDescription, opened: LogTransaction) -> bool:
     """Whether the coordinator, or the decision of its sink, says that the *opened* transaction of *known* is
     committed."""
     transaction = Transaction(known.transaction.transactional_id, opened.producer_id, opened.epoch)
@@ -302,7 +302,7 @@ def _against_end(client: CoordinatorClient, each: TransactionDescription) -> str
 
 
 def _against_commit(
-    client: CoordinatorClient, known: TransactionDescription | None, opened: OpenTransaction
+    client: CoordinatorClient, known: TransactionDescription | None, opened: LogTransaction
 ) -> str | None:
     """Why the *opened* transaction must not be committed; None if its commit is proven."""
     if known is None:
@@ -318,7 +318,7 @@ def _against_commit(
 
 
 def _against_abort(
-    client: CoordinatorClient, known: TransactionDescription | None, opened: OpenTransaction
+    client: CoordinatorClient, known: TransactionDescription | None, opened: LogTransaction
 ) -> str | None:
     """Why the *opened* transaction must not be aborted; None if nothing speaks against it."""
     if known is not None and _is_committed(client, known, opened):

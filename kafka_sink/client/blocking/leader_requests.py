@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class LogTransaction:
     """A transaction in one log: its producer, its first offset, and the time of its last write (ms since 1970).
 
     *epoch* is that of the producer's last batch or marker in this log.
@@ -127,7 +127,7 @@ class LeaderRequests:
 
     async def open_transactions(
         self, partitions: Collection[TopicPartition], *, hasty: bool = False
-    ) -> dict[TopicPartition, list[OpenTransaction]]:
+    ) -> dict[TopicPartition, list[LogTransaction]]:
         """All open transactions in the logs of *partitions*, those of each log by first offset. Logs without any, and
         partitions that do not exist, are omitted.
 
@@ -153,7 +153,7 @@ class LeaderRequests:
 
     async def open_before(
         self, ends: Mapping[TopicPartition, int], *, hasty: bool = False
-    ) -> dict[TopicPartition, list[OpenTransaction]]:
+    ) -> dict[TopicPartition, list[LogTransaction]]:
         """The open transactions that begin before the given offset of their partition; partitions without any are
         omitted. Leaders whose last stable offset has reached it are not asked for their producers.
 
@@ -170,7 +170,7 @@ class LeaderRequests:
         }
         return {partition: opened for partition, opened in early.items() if opened}
 
-    async def write_marker(self, partition: TopicPartition, transaction: OpenTransaction, *, commit: bool) -> None:
+    async def write_marker(self, partition: TopicPartition, transaction: LogTransaction, *, commit: bool) -> None:
         """End *transaction* in the log of *partition*, as its coordinator would.
 
         :raises ApiError: INVALID_PRODUCER_EPOCH if its producer continues with a newer epoch;
@@ -247,9 +247,9 @@ def _refusal(part: _PartAnswer) -> ApiError | None:
     raise error
 
 
-def _open_of(producers: Iterable[Any]) -> list[OpenTransaction]:
+def _open_of(producers: Iterable[Any]) -> list[LogTransaction]:
     transactions = [
-        OpenTransaction(
+        LogTransaction(
             each.producer_id,
             each.producer_epoch,
             each.current_txn_start_offset,

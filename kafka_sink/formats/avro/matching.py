@@ -24,11 +24,11 @@ from kafka_sink.formats.avro.schema import (
     AvroType,
     Decimal,
     Enum,
-    Field,
     Fixed,
     Map,
     Primitive,
     Record,
+    RecordField,
     Union,
 )
 from kafka_sink.formats.avro.writers import (
@@ -51,7 +51,7 @@ from kafka_sink.formats.avro.writers import (
 )
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
 from kafka_sink.formats.fields import is_bytes, is_list, is_text, joined
-from kafka_sink.formats.payloads import NothingWriter, Writer
+from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 
 _ARROW: Final = {
     "null": pa.null(),
@@ -89,7 +89,7 @@ _PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns":
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 
-def default_column(field: Field, path: str) -> tuple[AvroType, pa.Array]:
+def default_column(field: RecordField, path: str) -> tuple[AvroType, pa.Array]:
     """The type of the default (of a union its first one, and no logical type) and an array with the default.
 
     :raises FormatError: if the default is none of its type.
@@ -139,7 +139,9 @@ def _plain(avro: AvroType) -> AvroType:
         case Union():
             return Union(tuple(_plain(branch) for branch in avro.branches))
         case Record():
-            return Record(avro.name, tuple(Field(each.name, _plain(each.type), each.default) for each in avro.fields))
+            return Record(
+                avro.name, tuple(RecordField(each.name, _plain(each.type), each.default) for each in avro.fields)
+            )
         case _:
             return avro
 
@@ -179,11 +181,11 @@ def _value(avro: AvroType, declared: Any) -> Any:
             return declared
 
 
-def _of_field(field: Field, declared: Any) -> Any:
+def _of_field(field: RecordField, declared: Any) -> Any:
     return declared[field.name] if field.name in declared or field.default is NO_DEFAULT else field.default
 
 
-def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
+def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
     """The writer of column *path*, whose rows have the type *kind*, as *avro*.
 
     :raises FormatError: if the column cannot be written so; the text names the column and both types.
@@ -197,7 +199,7 @@ def writer_for(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
     return RequiredWriter(path, _value_writer(avro, kind, path))
 
 
-def _union_writer(avro: Union, kind: pa.DataType, path: str) -> Writer:
+def _union_writer(avro: Union, kind: pa.DataType, path: str) -> PieceWriter:
     null_index = next((index for index, branch in enumerate(avro.branches) if branch == NULL), None)
     if null_index is not None and (pa.types.is_null(kind) or not avro.others):
         if not pa.types.is_null(kind):
@@ -210,7 +212,7 @@ def _union_writer(avro: Union, kind: pa.DataType, path: str) -> Writer:
     return NullableWriter(_value_writer(avro.others[0], kind, path), null_index)
 
 
-def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
+def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> PieceWriter:
     """The writer of what is not null."""
     match avro:
         case Record():
@@ -236,7 +238,7 @@ def _value_writer(avro: AvroType, kind: pa.DataType, path: str) -> Writer:
     raise _mismatch(avro, kind, path, "cast the column, or change the schema")
 
 
-def _record_writer(avro: Record, kind: pa.DataType, path: str) -> Writer:
+def _record_writer(avro: Record, kind: pa.DataType, path: str) -> PieceWriter:
     if not pa.types.is_struct(kind):
         raise _mismatch(avro, kind, path, "make it a struct: struct('*')")
     names = [field.name for field in kind]
@@ -252,7 +254,7 @@ def _record_writer(avro: Record, kind: pa.DataType, path: str) -> Writer:
     return RecordWriter(tuple(columns), tuple(writers))
 
 
-def _writer_without_column(field: Field, path: str) -> Writer:
+def _writer_without_column(field: RecordField, path: str) -> PieceWriter:
     if field.default is not NO_DEFAULT:
         return ConstantWriter(_default_bytes(field, path))
     if isinstance(field.type, Union) and NULL in field.type.branches:
@@ -263,7 +265,7 @@ def _writer_without_column(field: Field, path: str) -> Writer:
     )
 
 
-def _default_bytes(field: Field, path: str) -> bytes:
+def _default_bytes(field: RecordField, path: str) -> bytes:
     """The default of *field* as it is written; a union's is of its first type."""
     kind, array = default_column(field, path)
     prefix = b""
@@ -282,7 +284,7 @@ def _default_bytes(field: Field, path: str) -> bytes:
     return prefix + bytes(data)
 
 
-def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
+def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
     if avro.logical is None and kind in _NUMBERS.get(avro.name, {}):
         stored = _NUMBERS[avro.name][kind]
         if avro.name in ("int", "long"):
@@ -302,7 +304,7 @@ def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
     raise _mismatch(avro, kind, path, "cast the column, or change the schema")
 
 
-def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> Writer:
+def _time_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:
     stored: type[np.generic] = np.int32 if pa.types.is_time32(kind) else np.int64
     logical = avro.logical or ""
     if pa.types.is_duration(kind) and avro == Primitive("long"):

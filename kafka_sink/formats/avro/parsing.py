@@ -25,12 +25,12 @@ from kafka_sink.formats.avro.schema import (
     AvroType,
     Decimal,
     Enum,
-    Field,
     Fixed,
     Map,
     Primitive,
     Record,
-    Reference,
+    RecordField,
+    TypeReference,
     Union,
 )
 from kafka_sink.formats.bounds import MOST_DEPTH, check_depth, check_size
@@ -169,7 +169,7 @@ class _Parser:
             if candidate in self._named:
                 named_type = self._named[candidate]
                 if named_type is None and self._is_read:
-                    return Reference(candidate)
+                    return TypeReference(candidate)
                 if named_type is None:
                     raise FormatError(f"{place} refers to {candidate}, which contains it; a row cannot contain itself")
                 self._counted(self._counts[candidate])
@@ -212,7 +212,7 @@ class _Parser:
         listed = declared.get("fields")
         if not isinstance(listed, list):
             raise FormatError(f"{place} (record {full}) has no list of fields")
-        fields: dict[str, Field] = {}
+        fields: dict[str, RecordField] = {}
         before = self._count
         for each in listed:
             name = each.get("name") if isinstance(each, dict) else None
@@ -222,7 +222,7 @@ class _Parser:
                     "and _, and no digit first"
                 )
             kind = self.type(each.get("type"), inside, f"field {name} of record {full}")
-            fields[name] = Field(name, kind, each.get("default", NO_DEFAULT))
+            fields[name] = RecordField(name, kind, each.get("default", NO_DEFAULT))
         record = Record(full, tuple(fields.values()))
         self._named[full], self._counts[full] = record, self._count - before
         return record

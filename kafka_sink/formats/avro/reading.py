@@ -36,7 +36,7 @@ from kafka_sink.formats.avro.schema import (
     Map,
     Primitive,
     Record,
-    Reference,
+    TypeReference,
     Union,
 )
 from kafka_sink.formats.bounds import MOST_DEPTH
@@ -115,7 +115,7 @@ class _End(str):
     """What closes a record, an array or a map."""
 
 
-_Step: TypeAlias = str | _Leaf | _Record | _Union | _Compound | _Items | Reference
+_Step: TypeAlias = str | _Leaf | _Record | _Union | _Compound | _Items | TypeReference
 
 
 class DatumReader:
@@ -145,7 +145,7 @@ class DatumReader:
                 yield from _next_item(step, source, waiting)
             elif isinstance(step, _Union):
                 waiting.append(step.branches[_index(source, len(step.branches))])
-            elif isinstance(step, Reference):
+            elif isinstance(step, TypeReference):
                 waiting.append(self._records[step.name])
             elif isinstance(step, _Record | _Compound):
                 depth += 1

@@ -90,7 +90,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RecordField:
     """A field of a record; *default* as in the schema's JSON, or NO_DEFAULT."""
 
     name: str
@@ -103,7 +103,7 @@ class Record:
     """Fields in the order in which they are written."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[RecordField, ...]
 
     def __str__(self) -> str:
         return f"record {self.name}"
@@ -127,7 +127,7 @@ class Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class TypeReference:
     """The record *name*, within itself. Only schemas that are read by have it: a row cannot contain itself."""
 
     name: str
@@ -136,6 +136,6 @@ class Reference:
         return f"record {self.name}"
 
 
-AvroType: TypeAlias = Primitive | Decimal | Fixed | Enum | Array | Map | Record | Union | Reference
+AvroType: TypeAlias = Primitive | Decimal | Fixed | Enum | Array | Map | Record | Union | TypeReference
 
 NULL: Final = Primitive("null")

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
 from kafka_sink.columns.gather import (
-    Field,
     Piece,
     UInt64s,
+    WordField,
     Words,
     column_pieces,
     constant_field,
@@ -38,7 +38,7 @@ from kafka_sink.columns.gather import (
 )
 from kafka_sink.formats.avro.schema import Decimal
 from kafka_sink.formats.fields import Absent, after, decimal_halves, either, joined, nulls_of, numbers, only_present
-from kafka_sink.formats.payloads import Writer, bytes_of, encode_items, refuse_nulls, refuse_rows
+from kafka_sink.formats.payloads import PieceWriter, bytes_of, encode_items, refuse_nulls, refuse_rows
 
 _WORD_BYTES: Final = 8
 _BYTES: Final = 16
@@ -52,7 +52,7 @@ class RequiredWriter:
     """A value that the schema does not allow to be null."""
 
     path: str
-    value: Writer
+    value: PieceWriter
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         problem = "which the schema does not allow; fill it, or make the field a union with null"
@@ -64,7 +64,7 @@ class RequiredWriter:
 class NullableWriter:
     """A union of null and one other type: the position of the branch, then the value."""
 
-    value: Writer
+    value: PieceWriter
     null_index: int
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
@@ -74,7 +74,7 @@ class NullableWriter:
         if nulls is None:
             branch = constant_field(bytes([of_value]))
         else:
-            branch = Field(np.where(nulls, np.uint64(of_null), np.uint64(of_value)), 1, 1, 1)
+            branch = WordField(np.where(nulls, np.uint64(of_null), np.uint64(of_value)), 1, 1, 1)
         (position,) = only_present([branch], absent)
         return after(position, self.value.pieces(array, either(nulls, absent)))
 
@@ -93,7 +93,7 @@ class AlwaysNullWriter:
 class OnlyBranchWriter:
     """A branch of a union that can only have this one: its position, then the value."""
 
-    value: Writer
+    value: PieceWriter
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         return [*only_present([constant_field(b"\x00")], absent), *self.value.pieces(array, absent)]
@@ -104,7 +104,7 @@ class RecordWriter:
     """The fields in turn; *columns* are their positions in the struct, None for a field without a column."""
 
     columns: tuple[int | None, ...]
-    fields: tuple[Writer, ...]
+    fields: tuple[PieceWriter, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         pieces: list[Piece] = []
@@ -117,7 +117,7 @@ class RecordWriter:
 class ItemsWriter:
     """Arrays and maps: one block with the number of items and the items, then the number 0."""
 
-    items: Writer
+    items: PieceWriter
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         if not len(array):
@@ -125,7 +125,7 @@ class ItemsWriter:
         items = encode_items(array, absent, self._encoded)
         encoded = BinaryColumn.of(items.data, items.starts, items.ends - items.starts, None, is_contiguous=False)
         # An empty array is the number 0 alone, which is its number of items too.
-        closing = Field(0, (items.counts != 0).astype(np.uint64), 0, 1)
+        closing = WordField(0, (items.counts != 0).astype(np.uint64), 0, 1)
         return [*only_present(varint_fields(items.counts), absent), *column_pieces(encoded), closing]
 
     def _encoded(self, items: pa.Array, unused: Absent) -> tuple[pa.Buffer, Int64s]:
@@ -137,29 +137,31 @@ class ItemsWriter:
 class EntriesWriter:
     """The entries of a map: its key, which is never null, and its value."""
 
-    key: Writer
-    value: Writer
+    key: PieceWriter
+    value: PieceWriter
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         return [*self.key.pieces(array.field(0), absent), *self.value.pieces(array.field(1), absent)]
 
 
-def decimal_fields(array: pa.Array) -> list[Field]:
+def decimal_fields(array: pa.Array) -> list[WordField]:
     """For ``bytes``: the length, then the value in as few bytes as it needs."""
     low, high = decimal_halves(array)
     size, least, most = _sizes(low, high)
-    length = Field(size << np.uint64(1), 1, 1, 1) if isinstance(size, np.ndarray) else constant_field(bytes([2 * size]))
+    length = (
+        WordField(size << np.uint64(1), 1, 1, 1) if isinstance(size, np.ndarray) else constant_field(bytes([2 * size]))
+    )
     return [length, *_big_endian(low, high, size, least, most)]
 
 
-def fixed_decimal_fields(array: pa.Array, size: int) -> list[Field]:
+def fixed_decimal_fields(array: pa.Array, size: int) -> list[WordField]:
     """For ``fixed``: the value in *size* bytes, which it fits into."""
     low, high = decimal_halves(array)
     fields = _big_endian(low, high, min(size, _BYTES), min(size, _BYTES), min(size, _BYTES))
     sign = _sign(high)
     for taken in range(_BYTES, size, _WORD_BYTES):
         width = min(size - taken, _WORD_BYTES)
-        fields.insert(0, Field(sign >> np.uint64(8 * (_WORD_BYTES - width)), width, width, width))
+        fields.insert(0, WordField(sign >> np.uint64(8 * (_WORD_BYTES - width)), width, width, width))
     return fields
 
 
@@ -194,7 +196,7 @@ def _bytes_of(magnitude: int) -> int:
     return magnitude.bit_length() // 8 + 1
 
 
-def _big_endian(low: UInt64s, high: UInt64s, size: Words, least: int, most: int) -> list[Field]:
+def _big_endian(low: UInt64s, high: UInt64s, size: Words, least: int, most: int) -> list[WordField]:
     """The lowest *size* bytes of each value, the highest of them first."""
     fields = []
     if most > _WORD_BYTES:
@@ -213,11 +215,11 @@ def _at_most(size: Words, limit: int, *, above: bool) -> Words:
     return size - within if above else within
 
 
-def _word(half: UInt64s, size: Words, least: int, most: int) -> Field:
+def _word(half: UInt64s, size: Words, least: int, most: int) -> WordField:
     # Shifted to the top and reversed, the bytes that are asked for come first. numpy shifts by 64 bits to 0.
     shift = np.uint64(64) - (np.asarray(size, dtype=np.uint64) << np.uint64(3))
     shifted: UInt64s = half << shift
-    return Field(shifted.byteswap(), size, least, most)
+    return WordField(shifted.byteswap(), size, least, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ class BooleanWriter:
 
     def pieces(self, array: pa.Array, absent: Absent) -> Sequence[Piece]:
         words = numbers(array.cast(pa.uint8()), np.uint8).astype(np.uint64)
-        return only_present([Field(words, 1, 1, 1)], absent)
+        return only_present([WordField(words, 1, 1, 1)], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +282,7 @@ class FloatWriter:
         values = numbers(array, self.stored).astype(self.written, copy=False)
         size = np.dtype(self.written).itemsize
         words: Any = values.view(np.uint64) if size == 8 else values.view(np.uint32).astype(np.uint64)
-        return only_present([Field(words, size, size, size)], absent)
+        return only_present([WordField(words, size, size, size)], absent)
 
 
 @dataclass(frozen=True, slots=True)

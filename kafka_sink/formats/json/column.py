@@ -37,7 +37,7 @@ from kafka_sink.formats.json.writers import (
     QuotedWriter,
     StructWriter,
     TextWriter,
-    Writer,
+    TokenWriter,
     escape,
     pieces_of,
 )
@@ -45,7 +45,7 @@ from kafka_sink.formats.payloads import payloads_of
 from kafka_sink.formats.schema_text import SchemaText
 
 
-def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
+def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> TokenWriter:
     """The writer of column *path*, whose rows have the type *kind*; *is_strict*: what is no number is refused.
 
     :raises FormatError: if the column cannot be written as JSON; the text names it.
@@ -67,7 +67,7 @@ def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> Writer:
     return writer
 
 
-def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer | None:
+def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter | None:
     is_of = pa.types
     if is_text(kind):
         return TextWriter(path)
@@ -84,7 +84,7 @@ def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer | None
     return NothingWriter() if is_of.is_null(kind) else None
 
 
-def _struct_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer:
+def _struct_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter:
     names = [field.name for field in kind]
     for name in names:
         if names.count(name) > 1:
@@ -93,7 +93,7 @@ def _struct_writer(kind: pa.DataType, path: str, is_strict: bool) -> Writer:
     return StructWriter(tuple(quoted(name) for name in names), tuple(fields))
 
 
-def _key_writer(kind: pa.DataType, path: str) -> Writer:
+def _key_writer(kind: pa.DataType, path: str) -> TokenWriter:
     if is_text(kind):
         return TextWriter(path)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):

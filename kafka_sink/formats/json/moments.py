@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.columns.binary_column import BinaryColumn, Int64s
-from kafka_sink.columns.gather import Field, Piece, UInt64s, column_pieces, constant_field, constant_fields
+from kafka_sink.columns.gather import Piece, UInt64s, WordField, column_pieces, constant_field, constant_fields
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.fields import Absent, numbers, only_present
 from kafka_sink.formats.json.writers import Literal, Token
@@ -209,8 +209,8 @@ class TimestampWriter:
         pieces = [
             *_date_fields(days),
             constant_field(b"T"),
-            Field(_clock_words().take(seconds - days * _DAY_S), 8, 8, 8),
-            Field(_milli_words().take(millis), 4, 4, 4),
+            WordField(_clock_words().take(seconds - days * _DAY_S), 8, 8, 8),
+            WordField(_milli_words().take(millis), 4, 4, 4),
             *offset,
         ]
         return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
@@ -222,14 +222,14 @@ def _offset_pieces(periods: Periods, which: Int64s) -> list[Piece]:
     return column_pieces(BinaryColumn.from_arrow(periods.texts).take(which))
 
 
-def _date_fields(days: Int64s) -> list[Field]:
+def _date_fields(days: Int64s) -> list[WordField]:
     """The year, and month and day, of *days* since 1970, at least one."""
     first, last = int(days.min()), int(days.max())
     if last - first < len(days):
         # Each day that occurs is computed once.
         every = _date_fields_of(np.arange(first, last + 1))
         return [
-            Field(
+            WordField(
                 np.asarray(field.word).take(days - first),
                 field.size if isinstance(field.size, int) else field.size.take(days - first),
                 field.min_size,
@@ -240,7 +240,7 @@ def _date_fields(days: Int64s) -> list[Field]:
     return _date_fields_of(days)
 
 
-def _date_fields_of(days: Int64s) -> list[Field]:
+def _date_fields_of(days: Int64s) -> list[WordField]:
     """See http://howardhinnant.github.io/date_algorithms.html#civil_from_days."""
     shifted = days + 719_468
     era = shifted // 146_097
@@ -255,13 +255,13 @@ def _date_fields_of(days: Int64s) -> list[Field]:
     two = _digit_words(100, 2)
     dash = np.uint64(ord("-"))
     word = dash | two.take(month) << np.uint64(8) | dash << np.uint64(24) | two.take(day) << np.uint64(32)
-    return [_year_field(year), Field(word, 6, 6, 6)]
+    return [_year_field(year), WordField(word, 6, 6, 6)]
 
 
-def _year_field(years: Int64s) -> Field:
+def _year_field(years: Int64s) -> WordField:
     """At least four digits; with a sign if there are more, or the year is negative."""
     if int(years.min()) >= 0 and int(years.max()) <= _LAST_SHORT_YEAR:
-        return Field(_digit_words(_LAST_SHORT_YEAR + 1, 4).take(years), 4, 4, 4)
+        return WordField(_digit_words(_LAST_SHORT_YEAR + 1, 4).take(years), 4, 4, 4)
     distinct, where = np.unique(years, return_inverse=True)
     texts = [
         f"{year:+05d}" if year > _LAST_SHORT_YEAR else f"{year:05d}" if year < 0 else f"{year:04d}"
@@ -269,7 +269,7 @@ def _year_field(years: Int64s) -> Field:
     ]
     sizes = np.array([len(text) for text in texts], np.uint64)
     words = np.array([int.from_bytes(text.encode(), "little") for text in texts], np.uint64)
-    return Field(words.take(where), sizes.take(where), int(sizes.min()), int(sizes.max()))
+    return WordField(words.take(where), sizes.take(where), int(sizes.min()), int(sizes.max()))
 
 
 @cache

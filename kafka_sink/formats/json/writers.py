@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Bytes, Int64s
-from kafka_sink.columns.gather import INLINE_BYTES, Field, Piece, column_pieces, constant_fields
+from kafka_sink.columns.gather import INLINE_BYTES, Piece, WordField, column_pieces, constant_fields
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, numbers, only_present, optional_field
 from kafka_sink.formats.payloads import bytes_of, encode_items, refuse_other_than_utf8, refuse_rows
 
@@ -41,7 +41,7 @@ class Literal:
 Token: TypeAlias = Piece | Literal
 
 
-class Writer(Protocol):
+class TokenWriter(Protocol):
     """Writes the rows of one column at one place."""
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
@@ -169,7 +169,7 @@ class StructWriter:
     """An object with the fields that are not null; *names* are theirs, as JSON has them, with quotes."""
 
     names: tuple[bytes, ...]
-    fields: tuple[Writer, ...]
+    fields: tuple[TokenWriter, ...]
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         tokens: list[Token] = [Literal(b"{", absent)]
@@ -195,7 +195,7 @@ class StructWriter:
 class ArrayWriter:
     """An array of items."""
 
-    items: Writer
+    items: TokenWriter
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         return _enclosed(b"[", array, absent, self._encoded, b"]")
@@ -208,8 +208,8 @@ class ArrayWriter:
 class MapWriter:
     """An object with the entries of a map, in their order."""
 
-    key: Writer
-    value: Writer
+    key: TokenWriter
+    value: TokenWriter
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         return _enclosed(b"{", array, absent, self._encoded, b"}")
@@ -219,7 +219,7 @@ class MapWriter:
         return _joined([*name, *_or_null(self.value, entries.field(1), unused)], len(entries))
 
 
-def _or_null(writer: Writer, items: pa.Array, unused: Absent) -> list[Token]:
+def _or_null(writer: TokenWriter, items: pa.Array, unused: Absent) -> list[Token]:
     """The tokens of each item, and ``null`` for one that is null."""
     nulls = nulls_of(items)
     if nulls is None:
@@ -291,7 +291,7 @@ class BooleanWriter:
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         values = numbers(array.cast(pa.uint8()), np.uint8) != 0
         sizes = np.where(values, np.uint64(4), np.uint64(5))
-        return only_present([Field(np.where(values, _TRUE, _FALSE), sizes, 4, 5)], absent)
+        return only_present([WordField(np.where(values, _TRUE, _FALSE), sizes, 4, 5)], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ class BinaryWriter:
             return []
         column = bytes_of(array, self.path)
         rest = (-column.lengths) % 3
-        zeros = Field(0, rest.astype(np.uint64), 0, 2)
+        zeros = WordField(0, rest.astype(np.uint64), 0, 2)
         # Every row is filled up to groups of three bytes, so all rows can be encoded as one.
         data, bounds = joined([*column_pieces(column), zeros], len(array))
         text = np.frombuffer(base64.b64encode(data), np.uint8).copy()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_sink.formats.column_format import PROTOBUF, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.payloads import FieldsEncoder
 from kafka_sink.formats.protobuf.matching import fields_of_rows
-from kafka_sink.formats.protobuf.schema import Schema
+from kafka_sink.formats.protobuf.schema import ProtobufSchema
 from kafka_sink.formats.schema_text import SchemaText
 
 
@@ -53,9 +53,9 @@ class ProtobufFormat:
         return form.source or registered_text(form.schema, messages_of(form).root)
 
 
-def messages_of(form: ColumnFormat) -> Schema:
+def messages_of(form: ColumnFormat) -> ProtobufSchema:
     """The messages that the schema declares. :raises ValueError: if the column was not made by this format."""
-    if not isinstance(form.messages, Schema):
+    if not isinstance(form.messages, ProtobufSchema):
         raise ValueError(f"column {form.column!r} has no messages of Protobuf")
     return form.messages
 

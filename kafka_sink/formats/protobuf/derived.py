@@ -26,10 +26,10 @@ from kafka_sink.formats.protobuf.schema import (
     MESSAGE,
     STRING,
     TIMESTAMP,
-    Field,
     Message,
+    MessageField,
     Presence,
-    Schema,
+    ProtobufSchema,
 )
 
 #: The name of the outermost message, by which a registry may name its subject; Avro's record has the same.
@@ -64,7 +64,7 @@ _REMEDIES: Final = (
 class Derived(NamedTuple):
     """A schema and its text."""
 
-    schema: Schema
+    schema: ProtobufSchema
     text: str
 
 
@@ -83,7 +83,7 @@ def derive_schema(kind: pa.DataType, column: str) -> Derived:
     lines = derivation.message(TOP_LEVEL, TOP_LEVEL, kind, column, "")
     files = "".join(f'import "{_FILES[each]}";\n' for each in sorted(derivation.imported))
     text = 'syntax = "proto3";\n\n' + (f"{files}\n" if files else "") + "\n".join(lines) + "\n"
-    return Derived(Schema(TOP_LEVEL, (0,), derivation.messages, {}), text)
+    return Derived(ProtobufSchema(TOP_LEVEL, (0,), derivation.messages, {}), text)
 
 
 class _Derivation:
@@ -114,14 +114,14 @@ class _Derivation:
         self.messages[full] = Message(full, tuple(fields))
         return [f"{indent}message {name} {{", *declared, *lines, f"{indent}}}"]
 
-    def _field(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[Field, str]:
+    def _field(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[MessageField, str]:
         """The field, and its type as the text has it."""
         kind = field.type
         if is_list(kind):
             name, of_items = self._type(kind.value_type, type_name, f"{path}[]")
             is_packed = name not in (STRING, BYTES, MESSAGE)
             presence = Presence.PACKED if is_packed else Presence.REPEATED
-            return Field(field.name, number, name, presence, of_items), f"repeated {_shown(name, of_items)}"
+            return MessageField(field.name, number, name, presence, of_items), f"repeated {_shown(name, of_items)}"
         if pa.types.is_map(kind):
             return self._map(field, number, scope, type_name, path)
         name, of_value = self._type(kind, type_name, path)
@@ -129,9 +129,9 @@ class _Derivation:
         is_implicit = not field.nullable and name != MESSAGE
         presence = Presence.IMPLICIT if is_implicit else Presence.EXPLICIT
         label = "optional " if field.nullable and name != MESSAGE else ""
-        return Field(field.name, number, name, presence, of_value), f"{label}{_shown(name, of_value)}"
+        return MessageField(field.name, number, name, presence, of_value), f"{label}{_shown(name, of_value)}"
 
-    def _map(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[Field, str]:
+    def _map(self, field: pa.Field, number: int, scope: str, type_name: str, path: str) -> tuple[MessageField, str]:
         key, _ = self._type(field.type.key_type, "", f"{path}{{key}}")
         if key not in _KEYS:
             raise FormatError(
@@ -141,10 +141,10 @@ class _Derivation:
         value, of_values = self._type(field.type.item_type, type_name, f"{path}{{}}")
         entry = f"{scope}.{_entry(field.name)}"
         presence = Presence.EXPLICIT if value == MESSAGE else Presence.IMPLICIT
-        parts = (Field("key", 1, key, Presence.IMPLICIT), Field("value", 2, value, presence, of_values))
+        parts = (MessageField("key", 1, key, Presence.IMPLICIT), MessageField("value", 2, value, presence, of_values))
         self.messages[entry] = Message(entry, parts, is_map_entry=True)
         shown = f"map<{key}, {_shown(value, of_values)}>"
-        return Field(field.name, number, MESSAGE, Presence.REPEATED, entry), shown
+        return MessageField(field.name, number, MESSAGE, Presence.REPEATED, entry), shown
 
     def _type(self, kind: pa.DataType, type_name: str, path: str) -> tuple[str, str]:
         """The type of a value, and of a message its full name."""
@@ -167,8 +167,8 @@ class _Derivation:
 
 
 def _seconds_and_nanos(name: str) -> Message:
-    seconds = Field("seconds", 1, "int64", Presence.IMPLICIT)
-    return Message(name, (seconds, Field("nanos", 2, "int32", Presence.IMPLICIT)))
+    seconds = MessageField("seconds", 1, "int64", Presence.IMPLICIT)
+    return Message(name, (seconds, MessageField("nanos", 2, "int32", Presence.IMPLICIT)))
 
 
 def _struct_in(kind: pa.DataType, path: str) -> tuple[pa.DataType | None, str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafka_sink.formats.errors import FormatError, check_names, shown_type
 from kafka_sink.formats.fields import is_bytes, is_list, is_text
-from kafka_sink.formats.payloads import NothingWriter, Writer
+from kafka_sink.formats.payloads import NothingWriter, PieceWriter
 from kafka_sink.formats.protobuf.schema import (
     BOOL,
     DOUBLE,
@@ -27,10 +27,10 @@ from kafka_sink.formats.protobuf.schema import (
     MESSAGE,
     TIMESTAMP,
     WRAPPERS,
-    Field,
     Message,
+    MessageField,
     Presence,
-    Schema,
+    ProtobufSchema,
 )
 from kafka_sink.formats.protobuf.writers import (
     END_GROUP,
@@ -94,7 +94,7 @@ _LONGEST: Final = 315_576_000_000
 _CAST: Final = "cast the column, or change the schema"
 
 
-def fields_of_rows(schema: Schema, kind: pa.DataType, path: str) -> MessageFields:
+def fields_of_rows(schema: ProtobufSchema, kind: pa.DataType, path: str) -> MessageFields:
     """The writers of column *path*, whose rows have the type *kind*, as the root of *schema*.
 
     :raises FormatError: if the column cannot be written so; the text names the column and both types.
@@ -105,7 +105,7 @@ def fields_of_rows(schema: Schema, kind: pa.DataType, path: str) -> MessageField
 class _Matching:
     """The writers of the columns that meet one schema. A message may contain itself as deep as the column does."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: ProtobufSchema) -> None:
         self._schema = schema
 
     def fields(self, message: Message, kind: pa.DataType, path: str) -> MessageFields:
@@ -130,7 +130,7 @@ class _Matching:
                 )
         return MessageFields(path, tuple(columns), tuple(writers), _oneofs(message, names))
 
-    def _field_writer(self, field: Field, kind: pa.DataType, path: str) -> Writer:
+    def _field_writer(self, field: MessageField, kind: pa.DataType, path: str) -> PieceWriter:
         if pa.types.is_null(kind) and field.presence is not Presence.REQUIRED:
             return NothingWriter()
         entry = self._schema.messages.get(field.type_name)
@@ -147,7 +147,7 @@ class _Matching:
             return RequiredWriter(path, _tag(field), value)
         return SingularWriter(_tag(field), value, field.presence is Presence.IMPLICIT)
 
-    def _map_writer(self, field: Field, entry: Message, kind: pa.DataType, path: str) -> Writer:
+    def _map_writer(self, field: MessageField, entry: Message, kind: pa.DataType, path: str) -> PieceWriter:
         if not pa.types.is_map(kind):
             raise _mismatch(field, kind, path, "make it a map")
         key, value = entry.fields
@@ -160,7 +160,7 @@ class _Matching:
             self._value(value, kind.item_type, f"{path}{{}}"),
         )
 
-    def _value(self, field: Field, kind: pa.DataType, path: str) -> Value:
+    def _value(self, field: MessageField, kind: pa.DataType, path: str) -> Value:
         """The writer of what is not null."""
         if field.kind == ENUM and (is_text(kind) or kind in _STORED):
             return EnumWriter(path, self._schema.enums[field.type_name].numbers, is_text(kind))
@@ -171,13 +171,13 @@ class _Matching:
             return MessageWriter(self._inside(field, kind, path)) if writer is None else writer
         return _scalar(field, kind, path)
 
-    def _inside(self, field: Field, kind: pa.DataType, path: str) -> MessageFields:
+    def _inside(self, field: MessageField, kind: pa.DataType, path: str) -> MessageFields:
         if not pa.types.is_struct(kind):
             raise _mismatch(field, kind, path, _CAST)
         return self.fields(self._schema.messages[field.type_name], kind, path)
 
 
-def _well_known(field: Field, kind: pa.DataType, path: str) -> Value | None:
+def _well_known(field: MessageField, kind: pa.DataType, path: str) -> Value | None:
     """The writer of a message from a column without parts; None if there is none."""
     if field.type_name == TIMESTAMP and pa.types.is_timestamp(kind) and kind.tz is not None:
         allowed = "google.protobuf.Timestamp takes the years 1 to 9999"
@@ -186,12 +186,12 @@ def _well_known(field: Field, kind: pa.DataType, path: str) -> Value | None:
         allowed = "google.protobuf.Duration takes 10,000 years"
         return MomentWriter(path, _PER_SECOND[kind.unit], -_LONGEST, _LONGEST, allowed, is_signed=True)
     if field.type_name in WRAPPERS and not pa.types.is_struct(kind):
-        inside = Field("value", 1, WRAPPERS[field.type_name], Presence.IMPLICIT)
+        inside = MessageField("value", 1, WRAPPERS[field.type_name], Presence.IMPLICIT)
         return WrapperWriter(_wire_type(inside), _scalar(inside, kind, path))
     return None
 
 
-def _scalar(field: Field, kind: pa.DataType, path: str) -> Value:
+def _scalar(field: MessageField, kind: pa.DataType, path: str) -> Value:
     if field.kind in _INTEGERS:
         return _integer(field, kind, path)
     match field.kind:
@@ -208,7 +208,7 @@ def _scalar(field: Field, kind: pa.DataType, path: str) -> Value:
     raise _mismatch(field, kind, path, _CAST)
 
 
-def _integer(field: Field, kind: pa.DataType, path: str) -> Value:
+def _integer(field: MessageField, kind: pa.DataType, path: str) -> Value:
     wire_type, low, high = _INTEGERS[field.kind]
     is_zigzag = field.kind in ("sint32", "sint64")
     if pa.types.is_decimal128(kind) and kind.scale == 0 and high == (1 << 64) - 1:
@@ -239,17 +239,17 @@ def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
     )
 
 
-def _tag(field: Field) -> bytes:
+def _tag(field: MessageField) -> bytes:
     return tag_of(field.number, _wire_type(field))
 
 
-def _wire_type(field: Field) -> int:
+def _wire_type(field: MessageField) -> int:
     if field.kind in _INTEGERS:
         return _INTEGERS[field.kind][0]
     return _OTHER_WIRE_TYPES.get(field.kind, LENGTH_DELIMITED)
 
 
-def _mismatch(field: Field, kind: pa.DataType, path: str, remedy: str) -> FormatError:
+def _mismatch(field: MessageField, kind: pa.DataType, path: str, remedy: str) -> FormatError:
     return FormatError(
         f"column '{path}' is {shown_type(kind)}, which cannot be written as the schema's {field}; {remedy}"
     )

@@ -26,12 +26,12 @@ from kafka_sink.formats.protobuf.descriptors import (
     kind_name,
     pool_of,
 )
-from kafka_sink.formats.protobuf.schema import Enum, Field, Message, Presence, Schema
+from kafka_sink.formats.protobuf.schema import Enum, Message, MessageField, Presence, ProtobufSchema
 from kafka_sink.formats.schema_text import Reference, SchemaText
 
 
 @schema_boundary("Protobuf schema")
-def parse_schema(text: str, message: str | None = None) -> Schema:
+def parse_schema(text: str, message: str | None = None) -> ProtobufSchema:
     """The schema of *text* with the root *message*, a full name or its last part; by default the first message.
 
     :raises FormatError: if it is no valid schema, if it does not have the message, or if a package is missing.
@@ -39,11 +39,11 @@ def parse_schema(text: str, message: str | None = None) -> Schema:
     resolved = _Resolved()
     root, position = _root(text, message)
     resolved.add(pool_of(text).FindMessageTypeByName(root))
-    return Schema(root, position, resolved.messages, resolved.enums)
+    return ProtobufSchema(root, position, resolved.messages, resolved.enums)
 
 
 @schema_boundary("Protobuf schema")
-def parse_file(text: str) -> Schema:
+def parse_file(text: str) -> ProtobufSchema:
     """As :func:`parse_schema`, with all messages and enums of the file, whether the root needs them or not, and with
     the extensions of each message among its fields.
     """
@@ -53,7 +53,7 @@ def parse_file(text: str) -> Schema:
     for name, _ in known:
         resolved.add(pool.FindMessageTypeByName(name))
     root, position = _root(text, None)
-    return Schema(root, position, resolved.messages, resolved.enums)
+    return ProtobufSchema(root, position, resolved.messages, resolved.enums)
 
 
 @schema_boundary("Protobuf schema")
@@ -177,9 +177,9 @@ class _Resolved:
                 self.enums[enum.full_name] = Enum(enum.full_name, numbers)
 
 
-def _field(field: Any) -> Field:
+def _field(field: Any) -> MessageField:
     inner, oneof = field.message_type or field.enum_type, field.containing_oneof
-    return Field(
+    return MessageField(
         f"[{field.full_name}]" if field.is_extension else field.name,
         field.number,
         kind_name(field.type),

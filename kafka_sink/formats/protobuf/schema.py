@@ -55,7 +55,7 @@ class Presence(Enumeration):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """A field of a message. *kind* is a scalar type's name, or one of ENUM, MESSAGE and GROUP, and *type_name* then the
     full name of the enum or message. *oneof* is the name of the oneof that contains it and others.
     """
@@ -77,7 +77,7 @@ class Message:
     """Fields in the order of their numbers, in which they are written. The entries of a map are messages too."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
     is_map_entry: bool = False
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Enum:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class ProtobufSchema:
     """All messages and enums by their full names, and the one that the rows are: *root*, which stands at *position*
     in its file, the index of each message that contains it first.
     """

@@ -15,7 +15,7 @@ from typing import Final
 from kafka_sink.columns.varint import MAX_VARLONG_BYTES
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.formats.bounds import MOST_DEPTH
-from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Field, Message, Presence, Schema
+from kafka_sink.formats.protobuf.schema import ENUM, MESSAGE, Message, MessageField, Presence, ProtobufSchema
 from kafka_sink.formats.protobuf.writers import END_GROUP, FIXED32, FIXED64, LENGTH_DELIMITED, START_GROUP, VARINT
 
 _ANY: Final = "google.protobuf.Any"
@@ -33,7 +33,7 @@ class _Kind:
     """A message; *weight* is that of an empty one."""
 
     name: str
-    fields: Mapping[int, Field]
+    fields: Mapping[int, MessageField]
     weight: int
 
     @classmethod
@@ -48,14 +48,14 @@ class _Kind:
 _UNKNOWN: Final = _Kind("", {}, 1)
 
 
-def _weight(kinds: Mapping[str, _Kind]) -> Callable[[Field], int]:
+def _weight(kinds: Mapping[str, _Kind]) -> Callable[[MessageField], int]:
     return lambda field: kinds[field.type_name].weight if field.type_name in kinds else 0
 
 
 class Scale:
     """Weighs messages of *schema*."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: ProtobufSchema) -> None:
         self.enums = {
             name: 1 + max((len(symbol) for symbol, _ in enum.numbers), default=0) // _UNIT
             for name, enum in schema.enums.items()
@@ -121,7 +121,7 @@ class _Weighing:
             raise CorruptRecordError("it ends too early")
         return at
 
-    def _kind(self, field: Field | None) -> _Kind:
+    def _kind(self, field: MessageField | None) -> _Kind:
         return _UNKNOWN if field is None else self._scale.kinds.get(field.type_name, _UNKNOWN)
 
     def _held(self, held: _Kind, number: int, at: int, size: int, depth: int) -> _Kind:
@@ -137,7 +137,7 @@ class _Weighing:
         self.message(held, at, at + size, 0, depth + 1)
         return held
 
-    def _take_item(self, field: Field | None, size: int) -> None:
+    def _take_item(self, field: MessageField | None, size: int) -> None:
         """Weigh a value, or packed values, of *size* bytes."""
         if field is None:
             return

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
 from kafka_sink.columns.gather import (
-    Field,
     Piece,
     UInt64s,
+    WordField,
     column_pieces,
     constant_field,
     constant_fields,
@@ -46,7 +46,7 @@ from kafka_sink.formats.fields import (
     sizes_of,
 )
 from kafka_sink.formats.payloads import (
-    Writer,
+    PieceWriter,
     bytes_of,
     encode_items,
     refuse_nulls,
@@ -114,7 +114,7 @@ class BooleanWriter:
         words = numbers(array.cast(pa.uint8()), np.uint8).astype(np.uint64)
         if is_implicit:
             absent = without_defaults(absent, words == 0)
-        return tagged(tag, [Field(words, 1, 1, 1)], absent)
+        return tagged(tag, [WordField(words, 1, 1, 1)], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +160,11 @@ class DecimalWriter:
         return tagged(tag, unsigned_fields(low, self.wire_type), absent)
 
 
-def unsigned_fields(words: UInt64s, wire_type: int) -> list[Field]:
+def unsigned_fields(words: UInt64s, wire_type: int) -> list[WordField]:
     """Each number as a varint or of fixed size."""
     if wire_type == FIXED64:
-        return [Field(words, 8, 8, 8)]
-    return [Field(words & _LOW_32_BITS, 4, 4, 4)] if wire_type == FIXED32 else unsigned_varint_fields(words)
+        return [WordField(words, 8, 8, 8)]
+    return [WordField(words & _LOW_32_BITS, 4, 4, 4)] if wire_type == FIXED32 else unsigned_varint_fields(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class FloatWriter:
         words: Any = values.view(np.uint64) if size == 8 else values.view(np.uint32).astype(np.uint64)
         if is_implicit:
             absent = without_defaults(absent, words == 0)
-        return tagged(tag, [Field(words, size, size, size)], absent)
+        return tagged(tag, [WordField(words, size, size, size)], absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,13 +364,13 @@ class MessageFields:
 
     path: str
     columns: tuple[int, ...]
-    fields: tuple[Writer, ...]
+    fields: tuple[PieceWriter, ...]
     oneofs: tuple[Oneof, ...]
 
     def pieces(self, array: pa.Array, absent: Absent) -> list[Piece]:
         """The bytes of all fields; *absent* rows have none.
 
-        :raises RowSerializationError: as :class:`Writer` does, and about rows with several values in a oneof.
+        :raises RowSerializationError: as :class:`PieceWriter` does, and about rows with several values in a oneof.
         """
         for oneof in self.oneofs:
             self._check(oneof, array, absent)

@@ -111,19 +111,19 @@ class ColumnAppender:
         accumulator = self._accumulator
         accumulator.check_may_append()
         new_batch = accumulator.new_batch(rows.topic)
-        for continue_open in (True,) * _ROUNDS_WITH_OPEN_BATCHES + (False,):
+        for _ in range(_ROUNDS_WITH_OPEN_BATCHES):
             accumulator.check_open()
-            if continue_open:
-                places = [accumulator.open_batch(rows.topic_partition(run)) for run in range(len(rows.run_partitions))]
-            else:
-                places = [new_batch] * len(rows.run_partitions)
+            places = [accumulator.open_batch(rows.topic_partition(run)) for run in range(len(rows.run_partitions))]
             missed, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
             wake |= ready
             if not missed:
-                break
+                return wake
             rows, positions = rows.of_runs(missed)
             appended.go_on_with(positions)
-        return wake
+        accumulator.check_open()
+        places = [new_batch] * len(rows.run_partitions)
+        _, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
+        return wake | ready
 
     def _carry_out(
         self, plan: _Plan, callback: DeliveryCallback | None, deadline: int, appended: AppendedRows

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, KafkaError, RecordTooLargeError
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
-from kafka_sink.producer.batching.accumulator import RecordAccumulator
+from kafka_sink.producer.batching.accumulator import AppendResult, RecordAccumulator
 from kafka_sink.producer.futures import Delivery, DeliveryCallback, FailedFuture, FutureRecordMetadata
 from kafka_sink.producer.metrics import ProducerContext
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptors
@@ -179,7 +179,7 @@ class RecordStaging:
         choose again.
         """
         topic = record.topic
-        timestamp, key, value, headers, callback = staged
+        _, key, value, headers, _ = staged
         upper_bound = reference.record_size_upper_bound(key, value, headers)
         problem = size_problem(self._config, topic, upper_bound)
         if problem is not None:
@@ -187,28 +187,23 @@ class RecordStaging:
         deadline = started_ms + self._config.max_block_ms
         is_sticky = self._built_in is not None and (key is None or self._built_in.ignore_keys)
         may_move = record.partition is None and (is_sticky or self._on_new_batch is not None)
-        left_full_batch = False
-        for abort_on_new_batch in (True, False) if may_move else (False,):
-            result = self._accumulator.append(
-                TopicPartition(topic, partition),
-                timestamp,
-                key,
-                value,
-                headers,
-                callback,
-                max(deadline - self._monotonic_ms(), 0),
-                abort_on_new_batch=abort_on_new_batch,
-            )
-            if result.abort_for_new_batch:
-                partition = self._choose_again(record, staged, partition, cluster)
-                # The batch without enough room is full now, although the record goes to another partition.
-                left_full_batch = True
-                continue
-            if result.batch_is_full or result.new_batch_created or left_full_batch:
-                self._wake()
-            if result.future is not None:
-                return result.future, partition
-        raise RuntimeError("an append that may open a batch ended without a future")
+
+        def append(*, abort_on_new_batch: bool) -> AppendResult:
+            left_ms = max(deadline - self._monotonic_ms(), 0)
+            place = TopicPartition(topic, partition)
+            return self._accumulator.append(place, *staged, left_ms, abort_on_new_batch=abort_on_new_batch)
+
+        result = append(abort_on_new_batch=may_move)
+        left_full_batch = result.abort_for_new_batch
+        if left_full_batch:
+            # The batch without enough room is full now, although the record goes to another partition.
+            partition = self._choose_again(record, staged, partition, cluster)
+            result = append(abort_on_new_batch=False)
+        if result.batch_is_full or result.new_batch_created or left_full_batch:
+            self._wake()
+        if result.future is None:
+            raise RuntimeError("an append that may open a batch ended without a future")
+        return result.future, partition
 
     def _choose_again(self, record: ProducerRecord, staged: _Staged, partition: int, cluster: Cluster) -> int:
         """The partition for a record that would need a new batch in *partition*."""

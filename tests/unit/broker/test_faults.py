@@ -17,7 +17,7 @@ from kafka_sink.protocol.codec import encode_into
 from kafka_sink.protocol.header import decode_response
 from kafka_sink.protocol.messages.fetch import FetchRequest
 from kafka_sink.protocol.messages.produce import ProduceRequest
-from kafka_sink.protocol.primitives import Writer
+from kafka_sink.protocol.primitives import ByteWriter
 from kafka_sink.protocol.registry import APIS, api
 from kafka_sink.protocol.schema import Struct
 from tests.fakes.broker_node import BrokerNode
@@ -267,7 +267,7 @@ def codes_in(message: Any) -> list[int]:
 def test_every_request_of_every_version_has_an_error_answer(key: ApiKey, version: int) -> None:
     for variant in ("sparse", "full"):
         answer = error_response(key, version, golden_message(api(key).request, version, variant), NOT_LEADER)
-        encode_into(Writer(), answer, version)
+        encode_into(ByteWriter(), answer, version)
     # The last request names at least one of whatever it may name.
     assert set(codes_in(answer)) - {0} == {NOT_LEADER}
 

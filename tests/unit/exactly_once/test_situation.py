@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.model import Progress, Transaction
@@ -73,8 +73,8 @@ def progress(decider: int | None = 4, *tasks: Transaction, version: TransactionV
     return Progress(6, "query", version, 0, tasks, "", by)
 
 
-def rows(*epochs: int) -> dict[TopicPartition, OpenTransaction]:
-    return {TopicPartition("t", n): OpenTransaction(7, epoch, 10, 0, 0) for n, epoch in enumerate(epochs)}
+def rows(*epochs: int) -> dict[TopicPartition, LogTransaction]:
+    return {TopicPartition("t", n): LogTransaction(7, epoch, 10, 0, 0) for n, epoch in enumerate(epochs)}
 
 
 def committed(*tasks: Transaction, version: TransactionVersion = V2) -> dict[str, TransactionDescription]:

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_sink.client.blocking import blocking
 from kafka_sink.client.blocking.exchange import Exchange
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import BrokersUnreachableError
@@ -105,7 +105,7 @@ QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
     "describe": of(lambda client: client.describe(["s/t.driver"])),
     "end offsets": of(lambda client: client.leaders.end_offsets([PLACE], stable=True)),
     "open transactions": of(lambda client: client.leaders.open_transactions([PLACE])),
-    "marker": of(lambda client: client.leaders.write_marker(PLACE, OpenTransaction(8, 0, 1, 0, 0), commit=False)),
+    "marker": of(lambda client: client.leaders.write_marker(PLACE, LogTransaction(8, 0, 1, 0, 0), commit=False)),
     "verification": lambda client: client.require_verification(),
     "task begins": begin,
     "batch begins": lambda client: plan_batch(SinkDriver(client, "s", "t")),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kafka_sink.client.blocking.leader_requests import OpenTransaction
+from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
@@ -49,9 +49,9 @@ class Coordinators(ImmediateClient):
         return self
 
     @immediate
-    def open_before(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[OpenTransaction]]:
+    def open_before(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[LogTransaction]]:
         open_id = self.open_at.pop(0) if self.open_at else self.open_id
-        opened = [] if open_id is None else [OpenTransaction(open_id, 0, 3, 0, 0)]
+        opened = [] if open_id is None else [LogTransaction(open_id, 0, 3, 0, 0)]
         return {place: opened for place in ends if opened}
 
     @immediate

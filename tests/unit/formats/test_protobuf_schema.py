@@ -17,7 +17,7 @@ from kafka_sink.formats.protobuf.column import FORMAT
 from kafka_sink.formats.protobuf.derived import derive_schema
 from kafka_sink.formats.protobuf.descriptors import descriptors, linked
 from kafka_sink.formats.protobuf.parsing import parse_schema
-from kafka_sink.formats.protobuf.schema import Message, Schema
+from kafka_sink.formats.protobuf.schema import Message, ProtobufSchema
 from kafka_sink.formats.schema_text import SchemaText
 from tests.support.cases import with_each
 
@@ -84,7 +84,7 @@ def test_derived_schema_is_what_protoc_reads_from_its_text() -> None:
     assert plain(derived.schema) == plain(parse_schema(derived.text))
 
 
-def plain(schema: Schema) -> Any:
+def plain(schema: ProtobufSchema) -> Any:
     return schema.root, schema.position, sorted(schema.messages.items(), key=lambda each: each[0])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.registry import APIS
-from kafka_sink.protocol.schema import Array, Field, Primitive, Struct, VersionRange
+from kafka_sink.protocol.schema import Array, Primitive, Struct, StructField, VersionRange
 from tests.fakes.protocol_values import message_kinds
 from tests.golden.kafka_schemas import schema_of
 from tests.support.cases import with_each
@@ -33,7 +33,9 @@ def stable_versions(name: str) -> VersionRange:
     return VersionRange(versions.min, versions.max - unstable)
 
 
-def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) -> Iterator[tuple[str, Field, Json]]:
+def pairs(
+    declared: type[Struct], theirs: list[Json], versions: VersionRange
+) -> Iterator[tuple[str, StructField, Json]]:
     """Our fields beside theirs, in the order of the wire, nested ones too; theirs of versions we lack are left out."""
     wanted = [
         field
@@ -49,7 +51,7 @@ def pairs(declared: type[Struct], theirs: list[Json], versions: VersionRange) ->
             yield from pairs(nested, other["fields"], versions)
 
 
-def all_pairs(kind: type[Struct]) -> list[tuple[str, Field, Json]]:
+def all_pairs(kind: type[Struct]) -> list[tuple[str, StructField, Json]]:
     versions = kind.SCHEMA.versions
     assert versions is not None
     return list(pairs(kind, schema_of(kind.__name__)["fields"], versions))
@@ -67,7 +69,7 @@ RENAMED = {
 }
 
 
-def type_name(field: Field) -> str:
+def type_name(field: StructField) -> str:
     element = field.type.element if isinstance(field.type, Array) else field.type
     name = element.name if isinstance(element, Primitive) else element.__name__
     name = RENAMED.get(name, name)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.common.errors import ProtocolError
-from kafka_sink.protocol.primitives import Writer, read_uvarint, skip_tags, write_uvarint
+from kafka_sink.protocol.primitives import ByteWriter, read_uvarint, skip_tags, write_uvarint
 from tests.support.cases import with_each
 
 # Kafka protocol guide: seven bits a byte, lowest first, the top bit says that more follow.
@@ -22,7 +22,7 @@ VARINTS = {
 
 @with_each(("value", "encoded"), VARINTS.items())
 def test_varints(value: int, encoded: str) -> None:
-    out = Writer()
+    out = ByteWriter()
     write_uvarint(out, value)
     assert out.hex() == encoded
     assert read_uvarint(memoryview(b"\xaa" + out), 1) == (value, 1 + len(out))
@@ -46,13 +46,13 @@ def test_skipped_tags_have_to_be_there() -> None:
 
 
 def test_a_writer_without_foreign_buffers_is_one_segment() -> None:
-    out = Writer()
+    out = ByteWriter()
     out += b"abc"
     assert out.segments() == [b"abc"]
 
 
 def test_no_segment_is_empty() -> None:
-    out = Writer()
+    out = ByteWriter()
     out += b"head"
     out.splice(b"one")
     out.splice(b"two")
@@ -61,7 +61,7 @@ def test_no_segment_is_empty() -> None:
 
 def test_foreign_buffers_stay_themselves_and_in_their_places() -> None:
     first, second = bytearray(b"11"), memoryview(b"22")
-    out = Writer()
+    out = ByteWriter()
     out.splice(first)
     out += b"between"
     out.splice(second)
