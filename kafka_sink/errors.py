@@ -57,7 +57,6 @@ from kafka_sink.exactly_once.model import ExactlyOnceError as ExactlyOnceError
 from kafka_sink.exactly_once.model import FencedError as FencedError
 from kafka_sink.exactly_once.model import LostEndError as LostEndError
 from kafka_sink.exactly_once.model import OutdatedProgressError as OutdatedProgressError
-from kafka_sink.exactly_once.model import PlanError as PlanError
 from kafka_sink.exactly_once.model import ProgressError as ProgressError
 from kafka_sink.exactly_once.model import TornBatchError as TornBatchError
 from kafka_sink.exactly_once.model import UndecidedError as UndecidedError

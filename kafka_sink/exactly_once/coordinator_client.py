@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
 from kafka_sink.client.blocking.exchange import Pause, Round, Tries
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
-from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
+from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, invalid_topic, not_visible
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests import admin_requests
 from kafka_sink.client.requests.admin_requests import OffsetFetch
@@ -31,12 +32,14 @@ from kafka_sink.client.requests.transactional_requests import (
     TxnOffsetCommit,
 )
 from kafka_sink.common import config as c
+from kafka_sink.common.acl import AclOperation
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.errors import (
     ApiError,
     DisconnectError,
     ErrorCode,
     KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_for,
 )
@@ -53,7 +56,14 @@ from kafka_sink.exactly_once.transaction_description import TransactionDescripti
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import DescribeConfigsResponse
-from kafka_sink.protocol.messages.metadata import TRANSACTION
+from kafka_sink.protocol.messages.metadata import (
+    FIRST_WITH_OPERATIONS,
+    NO_AUTHORIZED_OPERATIONS,
+    TRANSACTION,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from kafka_sink.protocol.messages.transaction_admin import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -70,6 +80,12 @@ _FENCE_TIMEOUT_MS: Final = 1000
 #: The metadata of a new topic reaches the brokers one after another, so a missing topic is looked up again after these
 #: pauses.
 _PAUSES_FOR_A_NEW_TOPIC_MS: Final = (50, 100, 200, 400, 800, 1600)
+
+
+def _looked_up(topic: str | None, version: int) -> MetadataRequest:
+    """The request for *topic* that a producer sends, and the operations that this client is permitted."""
+    asked = [] if topic is None else [MetadataRequestTopic(name=topic)]
+    return MetadataRequest(topics=asked, include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS)
 
 
 def _describing(transactional_ids: list[str]) -> RequestSpec:
@@ -90,7 +106,7 @@ class CoordinatorClient(CoordinatorRequests):
         if not isinstance(properties, ClientConfig):
             properties = c.parse(ClientConfig, c.known_to(ClientConfig, properties))
         config = replace(properties, max_in_flight_requests_per_connection=_IN_FLIGHT)
-        client_id = config.client_id or "kafkalite-exactly-once"
+        client_id = config.client_id or "kafkalite-driver"
         super().__init__(
             BlockingClient(config, client_id=client_id, timeout_ms=timeout_ms, clock=clock), timeout_ms, clock
         )
@@ -166,6 +182,45 @@ class CoordinatorClient(CoordinatorRequests):
             raise answer
         assert isinstance(answer, DescribeConfigsResponse)
         return next((config.value for result in answer.results for config in result.configs), None)
+
+    async def require_topic(self, topic: str | None) -> None:
+        """Return once a broker has accepted this client, and there is *topic* (None: any), which brokers may create and
+        this client may write to.
+
+        :raises UnknownTopicOrPartitionError: if it is still missing at the time-out.
+        :raises BrokersUnreachableError: if no broker could be reached within the time-out.
+        :raises ApiError: at once, if the brokers refuse this client or the topic.
+        """
+        tries = self._tries()
+        while True:
+            (answer,) = await Round([(None, RequestSpec(ApiKey.METADATA, partial(_looked_up, topic)))], tries.left_ms)
+            if isinstance(answer, ApiError):
+                raise answer
+            assert isinstance(answer, MetadataResponse)
+            if topic is None:
+                return
+            (found,) = answer.topics
+            if found.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                break
+            pause = tries.next_pause()
+            if pause is None:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic} is not present in metadata after {self.timeout_ms} ms: it does not exist and the "
+                    "brokers do not create it, or it has no leader yet; create it first, or correct the name"
+                )
+            await pause
+        if found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise not_visible(topic)
+        if found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise invalid_topic(topic)
+        if found.error_code:
+            raise error_for(found.error_code, f"topic {topic!r}")
+        operations = found.topic_authorized_operations
+        if operations != NO_AUTHORIZED_OPERATIONS and not operations & 1 << AclOperation.WRITE:
+            raise error_for(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"this principal may not write to topic {topic!r}; grant WRITE on the topic to this principal",
+            )
 
     async def topic_settings(self, topics: Sequence[str], timeout_ms: int) -> dict[str, dict[str, str]]:
         """Topic → setting → value, without the topics that do not exist or whose settings this client may not see.

@@ -5,7 +5,6 @@ Created on the driver and in tasks, and pickled between them. They never hold a 
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -228,11 +227,6 @@ class OutdatedProgressError(UndecidedError):
 
 class AttemptError(ExactlyOnceError):
     """An attempt at a batch failed, and none of its rows will ever be visible; another attempt may succeed."""
-
-
-class PlanError(ExactlyOnceError, pickle.PicklingError):
-    """The batch could not be begun. Spark passes on pickle's own errors when it pickles a writer, and hides all other
-    errors in a second traceback."""
 
 
 class LostEndError(ExactlyOnceError):

@@ -32,7 +32,12 @@ from kafka_sink.preflight.target import CheckTarget
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_sink.protocol.messages.metadata import (
+    FIRST_WITH_OPERATIONS,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from kafka_sink.protocol.schema import Struct
 
 #: Host and port.
@@ -256,7 +261,6 @@ CLUSTER: Final = "cluster"
 BROKERS: Final = "brokers"
 
 #: Answers from this version on say what the principal may do (KIP-430).
-_FIRST_WITH_AUTHORIZED_OPERATIONS: Final = 8
 
 CLIENT_ID: Final = "kafkalite-check"
 
@@ -388,7 +392,7 @@ class ConnectionSteps:
         return MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in self._topics],
             allow_auto_topic_creation=False,
-            include_topic_authorized_operations=version >= _FIRST_WITH_AUTHORIZED_OPERATIONS,
+            include_topic_authorized_operations=version >= FIRST_WITH_OPERATIONS,
         )
 
     def _refused(self, endpoint: Endpoint, error: ApiError) -> Finding:

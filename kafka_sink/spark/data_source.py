@@ -14,6 +14,7 @@ from kafka_sink.common.bounded import Latest
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
+from kafka_sink.spark.errors import short
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
 from kafka_sink.spark.producer_spec import digest_of
 from kafka_sink.spark.task import worker_logging
@@ -44,6 +45,7 @@ class KafkaliteDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @short
     def schema(self) -> StructType:
         """Called by Spark for a read, which is not supported.
 
@@ -51,6 +53,7 @@ class KafkaliteDataSource(DataSource):
         """
         raise ConfigError(ONLY_WRITES)
 
+    @short
     def writer(self, schema: StructType, overwrite: bool) -> KafkaliteBatchWriter | KafkaliteNumberedBatchWriter:
         """Check options and columns before any task starts.
 
@@ -77,6 +80,7 @@ class KafkaliteDataSource(DataSource):
         key = digest_of(self.options)
         return _said_of_streams.get(key) or _said_of_streams.put(key, Said())
 
+    @short
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> KafkaliteStreamWriter | KafkaliteExactlyOnceStreamWriter:

@@ -7,9 +7,12 @@ well: no text of a broker, a row or a topic can begin a line there.
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from kafka_sink.common.bounded import parsed_json
 from kafka_sink.common.errors import (
@@ -26,6 +29,11 @@ from kafka_sink.common.errors import (
     is_permanent,
 )
 from kafka_sink.common.text import printable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 #: What is wrong with rows, by a check before they are sent or by an answer of the brokers.
 _UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
@@ -100,6 +108,21 @@ def with_attributes(text: str, attributes: Any) -> SinkWriteError:
         is_permanent=is_final,
         **texts,
     )
+
+
+def short(function: Callable[P, T]) -> Callable[P, T]:
+    """*function*, called by Spark on the driver, with no trace before the sentence of its errors: Spark shows it, and a
+    notebook shows that as text. The trace is in the log, at level DEBUG."""
+
+    @functools.wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*arguments, **named)
+        except KafkaError as error:
+            _log.debug("%s has failed", function.__qualname__, exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 def cause_of(error: BaseException) -> KafkaError | None:

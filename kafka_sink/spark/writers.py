@@ -23,7 +23,6 @@ from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    PlanError,
     Skipped,
     UndecidedError,
 )
@@ -37,6 +36,7 @@ from kafka_sink.spark.driver.write_report import (
     warn_of_leftovers,
     warn_of_skipped,
 )
+from kafka_sink.spark.errors import short
 from kafka_sink.spark.one_version import OfOneVersion
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.continuous import refuse_epoch
@@ -81,6 +81,7 @@ class _AtLeastOnce(OfOneVersion):
 class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
 
+    @short
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Check that all rows were acknowledged, and publish the report.
 
@@ -96,6 +97,7 @@ class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
 class KafkaliteStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     """At least once: a micro-batch that Spark runs again is written again."""
 
+    @short
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """As for a batch write. :raises KafkaError: also if the trigger is continuous."""
         refuse_epoch(messages, batchId)
@@ -126,14 +128,15 @@ class _ExactlyOnce(OfOneVersion):
     def plan(self) -> None:
         """Begin the batch; called in Spark's planner, once per batch and before any task.
 
-        :raises PlanError: if the batch cannot begin; nothing was written.
+        :raises KafkaError: if the batch cannot begin; nothing was written.
         """
         try:
             with worker_process.of(self._spec):
                 self._plan = self._new_plan()
         except KafkaError as error:
             again = "" if self._of_query else f"; {IN_ORDER}"
-            raise PlanError(f"{error} [nothing was written; {type(error).__name__}{again}]") from None
+            error.args = (f"{error} [nothing was written{again}]",)
+            raise
 
     def _new_plan(self) -> Plan:
         sink = sink_of(self._spec, self._exactly_once)
@@ -228,6 +231,7 @@ class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
         """Called once per task attempt on an executor."""
         return self._write(iterator, self._version, APPLICATION)
 
+    @short
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Decide the batch and commit the transactions of all tasks.
 
@@ -264,6 +268,7 @@ class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter
             )
         return self._write(iterator, int(batch), f"query {query}")
 
+    @short
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Decide the batch and commit it; Spark regards the batch as complete only when this returns.
 

@@ -40,7 +40,7 @@ def refusal(
     """What refuses *row*, and its text; *is_asked*: the task knows the settings of the topic."""
     given = {"kafka.bootstrap.servers": servers, "topic": topic, "kafka.compression.type": codec}
     options = parse_options(given)
-    limits = limits_of(options.producer, [topic], valid_ms=0) if is_asked else {}
+    limits = limits_of(options.producer, topic) if is_asked else {}
     columns = {"key": pa.array([row.get("key", b"k")], pa.binary()), "value": pa.array([row.get("value", b"v")])}
     if "timestamp" in row:
         columns["timestamp"] = pa.array([row["timestamp"]])

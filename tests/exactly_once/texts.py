@@ -200,6 +200,8 @@ OTHERS: Final = (
     "is for a transaction for each task",
     "is set twice: as an argument",
     "the write has no plan",
+    "this principal may not write to topic",
+    "is not present in metadata after",
     "the write was cancelled ()",
     "do not all belong to version",
     "did not complete, because a task failed",

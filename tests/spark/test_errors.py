@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -115,8 +114,8 @@ def test_unreachable_brokers_are_named_with_their_causes(rows: DataFrame) -> Non
         kafka__bootstrap__servers=f"127.0.0.1:{port},no-such-host.invalid:9092",
         kafka__max__block__ms="4000",
     )
-    assert "no broker could be reached within 4000 ms (kafka.max.block.ms)" in text
-    assert "check kafka.bootstrap.servers" in text
+    assert "no broker could be reached within 4000 ms: " in text
+    assert "(kafka.max.block.ms); check kafka.bootstrap.servers" in text
     assert f"127.0.0.1:{port}: connection refused" in text
     assert "no-such-host.invalid" in text
 
@@ -126,7 +125,7 @@ def test_unknown_topic(rows: DataFrame) -> None:
         text = message_of(
             rows, topic="nowhere", kafka__bootstrap__servers=closed.bootstrap_servers, kafka__max__block__ms="4000"
         )
-    assert "topic nowhere is not present in metadata after 4000 ms (kafka.max.block.ms)" in text
+    assert "topic nowhere is not present in metadata after 4000 ms: it does not exist" in text
     assert "create it first" in text
 
 
@@ -215,8 +214,7 @@ def test_an_exactly_once_write_that_cannot_begin_says_why_once(rows: DataFrame, 
     unreachable = message_of(
         rows, topic="t", kafka__bootstrap__servers=nowhere, kafka__max__block__ms="4000", **numbered
     )
-    # What is left of max.block.ms when this request begins.
-    assert re.search(rf"within \d+ ms: {nowhere}: connection refused; check bootstrap\.servers", unreachable)
+    assert f"within 4000 ms: {nowhere}: connection refused (kafka.max.block.ms); check kafka.boot" in unreachable
     missing = message_of(
         rows, topic="t", kafka__bootstrap__servers=cluster.bootstrap_servers, progressTopic="nowhere", **numbered
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from kafka_sink.common.errors import ApiError, ErrorCode, error_for
+from kafka_sink.common.errors import ApiError, ErrorCode, InvalidTopicError, error_for
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kafka_sink.protocol.schema import ZERO_UUID
@@ -173,6 +173,11 @@ class Cluster:
         return (
             f"Cluster(id={self.cluster_id}, nodes={self.nodes}, topics={self.topics}, is_bootstrap={self.is_bootstrap})"
         )
+
+
+def invalid_topic(topic: str) -> InvalidTopicError:
+    """The error for a topic in :attr:`Cluster.invalid_topics`."""
+    return InvalidTopicError(f"topic name {topic!r} is not legal: expected 1 to 249 letters, digits, '.', '_' and '-'")
 
 
 def not_visible(topic: str) -> ApiError:

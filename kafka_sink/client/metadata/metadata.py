@@ -16,13 +16,14 @@ from kafka_sink.client.metadata.cluster import (
     Cluster,
     LostTopic,
     NewLeader,
+    invalid_topic,
     lost_topics,
     next_snapshot,
     not_visible,
     with_leaders,
 )
 from kafka_sink.common.clock import FOREVER_MS, Clock, ExponentialBackoff
-from kafka_sink.common.errors import InvalidTopicError, KafkaError, KafkaTimeoutError
+from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.locks import Lock
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
@@ -166,9 +167,7 @@ class Metadata:
     def raise_if_invalid(self, topic: str) -> None:
         """Raise an error if the cluster has reported *topic* as an invalid name; a retry would not help."""
         if topic in self._cluster.invalid_topics:
-            raise InvalidTopicError(
-                f"topic name {topic!r} is not legal: expected 1 to 249 letters, digits, '.', '_' and '-'"
-            )
+            raise invalid_topic(topic)
 
     def raise_if_fatal(self) -> None:
         """Raise the error that makes every update impossible; it is raised once."""

@@ -13,6 +13,8 @@ _FLEXIBLE = "9+"
 
 #: Stands for "authorized operations were not asked for".
 NO_AUTHORIZED_OPERATIONS = -(2**31)
+#: The first version that has authorized operations (KIP-430).
+FIRST_WITH_OPERATIONS = 8
 
 
 @s.struct

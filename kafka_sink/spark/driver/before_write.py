@@ -2,17 +2,20 @@
 
 Called in Spark's planner process or in the user's. Nothing is written, except for a missing topic that is asked for.
 
-The tasks check their rows against what the topics refuse, so that what a broker would refuse is a bad row like any
-other. Topics that a column names are not known here. That question never fails a write: whatever prevents an answer,
-such as missing permissions, a driver that cannot reach the brokers, or files that only executors have, leaves the
-limits unknown, and the brokers' answers to the tasks tell what is wrong.
+What the brokers refuse on the driver they would refuse in each task, so it ends the write: a login, a topic without
+permission, a topic that does not exist. The driver waits for brokers and topic as long as a task would
+(``max.block.ms``), so that no task has to. Once it has found them, a later outage is for the tasks, which try again.
+
+The tasks check their rows against the settings of the topics, so that what a broker would refuse is a bad row like any
+other. Topics that a column names are not known here. Settings that are not shown, and files and references that only
+executors have, fail no write: the brokers' answers to the tasks tell what is wrong.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ApiError, AuthenticationError, BrokersUnreachableError, ConfigError
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
 from kafka_sink.spark.driver import lineage
@@ -29,10 +32,10 @@ from kafka_sink.spark.producer_spec import ProducerSpec
 from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.write_spec import WriteSpec
 
-#: How long the driver waits for the brokers: a write does not need the answer.
+#: How long the driver waits for the settings of topics: a write does not need the answer.
 _TIMEOUT_MS: Final = 3_000
 
-#: Brokers that could not be asked are not asked again for so long.
+#: Brokers whose answer is missing are not asked again for so long.
 _NO_ANSWER_MS: Final = 60_000
 
 _log = logging.getLogger(__name__)
@@ -51,27 +54,53 @@ VALID_IN_STREAM_MS: Final = 10_000
 _present: Final[Latest[tuple[bytes, str], int]] = Latest(_MOST)
 
 
-def limits_of(producer: ProducerSpec, topics: Collection[str], *, valid_ms: int) -> Mapping[str, TopicLimits]:
-    """The limits of those of *topics* whose settings the brokers show; an answer is used again for *valid_ms*."""
-    if not topics:
-        return {}
+def limits_of(
+    producer: ProducerSpec, topic: str | None, dead_letter_topic: str | None = None, *, valid_ms: int = 0
+) -> Mapping[str, TopicLimits]:
+    """The limits of the topics whose settings the brokers show; an answer is used again for *valid_ms*.
+
+    :param topic: that of all rows; None if rows name theirs.
+    :raises ApiError: if the brokers refuse this client or *topic*, or if they cannot be reached, or *topic* is missing,
+        for ``max.block.ms``. A stream that has found both before leaves an outage to its tasks.
+    """
+    topics = [each for each in (topic, dead_letter_topic) if each is not None]
     key = (producer.digest, frozenset(topics))
     now_ms = SYSTEM_CLOCK.monotonic_ms()
-    known, asked_ms = _limits.get(key) or (None, -_NO_ANSWER_MS)
-    if now_ms - asked_ms < (_NO_ANSWER_MS if known is None else valid_ms):
-        return known or {}
-    limits: Mapping[str, TopicLimits] | None = None
+    limits, asked_ms = _limits.get(key) or (None, -_NO_ANSWER_MS)
+    if now_ms - asked_ms < (_NO_ANSWER_MS if limits is None else valid_ms):
+        return limits or {}
+    if not valid_ms:
+        limits = None
     try:
         # Planners of writes that do not ask start without the client.
         from kafka_sink.spark.task.shared_client import shared_client
 
         client = shared_client(producer)
-        settings = client.run(client.topic_settings(sorted(topics), _TIMEOUT_MS))
-        limits = {topic: TopicLimits.of(each) for topic, each in settings.items()}
+        if limits is None:
+            client.run(client.require_topic(topic))
+            limits = {}
+        if topics:
+            settings = client.run(client.topic_settings(topics, _TIMEOUT_MS))
+            limits = {name: TopicLimits.of(each) for name, each in settings.items()}
     except Exception as error:
-        _log.info("the settings of %s are not known before the write: %s", ", ".join(sorted(topics)), error)
+        if isinstance(error, AuthenticationError) or (isinstance(error, ApiError) and limits is None):
+            raise _explained(error, topic) from None
+        _log.info("the settings of %s are not known before the write: %s", ", ".join(topics), error)
     _limits.put(key, (limits, now_ms))
     return limits or {}
+
+
+def _explained(error: ApiError, topic: str | None) -> ApiError:
+    """*error* with the options that it is about."""
+    if isinstance(error, BrokersUnreachableError):
+        error.args = (
+            f"{error} (kafka.max.block.ms); check kafka.bootstrap.servers and that the driver's machine can connect "
+            "to the brokers' listeners",
+        )
+        error.option = "kafka.bootstrap.servers"
+    elif not isinstance(error, AuthenticationError):
+        error.topic = topic
+    return error
 
 
 def prepared(
@@ -83,7 +112,7 @@ def prepared(
     :param settings_valid_ms: how long their last answer is used again, ms.
 
     :raises ConfigError: if a column is missing or has the wrong type, or an option does not fit the columns.
-    :raises ApiError: if a missing topic could not be created.
+    :raises ApiError: if a missing topic could not be created, or as :func:`limits_of` raises it.
     """
     _check_report_path(options)
     check_schema(schema, options)
@@ -95,8 +124,7 @@ def prepared(
     _ensure_topics(options)
     limits: Mapping[str, TopicLimits] = {}
     if asks_brokers:
-        topics = [each for each in (options.topic, options.dead_letter_topic) if each is not None]
-        limits = limits_of(options.producer, topics, valid_ms=settings_valid_ms)
+        limits = limits_of(options.producer, options.topic, options.dead_letter_topic, valid_ms=settings_valid_ms)
     columns: tuple[tuple[str, str], ...] = ()
     if lineage.is_configured():
         columns = tuple((item.name, item.dataType.simpleString()) for item in schema.fields)

@@ -27,8 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The topics whose settings were asked for."""
     found: list[object] = []
 
-    def limits_of(_: object, topics: object, **__: Any) -> dict[str, object]:
-        found.append(topics)
+    def limits_of(_: object, topic: object, *__: object, **___: Any) -> dict[str, object]:
+        found.append(topic)
         return {}
 
     monkeypatch.setattr(before_write, "limits_of", limits_of)
@@ -47,7 +47,7 @@ def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[o
         passed_on = pickle.loads(pickle.dumps(planned))
         passed_on.streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 1
-    assert asked == [["t"]] * 3, "only the process that plans asks"
+    assert asked == ["t"] * 3, "only the process that plans asks"
     KafkaliteDataSource({**OPTIONS, "topic": "another"}).streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 2
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import EmbeddedCluster
+from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.errors import SinkWriteError
 from kafka_sink.producer.topic_limits import TimeLimit, TopicLimits
 from kafka_sink.spark.driver import before_write
@@ -47,8 +48,7 @@ def asked_options(cluster: EmbeddedCluster, settings: dict[str, str], **more: st
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": rows}
     given |= {"deadLetterTopic": dead} if dead else {}
     options = parse_options({**given, **{name.replace("_", "."): value for name, value in more.items()}})
-    topics = [rows, *filter(None, [dead])]
-    return write_spec(options, (), limits_of(options.producer, topics, valid_ms=0))
+    return write_spec(options, (), limits_of(options.producer, rows, *filter(None, [dead])))
 
 
 def at(**changes: int) -> datetime:
@@ -183,8 +183,10 @@ def test_the_limits_that_settings_set(settings: dict[str, str], expected: TopicL
 
 
 def test_settings_that_nobody_shows_are_unknown(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("hidden", 1)
     producer = producer_spec({"bootstrap.servers": cluster.bootstrap_servers})
-    assert limits_of(producer, ["no-such-topic"], valid_ms=0) == {}
+    with set_fault(cluster.faults, "describe_configs:error=unsupported_version"):
+        assert limits_of(producer, "hidden") == {}
 
 
 def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +201,7 @@ def test_brokers_that_cannot_be_asked_are_left_alone_for_a_while(monkeypatch: py
     monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
     for advance_ms in (0, 0, 59_999, 1):
         clock.advance(advance_ms)
-        assert limits_of(producer_spec({"bootstrap.servers": "nowhere:1"}), ["t"], valid_ms=0) == {}
+        assert limits_of(producer_spec({"bootstrap.servers": "nowhere:1"}), "t") == {}
     assert len(asked) == 2
 
 
@@ -213,5 +215,5 @@ def test_answers_of_the_latest_topics_are_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(before_write, "SYSTEM_CLOCK", FakeClock())
     monkeypatch.setattr("kafka_sink.spark.task.shared_client.shared_client", refuse)
     for server in (*range(1001), 1000, 1, 0):
-        limits_of(producer_spec({"bootstrap.servers": f"latest-{server}:1"}), ["t"], valid_ms=0)
+        limits_of(producer_spec({"bootstrap.servers": f"latest-{server}:1"}), "t")
     assert asked == [f"latest-{server}:1" for server in (*range(1001), 0)]
