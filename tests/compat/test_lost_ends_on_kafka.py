@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient as ForeignAdmin
@@ -21,7 +23,7 @@ from confluent_kafka.admin import NewTopic
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import Progress
+from kafka_sink.exactly_once.model import ExactlyOnceError, LostEndError, Progress, Transaction
 from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
@@ -33,7 +35,7 @@ from tests.support import amounts
 from tests.support.fault_proxy import Fault, FaultProxy, every
 from tests.support.ports import free_ports
 from tests.support.real_kafka import TOOL_TIMEOUT_S, RealKafka, run_script, running_kafka
-from tests.support.waiting import until
+from tests.support.waiting import WAIT_S, until
 
 ROUNDS = amounts.LOST_ENDS
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -202,6 +204,20 @@ class _Sink:
         _, is_stable = client.run(self.world.steps.peek())
         return not is_stable or any(each.producer_id in over for found in opened.values() for each in found)
 
+    def die_writing_again(self) -> None:
+        """Let the driver die while it writes a lost commit again: that transaction is open, and was not ended."""
+        client = self.world.client
+        add = client.add_to_transaction
+
+        async def add_and_die(*arguments: Any) -> None:
+            await add(*arguments)
+            raise _Death
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "add_to_transaction", add_and_die)
+            with pytest.raises(_Death):
+                self.write()
+
     def check(self) -> None:
         """Every row is there once, and nothing is open."""
         expected = [b"%04d-%s" % (version, half) for version in range(self.version) for half in (b"a", b"b")]
@@ -239,3 +255,67 @@ def test_lost_ends_lose_and_repeat_nothing_on_kafka(
     sink.world.client.close()
     figure(f"{protocol}, {ended}, driver {'dies' if driver_dies else 'lives on'}", f"{sink.lost} of {ROUNDS} ends lost")
     assert sink.lost == ROUNDS
+
+
+class _Frozen:
+    """A driver of *sink* that has looked at it, and is frozen before its InitProducerId."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self._world, self._protocol = (
+            World(sink.kafka.running.bootstrap_servers, sink.topic, timeout_ms=90_000),
+            sink.protocol,
+        )
+        steps = SinkDriver(self._world.client, sink.topic, sink.topic, timeout_ms=sink.timeout_ms)
+        self._fence, self._has_looked, self._goes_on = steps.fence, threading.Event(), threading.Event()
+        steps.fence = self._late_fence  # type: ignore[method-assign]
+        self._world.use(steps)
+        self._thread = threading.Thread(target=self._plan)
+        self.error: ExactlyOnceError | None = None
+        self._thread.start()
+        assert self._has_looked.wait(WAIT_S)
+
+    async def _late_fence(self) -> tuple[Transaction, int]:
+        if not self._goes_on.is_set():
+            self._has_looked.set()
+            self._goes_on.wait()
+        return await self._fence()
+
+    def _plan(self) -> None:
+        try:
+            plan_batch(self._world.steps, QUERY, with_rows=self._protocol == "atomic")
+        except ExactlyOnceError as error:
+            self.error = error
+
+    def wake(self) -> None:
+        self._goes_on.set()
+        self._thread.join()
+        self._world.client.close()
+
+
+@pytest.mark.behaviour("Exactly once: lost ends", "Late fences of frozen drivers hide no lost end of a real Kafka")
+@pytest.mark.timeout(300 + 120 * ROUNDS)
+@pytest.mark.parametrize("protocol", ["atomic", "parallel"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_late_fences_hide_no_lost_end_on_kafka(kafka: _Kafka, protocol: str, count: int, figure: Figure) -> None:
+    refused = 0
+    for _ in range(ROUNDS):
+        sink = _Sink(kafka, protocol, driver_dies=True, timeout_ms=TIMEOUT_MS)
+        sink.write()
+        frozen = [_Frozen(sink) for _ in range(count)]
+        sink.lose("decided")
+        assert sink.lost == 1
+        sink.die_writing_again()
+        for each in frozen:
+            each.wake()
+        sink.world.restart()
+        try:
+            sink.write()
+        except LostEndError:
+            refused += 1
+            values = [bytes(value) for value in sink.world.committed() if value is not None]
+            assert len(set(values)) == len(values)
+        else:
+            sink.check()
+        sink.world.client.close()
+    figure(f"{protocol}, {count} late fences", f"{ROUNDS} rounds, {refused} refused, 0 batches twice or missing")
+    assert refused == ROUNDS
