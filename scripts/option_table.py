@@ -134,7 +134,7 @@ def markdown_table(
         rule = f" ({entry.validator.expected})" if entry.validator else ""
         default, meaning = defaults.get(name, item.default), meanings.get(name, f"{entry.doc}{rule}")
         rows.append(f"| {_named(prefix + name)} | {_shown_default(default)} | {meaning} |")
-    rows += [f"| {_named(prefix + name)} | none | has no effect: {why} |" for name, why in c.no_effect(config).items()]
+    rows += [f"| {_named(prefix + name)} | none | has no effect: {why} |" for name, why in config.NO_EFFECT.items()]
     return "\n".join(rows)
 
 

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_sink.common.bounded import INT32_MAX, known_number
-from kafka_sink.common.config import BOOLEAN, DOUBLE, INT, LIST, STRING, Validator, all_of, at_least, between, one_of
+from kafka_sink.common.config import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    STRING,
+    Options,
+    Validator,
+    all_of,
+    at_least,
+    between,
+    one_of,
+)
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.model import host_and_port
 from kafka_sink.common.sasl_mechanisms import SERVED
@@ -152,7 +164,7 @@ class BrokerSecurityConfig(SslConfig):
 
 
 @dataclass(frozen=True)
-class NodeConfig:
+class NodeConfig(Options):
     """All options except those for security."""
 
     listeners: tuple[str, ...] = LIST(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.log_context import warn
@@ -25,6 +25,7 @@ from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, ha
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+OptionsT = TypeVar("OptionsT", bound="Options")
 
 REDACTED = "[hidden]"
 _HOSTS_AND_PORTS = re.compile(r"[\w.\-\[\]:, ]*(?::\d+)?", re.ASCII)
@@ -170,6 +171,32 @@ def only(allowed: int) -> Validator:
     return Validator(str(allowed).lower(), lambda value: bool(value == allowed))
 
 
+class Options:
+    """The table of a component's options, which a frozen dataclass with such fields inherits.
+
+    ``NO_EFFECT`` are names that users know from other clients and that have no effect here, each with the reason;
+    ``NOT_SUPPORTED`` those that are refused, each with what to do instead, in which ``{prefix}`` stands for the prefix
+    of option names.
+    """
+
+    NO_EFFECT: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    @staticmethod
+    def reader_of(name: str) -> str | None:
+        """Whom an option in a shared file is for that is not this component's; None if it is unknown."""
+        return None
+
+    @staticmethod
+    def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
+        """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
+        return None
+
+    def settle(self, explicit: Collection[str]) -> Self:
+        """What was not set gives way to what was set: the names *explicit*."""
+        return self
+
+
 @dataclass(frozen=True)
 class ConfigKey:
     """One row of a component's configuration table."""
@@ -264,28 +291,14 @@ def _letters(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def no_effect(config: type[Any]) -> Mapping[str, str]:
-    """Names that users of *config* know from other clients and that have no effect here, each with the reason."""
-    names: Mapping[str, str] = getattr(config, "NO_EFFECT", {})
-    return names
-
-
-def not_supported(config: type[Any]) -> Mapping[str, str]:
-    """Names that users of *config* know from other clients and that are refused here, each with what to do instead;
-    ``{prefix}`` stands for the prefix of option names."""
-    names: Mapping[str, str] = getattr(config, "NOT_SUPPORTED", {})
-    return names
-
-
-def reader_of(config: type[Any], name: str) -> str | None:
+def reader_of(config: type[Options], name: str) -> str | None:
     """Whom the option *name* is for, as in "for consumers", if it is not one of *config*; None if that is unknown."""
-    known: Callable[[str], str | None] | None = getattr(config, "reader_of", None)
-    return None if known is None or name in keys(config) else known(name)
+    return None if name in keys(config) else config.reader_of(name)
 
 
-def without_effect(config: type[Any], names: Iterable[str]) -> dict[str, str]:
+def without_effect(config: type[Options], names: Iterable[str]) -> dict[str, str]:
     """Those of *names* that *config* takes although they have no effect, each with the reason or its reader."""
-    reasons = {name: no_effect(config).get(name) or reader_of(config, name) for name in names}
+    reasons = {name: config.NO_EFFECT.get(name) or reader_of(config, name) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
@@ -301,7 +314,7 @@ CONFIG_PROVIDERS = "config.providers"
 
 
 @dataclass(frozen=True)
-class ReferencesConfig:
+class ReferencesConfig(Options):
     """Where references to secrets are looked up."""
 
     config_providers: tuple[str, ...] = LIST(
@@ -386,13 +399,13 @@ def without_none(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(
-    config: type[T],
+    config: type[OptionsT],
     properties: Mapping[str, Any],
     *,
     prefix: str = "",
     passed_over: Collection[str] = (),
     made: Mapping[str, Any] = MappingProxyType({}),
-) -> T:
+) -> OptionsT:
     """Build *config* from *properties* (names without *prefix*; errors show the name with it).
 
     Names in the class's ``NO_EFFECT``, and those for other programs (``reader_of``), are ignored with one warning that
@@ -419,9 +432,7 @@ def parse(
         if item.default is MISSING and item.name not in values:
             raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
     warn_without_effect(ignored, prefix)
-    parsed = config(**values, **made)
-    settle: Callable[[Any, Collection[str]], T] | None = getattr(config, "settle", None)
-    return parsed if settle is None else settle(parsed, properties.keys())
+    return config(**values, **made).settle(properties.keys())
 
 
 def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str]) -> Any:
@@ -439,21 +450,20 @@ def _read(entry: ConfigKey, value: Any, shown_as: str, providers: Collection[str
     return entry.read(resolve(shown_as, value, providers), shown_as, hidden=True)
 
 
-def _unusable(config: type[Any], name: str, prefix: str) -> ConfigError:
+def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
     """The error for a name that is not an option of *config*."""
-    reason = not_supported(config).get(name)
+    reason = config.NOT_SUPPORTED.get(name)
     if reason is not None:
         reason = reason.replace("{prefix}", prefix)
         return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it")
     return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}")
 
 
-def hint(config: type[Any], name: str, prefix: str, *, without: Collection[str] = ()) -> str:
+def hint(config: type[Options], name: str, prefix: str, *, without: Collection[str] = ()) -> str:
     """What is meant by *name*, which is not an option of *config*: an addition to an error, or "" where that is not
     known. Options in *without* are not recommended."""
     known = [each for each in keys(config) if each not in without]
-    instead_of: Callable[[str, str, Collection[str]], str | None] | None = getattr(config, "instead_of", None)
-    if instead_of is not None and (instead := instead_of(name, prefix, known)):
+    if instead := config.instead_of(name, prefix, known):
         return f": {instead}"
     meant = misspelt(name, known)
     return f" (did you mean {prefix}{meant}?)" if meant else ""

@@ -220,7 +220,7 @@ def names_for_plugins(properties: Mapping[str, Any], *, are_given: bool = False)
     """
     if not are_given and not any(_is_users_own(properties.get(name)) for name in _NAMES_OF_PLUGINS):
         return frozenset()
-    known = [*c.keys(ProducerConfig), *c.no_effect(ProducerConfig), *c.not_supported(ProducerConfig)]
+    known = [*c.keys(ProducerConfig), *ProducerConfig.NO_EFFECT, *ProducerConfig.NOT_SUPPORTED]
     return frozenset(
         name
         for name in properties

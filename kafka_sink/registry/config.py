@@ -43,7 +43,7 @@ _ONE_OF_STRATEGIES: Final = c.one_of(*SubjectNameStrategy)
 
 
 @dataclass(frozen=True)
-class RegistryConfig:
+class RegistryConfig(c.Options):
     """Where the registry is, who asks it, and what is asked."""
 
     urls: tuple[str, ...] = c.LIST(

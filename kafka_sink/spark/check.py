@@ -22,17 +22,16 @@ from kafka_sink.preflight.findings import CheckReport, Finding, Status, split_ad
 from kafka_sink.preflight.target import CheckTarget, ExactlyOnceTarget, NewTopicTarget, RegistryTarget, SubjectTarget
 from kafka_sink.registry.config import SubjectNameStrategy
 from kafka_sink.registry.subjects import subject_name
-from kafka_sink.spark.address_space import ADVISED_MIB, LIMIT, buffer_mib
-from kafka_sink.spark.driver.column_formats import forms_to_register
-from kafka_sink.spark.driver.given_schemas import registered_schema
+from kafka_sink.spark.driver.before_write import check_schema
+from kafka_sink.spark.driver.column_formats import forms_to_register, registered_schema
+from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable
 from kafka_sink.spark.driver.registration import subject_of
-from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
 from kafka_sink.spark.format_lookup import look_up
-from kafka_sink.spark.one_version import refuse_other_version
 from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
 from kafka_sink.spark.producer_spec import KAFKA_PREFIX
-from kafka_sink.spark.row_schema import check_schema
 from kafka_sink.spark.task.worker_process import worker_process
+from kafka_sink.spark.versions import refuse_other_version
+from kafka_sink.spark.write_spec import ADVISED_MIB, LIMIT, buffer_mib
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +198,7 @@ def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
     Two settings count (docs/operating.md, Memory). A cluster manager ends an executor whose processes together exceed
     its container: ``spark.executor.memory`` is the JVM's, and Python has part of ``spark.executor.memoryOverhead``, to
     which ``spark.executor.pyspark.memory`` is added. The latter also limits the address space of each worker
-    (:mod:`kafka_sink.spark.address_space`).
+    (:mod:`kafka_sink.spark.task.worker_process`).
     """
     cores = int(setting("spark.executor.cores") or 1)
     tasks = max(1, cores // int(setting("spark.task.cpus") or 1))

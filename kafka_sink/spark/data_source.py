@@ -1,31 +1,70 @@
-"""The data source with the name ``kafkalite``.
+"""The data source with the name ``kafkalite``, and its writers for ``df.write`` and ``df.writeStream``: at least once,
+and exactly once by version or micro-batch.
 
-Instantiated by Spark in processes on the driver's machine, never in the user's own Python process. It validates options
-and columns, asks the brokers what its topics refuse, and creates a missing topic for option topicPartitions.
+Spark makes the data source in processes on the driver's machine, never in the user's own Python process. It validates
+options and columns, asks the brokers what its topics refuse, and creates a missing topic for option topicPartitions.
+
+Spark creates one writer per write, and one per micro-batch, in its planner process, and pickles it to the tasks, so it
+only contains plain values. It is unpickled again for ``commit`` and ``abort``; for a stream another one is created for
+them, in another process, which only receives the commit messages. ``abort`` never raises, because that would hide the
+original error, and ends no transaction, because Spark also calls it after a failed commit, when the batch may already
+be decided: the next plan aborts undecided transactions.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from kafka_sink.common.bounded import Latest
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.log_context import Said, once
+from kafka_sink.exactly_once.model import (
+    IN_ORDER,
+    BatchNumbering,
+    ExactlyOnceError,
+    FencedError,
+    Skipped,
+    UndecidedError,
+)
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
+from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
+from kafka_sink.spark.driver.write_report import (
+    check_bad_rows,
+    check_messages,
+    publish,
+    publish_failure,
+    report_of,
+    warn_of_leftovers,
+    warn_of_skipped,
+)
 from kafka_sink.spark.errors import short
+from kafka_sink.spark.internals import micro_batch_of
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
 from kafka_sink.spark.producer_spec import digest_of
-from kafka_sink.spark.task import worker_logging
-from kafka_sink.spark.task.worker_process import worker_process
-from kafka_sink.spark.versions import DataSource
-from kafka_sink.spark.writers import (
-    KafkaliteBatchWriter,
-    KafkaliteExactlyOnceStreamWriter,
-    KafkaliteNumberedBatchWriter,
-    KafkaliteStreamWriter,
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
+from kafka_sink.spark.streaming.stopping import refuse_epoch
+from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
+from kafka_sink.spark.task.worker_process import configure_logging, worker_process
+from kafka_sink.spark.versions import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    OfOneVersion,
+    WriterCommitMessage,
 )
+from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafka_sink.exactly_once.plan import Plan
 
 #: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
 _said_of_streams: Final[Latest[bytes, Said]] = Latest(50)
@@ -65,7 +104,7 @@ class KafkaliteDataSource(DataSource):
                 'mode("overwrite") is not supported: a topic is a log and cannot be replaced; use mode("append"), '
                 "or delete the topic first"
             )
-        worker_logging.configure()
+        configure_logging()
         options = parse_options(self.options)
         with worker_process.task(tuned=options.tune_python_workers):
             write = prepared(schema, options, asks_brokers=True)
@@ -89,7 +128,7 @@ class KafkaliteDataSource(DataSource):
 
         :raises ConfigError: if an option is unknown or invalid, or a column is missing or has the wrong type.
         """
-        worker_logging.configure()
+        configure_logging()
         # The process that commits needs neither warnings nor the limits of topics, as no task begins there.
         with once(Said(all_of_it=True) if self._is_passed_on else self._said()):
             options = parse_options(self.options, is_stream=True)
@@ -103,3 +142,233 @@ class KafkaliteDataSource(DataSource):
         if not self._is_passed_on:
             writer.plan()
         return writer
+
+
+_log = logging.getLogger(__name__)
+
+
+class _AtLeastOnce(OfOneVersion):
+    """What a DataFrame and a micro-batch have in common: *more* is what a report says of a micro-batch."""
+
+    def __init__(self, spec: WriteSpec) -> None:
+        self._spec = spec
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor."""
+        with worker_process.of(self._spec):
+            # Only tasks need pyarrow, numpy and the producer; the planner's processes start without them.
+            from kafka_sink.spark.task.task_writer import write_task
+
+            return write_task(iterator, self._spec)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
+        with worker_process.of(self._spec):
+            outcomes = check_messages(messages)
+            check_bad_rows(total_of(outcomes), self._spec)
+            publish(report_of(outcomes, **more), self._spec)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
+        warn_of_leftovers(messages)
+        publish_failure(messages, self._spec, **more)
+
+
+class KafkaliteBatchWriter(_AtLeastOnce, DataSourceArrowWriter):
+    """Writes a DataFrame. The write succeeds only if every row of every task was acknowledged."""
+
+    @short
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Check that all rows were acknowledged, and publish the report.
+
+        :raises KafkaError: if a task's message is missing, its row counts differ, or too many rows are bad.
+        """
+        self._commit(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Log which rows of a failed write stay in the topics."""
+        self._abort(messages)
+
+
+class KafkaliteStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
+    """At least once: a micro-batch that Spark runs again is written again."""
+
+    @short
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """As for a batch write. :raises KafkaError: also if the trigger is continuous."""
+        refuse_epoch(messages, batchId)
+        self._commit(messages, batch=batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log which rows of a failed micro-batch stay in the topics."""
+        self._abort(messages, batch=batchId)
+
+
+class _ExactlyOnce(OfOneVersion):
+    """A batch that is committed once, in a transaction for each task: a data source cannot group rows by Kafka
+    partition.
+
+    *writer* is the sink's if it is known before the tasks run. *of_query*: a query numbers the batch, and records the
+    planned offsets in its checkpoint.
+    """
+
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, writer: str | None, *, of_query: bool) -> None:
+        self._spec = spec
+        self._exactly_once = exactly_once
+        self._name = exactly_once.name
+        self._writer = writer
+        self._of_query = of_query
+        self._numbers = spec.numbers_of_a_query if of_query else BatchNumbering.OF_AN_APPLICATION
+        self._plan: Plan | None = None
+
+    def plan(self) -> None:
+        """Begin the batch; called in Spark's planner, once per batch and before any task.
+
+        :raises KafkaError: if the batch cannot begin; nothing was written.
+        """
+        try:
+            with worker_process.of(self._spec):
+                self._plan = self._new_plan()
+        except KafkaError as error:
+            again = "" if self._of_query else f"; {IN_ORDER}"
+            error.args = (f"{error} [nothing was written{again}]",)
+            raise
+
+    def _new_plan(self) -> Plan:
+        sink = sink_of(self._spec, self._exactly_once)
+        if not self._of_query:
+            return sink.plan(self._writer, self._exactly_once.version)
+        reading = OffsetsReading(self._spec.checkpoint_location)
+        return replace(sink.plan(self._writer), offsets=reading.result())
+
+    def _write(self, batches: Iterator[pa.RecordBatch], version: int, writer: str) -> WriterCommitMessage:
+        """Write the rows in a transaction of this attempt; write nothing if *version* is already committed.
+
+        :raises ProgressError: if the sink's progress is missing or belongs to another writer; nothing was written.
+        :raises SinkWriteError: if a row was not acknowledged; this attempt's transaction is aborted.
+        """
+        if self._plan is None:
+            raise RuntimeError("the write has no plan: its writer was not created by Spark's planner")
+        with worker_process.of(self._spec):
+            from kafka_sink.spark.task.transactional_task import drain, write_in_transaction
+
+            if not self._plan.must_write(version, writer, self._numbers):
+                return drain(batches, writer, self._plan.skipped(version))
+            return write_in_transaction(batches, self._spec, self._plan, version, writer)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        """Decide the batch and commit every transaction of *messages*.
+
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; nothing was committed.
+        :raises KafkaError: if a task's message is missing or its row counts differ.
+        """
+        with worker_process.of(self._spec):
+            started_ms = SYSTEM_CLOCK.monotonic_ms()
+            outcomes = check_messages(messages)
+            transactions = [each.transaction for each in outcomes if each.transaction is not None]
+            plans = {each.plan for each in transactions}
+            is_whole = len(transactions) == len(messages) and all(each.version == version for each in transactions)
+            if not is_whole or len(plans) != 1:
+                raise ExactlyOnceError(
+                    f"the messages of the tasks do not all belong to version {version} and the same plan; nothing was "
+                    "committed"
+                )
+            (plan,) = plans
+            if plan is None:
+                self._skip(outcomes, transactions[0].skipped)
+                return
+            sink, writer = sink_of(self._spec, self._exactly_once), transactions[0].writer
+            written = transactions_to_commit(sink, plan, outcomes, self._spec)
+            numbers, records_empty = self._numbers, not self._of_query
+            try:
+                current = sink.commit(plan, version, writer, written, numbers=numbers, records_empty=records_empty)
+            except (FencedError, UndecidedError) as error:
+                if self._of_query:
+                    raise
+                raise type(error)(f"{error} [if version {version} is not committed, {IN_ORDER}]") from error
+            if current is not None:
+                self._skip((), current.skipped(version))
+                return
+            commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+            named = {"decision": "written", "sink": self._name, "version": version}
+            report = report_of(outcomes, **named, transactions=len(written), commit_ms=commit_ms)
+            publish(report, self._spec)
+
+    def _skip(self, outcomes: Sequence[TaskOutcome], skipped: Skipped | None) -> None:
+        assert skipped is not None
+        warn_of_skipped(self._name, skipped)
+        report = report_of(outcomes, decision=skipped.decision, sink=self._name, version=skipped.version)
+        publish(report, self._spec)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
+        """Log the consequences of a batch that did not complete."""
+        _log.warning(
+            "version %d of %s did not complete, because a task failed or it was stopped: %d of %d tasks had finished. "
+            "Unless it had already been decided, none of it becomes visible; the next batch, or Spark's next "
+            "attempt at this one, ends the open transactions%s",
+            version,
+            self._name,
+            sum(message is not None for message in messages),
+            len(messages),
+            "" if self._of_query else f"; {IN_ORDER}",
+        )
+        publish_failure(messages, self._spec, sink=self._name, version=version)
+
+
+class KafkaliteNumberedBatchWriter(_ExactlyOnce, DataSourceArrowWriter):
+    """Writes a DataFrame with txnAppId and txnVersion: completely or not at all, and each version once."""
+
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce, version: int) -> None:
+        super().__init__(spec, exactly_once, APPLICATION, of_query=False)
+        self._version = version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor."""
+        return self._write(iterator, self._version, APPLICATION)
+
+    @short
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Decide the batch and commit the transactions of all tasks.
+
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        """
+        self._commit(messages, self._version)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Log the consequences of a write that did not complete."""
+        self._abort(messages, self._version)
+
+
+class KafkaliteExactlyOnceStreamWriter(_ExactlyOnce, DataSourceStreamArrowWriter):
+    """Exactly once: every micro-batch is in Kafka once and completely, for readers of committed records."""
+
+    def __init__(self, spec: WriteSpec, exactly_once: ExactlyOnce) -> None:
+        # If the writer is known before the tasks run, a query that must not use this sink is refused without effect on
+        # the query that does.
+        query = query_of(spec.checkpoint_location)
+        super().__init__(spec, exactly_once, query and f"query {query}", of_query=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Called once per task attempt on an executor.
+
+        :raises KafkaError: if Spark does not provide the ids of the query and the batch.
+        """
+        query, batch = micro_batch_of(TaskContext.get())
+        if query is None or batch is None:
+            raise KafkaError(
+                "this task does not belong to a micro-batch (it has no sql.streaming.queryId or "
+                "streaming.sql.batchId), so it cannot be written exactly once; use a trigger of micro-batches"
+            )
+        return self._write(iterator, int(batch), f"query {query}")
+
+    @short
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Decide the batch and commit it; Spark regards the batch as complete only when this returns.
+
+        :raises ExactlyOnceError: if the batch was not committed, or only partly; the text says which.
+        """
+        refuse_epoch(messages, batchId)
+        self._commit(messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log the consequences of a micro-batch that did not complete."""
+        self._abort(messages, batchId)

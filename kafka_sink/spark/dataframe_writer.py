@@ -32,13 +32,19 @@ from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
-from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, shuffle_tasks, speculates, until_first_failure
-from kafka_sink.spark.driver.batch_calls import note_call
-from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, prepared
+from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, of_rows, prepared
 from kafka_sink.spark.driver.job_failures import WriteCourse, as_spark_reads, of_attempt, reported
+from kafka_sink.spark.driver.jobs import (
+    Interrupts,
+    require_kept_blocks,
+    run_stoppable,
+    shuffle_tasks,
+    speculates,
+    too_late,
+    until_first_failure,
+)
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable, too_late
-from kafka_sink.spark.driver.transactional_write import APPLICATION, sink_of, transactions_to_commit
+from kafka_sink.spark.driver.transactional_write import APPLICATION, note_call, sink_of, transactions_to_commit
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -48,14 +54,14 @@ from kafka_sink.spark.driver.write_report import (
     warn_of_skipped,
 )
 from kafka_sink.spark.errors import cause_of
-from kafka_sink.spark.options import OptionValue, SinkOptions, as_texts, parse_options
-from kafka_sink.spark.row_schema import of_rows
-from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of, running_query
+from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, running_query
+from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
+from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of, total_of
-from kafka_sink.spark.task.worker_process import array_of_one, worker_process
+from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
-from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
+from kafka_sink.spark.write_spec import FAIL, KIND, ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,30 +174,19 @@ def foreach_batch(
     return write_batch
 
 
-def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, OptionValue]) -> SinkOptions:
-    """:raises ConfigError: if an option is invalid, or is also given as an argument."""
-    texts, argument_texts = as_texts(options), as_texts(arguments)
-    named = {name.lower() for name in texts}
-    for name, value in argument_texts.items():
-        if name.lower() in named:
-            raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
-    return parse_options({**texts, **argument_texts})
-
-
 def _reaches_brokers(df: DataFrame, options: SinkOptions) -> bool:
     """False for the process of a Spark Connect client that writes at least once, which need not reach the brokers."""
-    return options.exactly_once is not None or getattr(df.sparkSession, "_sc", None) is not None
+    return options.exactly_once is not None or classic_context(df.sparkSession) is not None
 
 
 def _query_of(df: DataFrame) -> str | None:
     """The id of the query that *df* is a batch of; None if it is not available (as with Spark Connect)."""
-    context = getattr(df.sparkSession, "_sc", None)
-    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    return micro_batch_of(classic_context(df.sparkSession))[0]
 
 
 def _counter(df: DataFrame) -> Accumulator[int] | None:
     """What tasks add their rows to; None with Spark Connect, which has no accumulators."""
-    context = getattr(df.sparkSession, "_sc", None)
+    context = classic_context(df.sparkSession)
     return None if context is None else context.accumulator(0)
 
 
@@ -357,7 +352,7 @@ class _Write:
         """The rows as payloads with the partition of each; the rows of one partition are in one task. They are
         checkpointed, because a stage that Spark runs again would write to the same transaction a second time, and
         brokers treat such records as duplicates."""
-        from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+        from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField, StructType
 
         df, spec = self.df, self.spec
         # Without the information that a column has no nulls: a row that is dropped only has nulls.
@@ -368,13 +363,17 @@ class _Write:
             if item.name != "partition"
         ]
 
+        fields.append(StructField("partition", IntegerType()))
+        if spec.on_bad_row != FAIL:
+            fields.append(StructField(KIND, ByteType()))
+
         def place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with worker_process.of(spec):
                 from kafka_sink.spark.task.placing import with_partitions
 
                 yield from with_partitions(batches, spec)
 
-        placed = df.mapInArrow(place, StructType([*fields, StructField("partition", IntegerType())]))
+        placed = df.mapInArrow(place, StructType(fields))
         topic = spec.topic
         keys = [f.col("partition")] if topic is not None else [f.col("topic"), f.col("partition")]
         tasks = shuffle_tasks(df, topic, spec.producer)

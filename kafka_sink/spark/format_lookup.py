@@ -10,15 +10,22 @@ Source: Spark 4's ``DataSource.lookupDataSource``, ``DataSourceManager`` and ``P
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
 from kafka_sink.preflight.findings import Finding, Status
+from kafka_sink.spark.internals import (
+    activate,
+    activate_before,
+    environment_of_jvm,
+    is_active,
+    look_up_format,
+    name_python_of_workers,
+    python_of_workers,
+)
 from kafka_sink.spark.options import FORMAT, ONLY_WRITES
 from kafka_sink.spark.versions import SPARK, is_connect
 
@@ -51,49 +58,30 @@ def register_format(spark: SparkSession, source: type[DataSource]) -> None:
         if "[DATA_SOURCE_ALREADY_EXISTS]" not in str(error):
             raise
     if not is_connect(spark):
-        _activate(spark)
+        activate(spark)
         _activate_where_named()
 
 
 def _name_interpreter(spark: SparkSession) -> None:
     """Let the workers of a context for which nobody has named an interpreter run one that has kafkalite."""
     context = spark.sparkContext
-    if context.pythonExec != _DEFAULT_PYTHON:
+    if python_of_workers(context) != _DEFAULT_PYTHON:
         return
     named = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     # Other machines may not have this interpreter.
     if named is None and str(context.master).startswith("local"):
         named = sys.executable
-    context.pythonExec = named or _DEFAULT_PYTHON
-
-
-def _activate(spark: Any) -> None:
-    """Make *spark* the active session of the JVM's thread that serves this one."""
-    spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    if named is not None:
+        name_python_of_workers(context, named)
 
 
 def _activate_where_named() -> None:
-    """From now on, whoever names the format in a writer makes the session of the DataFrame the active one first.
-
-    There is no other moment: PySpark gives each thread, and each thread after an interrupt, a new thread of the JVM,
-    without a session and without telling anybody.
-    """
+    """From now on, whoever names the format in a writer makes the session of the DataFrame the active one first."""
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     for writer in (DataFrameWriter, DataStreamWriter):
-        if not hasattr(writer.format, "__wrapped__"):
-            writer.format = _activating(writer.format)  # type: ignore[assignment,method-assign]
-
-
-def _activating(named: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    @functools.wraps(named)
-    def format(self: Any, source: str) -> Any:
-        if source.lower() == FORMAT:
-            _activate(self._spark)
-        return named(self, source)
-
-    return format
+        writer.format = activate_before(writer.format, FORMAT)  # type: ignore[assignment,method-assign]
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -129,20 +117,19 @@ _USABLE_PYTHON: Final = (
 def _look_up_as_a_write(spark: Any) -> None:
     """A read would look in the session of the reader; a write looks in that of the thread."""
     spark.range(0).write.format(FORMAT)
-    lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource
-    lookup(FORMAT, spark._jsparkSession.sessionState().conf())
+    look_up_format(spark, FORMAT)
 
 
 def _in_this_jvm(spark: Any) -> tuple[str, str]:
     """The cause, and what to do."""
-    active = spark._jvm.org.apache.spark.sql.SparkSession.getActiveSession()
-    if active.isEmpty():
+    is_own = is_active(spark)
+    if is_own is None:
         cause = "no session is active in this thread, as in a thread of one's own and after an interrupt"
         return cause, f"call {REGISTER} once, before the write"
-    if not active.get().equals(spark._jsparkSession):
+    if not is_own:
         return "another session is active in this thread", f"call {REGISTER} with the session of the DataFrame"
-    of_jvm = spark._jvm.java.lang.System.getenv
-    python = of_jvm("PYSPARK_DRIVER_PYTHON") or of_jvm("PYSPARK_PYTHON") or _DEFAULT_PYTHON
+    named = [environment_of_jvm(spark, name) for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")]
+    python = next(filter(None, named), _DEFAULT_PYTHON)
     return (
         f"Spark has looked for formats with the interpreter {python}, which has no kafkalite or cannot be run",
         f"call {REGISTER} before the write, or export PYSPARK_PYTHON={sys.executable} before Spark is started "

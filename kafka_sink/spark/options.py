@@ -10,9 +10,10 @@ import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Number
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
@@ -105,7 +106,7 @@ class WantedFormat:
 
 
 @dataclass(frozen=True)
-class SinkOptions:
+class SinkOptions(c.Options):
     """The options of a write."""
 
     topic: str | None = c.STRING(
@@ -267,7 +268,7 @@ class SinkOptions:
     #: The checkpoint location of the streaming query, if it is set as an option and not in Spark's configuration.
     checkpoint_location: str | None = None
 
-    def settle(self, explicit: Collection[str]) -> SinkOptions:
+    def settle(self, explicit: Collection[str]) -> Self:
         """What was not set follows from what was."""
         return replace(
             self,
@@ -284,7 +285,7 @@ class SinkOptions:
             return None
         return ExactlyOnce(sink, progress_topic, self.txn_version, self.producer.two_phase)
 
-    @property
+    @cached_property
     def wanted_formats(self) -> tuple[WantedFormat, ...]:
         """The formats of the columns that are written in one."""
         columns = (
@@ -296,11 +297,6 @@ class SinkOptions:
             for column, name, schema, message, references in columns
             if name is not None
         )
-
-    @property
-    def formatted(self) -> frozenset[str]:
-        """The columns that are written in a format."""
-        return frozenset(each.column for each in self.wanted_formats)
 
     def numbered(self, version: int) -> SinkOptions:
         """These options, of an application that numbers its writes, for the write with the number *version*."""
@@ -368,6 +364,8 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
         else:
             raise _refused(name, value, list(own.values()))
     registry, registry_tls = registry_configs(registry_values)
+    secrets_of_registry = registry_secrets(registry_values)
+    secrets = producer_config.inline_secrets(kafka_values)
     made = {
         "producer": producer_spec(kafka_values, without_effect),
         "registry_properties": registry_values,
@@ -376,8 +374,8 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
         "checkpoint_location": checkpoint,
     }
     parsed = c.parse(SinkOptions, sink_values, made=made)
-    _warn_of_secrets([f"{KAFKA_PREFIX}{name}" for name in producer_config.inline_secrets(kafka_values)])
-    _warn_of_secrets(registry_secrets(registry_values))
+    _warn_of_secrets([f"{KAFKA_PREFIX}{name}" for name in secrets])
+    _warn_of_secrets(secrets_of_registry)
     _check_topic(parsed)
     _check_formats(parsed)
     _check_bad_rows(parsed)
@@ -389,6 +387,16 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
             "restart; remove one of them"
         )
     return parsed
+
+
+def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, OptionValue]) -> SinkOptions:
+    """:raises ConfigError: if an option is invalid, or is also given as an argument."""
+    texts, argument_texts = as_texts(options), as_texts(arguments)
+    named = {name.lower() for name in texts}
+    for name, value in argument_texts.items():
+        if name.lower() in named:
+            raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
+    return parse_options({**texts, **argument_texts})
 
 
 def _warn_of_secrets(names: Sequence[str]) -> None:
@@ -446,16 +454,17 @@ def _check_topic(options: SinkOptions) -> None:
 
 def _check_formats(options: SinkOptions) -> None:
     """:raises ConfigError: if options of a format have no effect."""
+    formatted = [each.column for each in options.wanted_formats]
     for column, settings in (
         ("key", {"schema": options.key_schema, "message": options.key_message, "refs": options.key_refs}),
         ("value", {"schema": options.value_schema, "message": options.value_message, "refs": options.value_refs}),
     ):
         unused = [f"{column}.{name}" for name, value in settings.items() if value is not None]
-        if unused and column not in options.formatted:
+        if unused and column not in formatted:
             raise ConfigError(f"option {unused[0]} has no effect without {column}.format; set both, or remove it")
     for wanted in options.wanted_formats:
         _check_format(wanted, options.registry)
-    if options.registry_properties and not options.formatted:
+    if options.registry_properties and not formatted:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
     if options.registry.use_latest and (options.key_schema or options.value_schema):
         raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
@@ -536,7 +545,7 @@ def _check_idempotence(config: ProducerConfig) -> None:
     """:raises ConfigError: if the user chose what transactions exclude."""
     # The last one may be the consequence of the others.
     for name, value, is_right, expected in (
-        ("acks", config.acks, config.acks_code == -1, "all"),
+        ("acks", config.acks, config.acks in ("all", "-1"), "all"),
         ("retries", config.retries, config.retries > 0, "more than 0"),
         ("enable.idempotence", config.enable_idempotence, config.enable_idempotence, "true"),
     ):

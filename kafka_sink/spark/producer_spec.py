@@ -120,12 +120,12 @@ class ProducerSpec:
     @cached_property
     def digest(self) -> bytes:
         """A key of these values in the caches of this process; secrets cannot be read from it."""
-        return digest_of({**c.as_properties(self.config), **self.deferred, **self.plugin_options})
+        return digest_of({**c.changed(self.config), **self.deferred, **self.plugin_options})
 
     @cached_property
     def _files(self) -> tuple[Path, ...]:
-        values = {**c.as_properties(self.config), **self.deferred, **self.plugin_options}
-        named = [Path(values[name]) for name in _FILES if values[name]]
+        values = {**c.changed(self.config), **self.deferred, **self.plugin_options}
+        named = [Path(values[name]) for name in _FILES if name in values]
         texts = (value for value in values.values() if isinstance(value, str))
         return (*named, *(path for text in texts for path in referenced_files(text)))
 
@@ -198,14 +198,15 @@ def producer_spec(values: Mapping[str, str], without_effect: Mapping[str, str] =
     defaults: dict[str, Any] = dict(SINK_DEFAULTS)
     if "bootstrap.servers" in deferred:
         defaults["bootstrap.servers"] = _SOME_ADDRESS
+    is_secure_here = not any(name.startswith(_OF_SECURITY) for name in own.keys() - here.keys())
     checked = producer_config.read({**defaults, **here}, prefix=KAFKA_PREFIX, explicit=here)
-    if checked.acks_code == 0:
+    if is_secure_here:
+        producer_config.check_elsewhere(checked)
+    if checked.acks == "0":
         raise ConfigError(
             f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
             "known whether the rows were written"
         )
-    if not any(name.startswith(_OF_SECURITY) for name in own.keys() - here.keys()):
-        producer_config.check_elsewhere(checked)
     if deferred:
         here = {name: value for name, value in own.items() if name not in deferred}
         checked = replace(c.parse(ProducerConfig, {**defaults, **here}), option_prefix=KAFKA_PREFIX)
@@ -235,7 +236,7 @@ def _check_names(values: Mapping[str, str]) -> None:
         if name in values:
             raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
     for name in values:
-        if name in c.keys(ProducerConfig) or name in c.not_supported(ProducerConfig):
+        if name in c.keys(ProducerConfig) or name in ProducerConfig.NOT_SUPPORTED:
             continue
         hint = c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
         raise ConfigError(

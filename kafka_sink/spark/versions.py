@@ -1,18 +1,25 @@
-"""What differs between the versions of Spark that the sink works on: the only module that asks for the version.
+"""What differs between versions: of Spark, for which this is the only module that asks, and of kafkalite on one write.
 
 Imported by every process of the sink. The base classes of Python data sources are imported from here, because Spark 3.5
-has none of them and Spark 4.0 has no Arrow writer for streams.
+has none of them and Spark 4.0 has no Arrow writer for streams. Driver and workers each import the kafkalite that their
+Python finds; what the driver pickles says which version it is of, because a worker of another version would fail at a
+name that its version lacks, or, worse, understand something else under the same name.
 """
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyspark
 
+from kafka_sink.common.bounded import Latest
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.requirements import RequirementError, parse_version, require
+from kafka_sink.common.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,3 +94,48 @@ def require_local_checkpoint(df: DataFrame) -> None:
             f"atomic=True over Spark Connect needs Spark 4.0 or later, but this is PySpark {pyspark.__version__}: set "
             "atomic=False, which writes once too, with one transaction per task"
         )
+
+
+class OfOneVersion:
+    """A value that only the version that has pickled it unpickles; it contains nothing that plain pickle cannot.
+
+    Its own class and those of its fields are looked up after the versions were compared. If it *is_shared*, it never
+    changes, and a process that gets it again uses the object that it has made before.
+    """
+
+    is_shared: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        unpickle = _shared if self.is_shared else _unpickled
+        return unpickle, (VERSION, pickle.dumps((type(self), self.__getstate__())))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def refuse_other_version(drivers: str) -> None:
+    """:raises ConfigError: if this process has another version of kafkalite than *drivers*."""
+    if drivers != VERSION:
+        raise ConfigError(
+            f"the driver has kafkalite {drivers}, and a Python worker has {VERSION} (imported from "
+            f"{__file__.removesuffix('/spark/versions.py')} by {sys.executable}): install one version for both, or "
+            "ship the driver's environment with spark.archives or --py-files"
+        )
+
+
+#: By the digest of what was pickled, because that may have secrets.
+_values: Final[Latest[bytes, Any]] = Latest(10)
+
+
+def _shared(drivers: str, pickled: bytes) -> Any:
+    refuse_other_version(drivers)
+    key = blake2b(pickled).digest()
+    return _values.get(key) or _values.put(key, _unpickled(drivers, pickled))
+
+
+def _unpickled(drivers: str, pickled: bytes) -> Any:
+    refuse_other_version(drivers)
+    kind, state = pickle.loads(pickled)
+    made = kind.__new__(kind)
+    made.__setstate__(state)
+    return made

@@ -7,23 +7,28 @@ the driver asks.
 from __future__ import annotations
 
 import re
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import ceil
 from typing import Any, Final
 
-from kafka_sink.common.errors import TooManyBadRowsError
+from kafka_sink.common.errors import SinkWriteError, TooManyBadRowsError
 from kafka_sink.exactly_once.model import BatchNumbering
 from kafka_sink.formats.column_format import ColumnFormat
 from kafka_sink.producer.topic_limits import TopicLimits
-from kafka_sink.spark.address_space import require_address_space
-from kafka_sink.spark.one_version import OfOneVersion
+from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
+from kafka_sink.spark.versions import OfOneVersion
 
 #: What becomes of rows that cannot be written (option onBadRow).
 FAIL: Final = "fail"
 DROP: Final = "drop"
 DEAD_LETTER: Final = "dead-letter"
+
+#: The column (int8) with the kind of each row that was placed (:mod:`kafka_sink.spark.task.placing`).
+KIND: Final = "kind"
 
 _LIMIT: Final = re.compile(r"(?P<rows>[0-9]+)|(?P<percent>[0-9]+(?:\.[0-9]+)?) ?%")
 
@@ -77,6 +82,59 @@ class BadRowLimit:
         )
 
 
+# --- the address space of a worker ------------------------------------------------------------------------------------
+
+# Each worker may have spark.executor.pyspark.memory divided by spark.executor.cores (RLIMIT_AS). Address space is more
+# than memory: libraries are mapped whole, threads reserve their stacks. Without the check an import or numpy fails in
+# one of many places.
+
+LIMIT: Final = "spark.executor.pyspark.memory"
+
+#: Beside buffer.memory, MiB: without the first no write succeeds; with the second all do. Between them it depends on
+#: what the allocators of pyarrow and of the C library reserve, which is not less the smaller the limit is.
+NEEDED_MIB: Final = 320
+ADVISED_MIB: Final = 608
+
+_MIB: Final = 1 << 20
+
+
+def buffer_mib(producer: ProducerSpec) -> int:
+    """``buffer.memory``, rounded up to MiB."""
+    return ceil(producer.here().buffer_memory_bytes / _MIB)
+
+
+def _limit_mib() -> int | None:
+    """The limit of this process; None if there is none."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft // _MIB
+
+
+def require_address_space(producer: ProducerSpec) -> None:
+    """:raises SinkWriteError: if this worker cannot have the address space that a write needs."""
+    limit = _limit_mib()
+    if limit is None:
+        return
+    buffer = buffer_mib(producer)
+    if limit < NEEDED_MIB + buffer:
+        text = (
+            f"this Python worker may have {limit} MiB of address space, and a write needs {NEEDED_MIB + buffer} MiB at "
+            f"least; set {LIMIT}, which is divided by spark.executor.cores, to {ADVISED_MIB + buffer}m for each core, "
+            "or not at all"
+        )
+        raise told(SinkWriteError(text, option=LIMIT, is_permanent=True))
+
+
+def advice_on(error: BaseException) -> str:
+    """What to do about *error* if it comes from the limit of this process's address space; otherwise nothing."""
+    limit = _limit_mib()
+    if limit is None or not (isinstance(error, MemoryError) or "can't start new thread" in str(error)):
+        return ""
+    return f" (this Python worker may have {limit} MiB of address space: raise {LIMIT} or lower kafka.buffer.memory)"
+
+
+# --- the write --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class ExactlyOnce:
     """A delivery that is committed once: the sink's *name*, and the topic under whose name its progress is stored.
@@ -100,6 +158,8 @@ class WriteSpec(OfOneVersion):
     Spark's configuration. *columns* are the names and types of the columns, if lineage needs them. *is_placed*: the
     rows have passed the tasks that choose their partitions; they are payloads, and the bad ones are sorted out.
     """
+
+    is_shared = True
 
     producer: ProducerSpec
     topic: str | None

@@ -141,7 +141,7 @@ def prose(page: Path) -> str:
 @pytest.mark.behaviour("Documentation", "Options and defaults on the pages are those of the code")
 def test_options_on_the_pages_exist() -> None:
     known = {name for table in (*TABLES, RegistryConfig) for name in config.keys(table)}
-    known |= {*config.no_effect(ProducerConfig), *config.not_supported(ProducerConfig)}
+    known |= {*ProducerConfig.NO_EFFECT, *ProducerConfig.NOT_SUPPORTED}
     for page in PAGES:
         for name in re.findall(r"`kafka\.([a-z][a-z0-9.]+[a-z0-9])(?:=[^`]*)?`", prose(page)):
             assert name in known or name.startswith("config.providers."), f"{page.name}: kafka.{name}"

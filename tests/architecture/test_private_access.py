@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/network/test_selector.py": {"_channels"},
     "unit/producer/test_producer_batch.py": {"_staging"},
     "unit/producer/test_sender.py": {"_backoff_left_ms"},
+    "unit/spark/test_internals.py": {"_zip_directory_cache"},
 }
 
 

@@ -21,8 +21,8 @@ _MODULES: Final = (
         ROOT / "kafka_sink" / "spark" / name
         for name in (
             "dataframe_writer.py",
-            "driver/batch_calls.py",
-            "writers.py",
+            "driver/transactional_write.py",
+            "data_source.py",
             "driver/job_failures.py",
             "driver/write_report.py",
             "task/transactional_task.py",

@@ -20,7 +20,7 @@ from uuid import UUID
 from kafka_sink.broker.config import COMPACT, DELETE, LOG_APPEND_TIME, BrokerConfig
 from kafka_sink.broker.log.compaction import CompactionRules
 from kafka_sink.broker.log.partition_log import LogConfig
-from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, at_least, keys, one_of, only, parse
+from kafka_sink.common.config import BOOLEAN, INT, LIST, STRING, Options, at_least, keys, one_of, only, parse
 from kafka_sink.common.errors import ApiError, ConfigError, ErrorCode
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.records.validation import BatchRules
@@ -31,7 +31,7 @@ _OF_TIERS: Final = "of remote storage, which does not exist here"
 
 
 @dataclass(frozen=True)
-class InertTopicConfig:
+class InertTopicConfig(Options):
     """Kafka's other topic settings, which change nothing here, with Kafka's defaults. Values that would change
     something are refused: a log is not compressed anew, the age of its segments is exact, and there is no remote
     storage."""
@@ -87,7 +87,9 @@ def _setting(name: str, option: str) -> tuple[str, type, Any]:
 
 
 #: The settings that can be set at topic level, a table like that of the broker; None selects the broker's value.
-TopicConfig: Final[type[Any]] = make_dataclass("TopicConfig", starmap(_setting, BROKER_SYNONYMS.items()), frozen=True)
+TopicConfig: Final[type[Any]] = make_dataclass(
+    "TopicConfig", starmap(_setting, BROKER_SYNONYMS.items()), bases=(Options,), frozen=True
+)
 
 
 #: The same for settings that change nothing; the broker does not have these options.

@@ -92,7 +92,7 @@ def _are_addresses(bootstrap_servers: tuple[str, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class ConnectionConfig:
+class ConnectionConfig(c.Options):
     """The properties of the connections to the cluster, and their time-outs."""
 
     #: The prefix that the user writes before each name; not an option itself.
@@ -221,12 +221,10 @@ class ClientConfig(SecurityConfig, ConnectionConfig):
 
     @staticmethod
     def reader_of(name: str) -> str | None:
-        """Whom an option in a shared file is for that is not this client's; None if it is unknown."""
         return other_readers.reader_of(name)
 
     @staticmethod
     def instead_of(name: str, prefix: str, known: Collection[str]) -> str | None:
-        """What to do instead of setting *name*, which another client has; None if no client is known to have it."""
         return other_names.instead_of(name, prefix, known)
 
     def settle(self, explicit: Collection[str]) -> Self:

@@ -26,7 +26,7 @@ _RETRIEVER: Final = c.ConfigType("the name of a class of Kafka", lambda text: st
 
 
 @dataclass(frozen=True)
-class OAuthConfig:
+class OAuthConfig(c.Options):
     """The options ``sasl.oauthbearer.*`` of clients, and ``sasl.login.*``."""
 
     sasl_login_callback_handler_class: str | object | None = c.PLUGIN(

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from kafka_sink.common.clock import FOREVER_MS, SYSTEM_CLOCK, Clock
+from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
 from kafka_sink.common.threads import start_loop
+from kafka_sink.spark.internals import SparksBar, classic_context
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
@@ -128,7 +129,7 @@ class JobProgress:
         self._jobs_before = frozenset(self._tracker.getJobIdsForGroup(self._group))
         #: Completed stages with the numbers of their tasks, which do not change any more.
         self._completed: dict[int, int] = {}
-        self._sparks_bar = _SparksBar.of(context)
+        self._sparks_bar = SparksBar(context)
         if self._is_own_group:
             context.setLocalProperty(_GROUP, self._group)
 
@@ -156,43 +157,14 @@ class JobProgress:
 
     def hold_back_sparks_bar(self) -> None:
         """Erase Spark's own bar, and keep it away until the end of a job, when Spark forgets that."""
-        if self._sparks_bar is not None:
-            self._sparks_bar.hold_back()
+        self._sparks_bar.hold_back()
 
     def end(self) -> None:
         """Give Spark its bar back, and take the thread out of the group again."""
-        if self._sparks_bar is not None:
-            self._sparks_bar.erase()
+        self._sparks_bar.erase()
         if self._is_own_group:
             # None removes a property; PySpark's type does not say so.
             self._context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type,unused-ignore]
-
-
-class _SparksBar:
-    """Spark's ``ConsoleProgressBar``. It draws every 200 ms, but not within 500 ms after the end of a job. Spark has no
-    public way to it.
-
-    Source: apache/spark ``core/src/main/scala/org/apache/spark/ui/ConsoleProgressBar.scala``.
-    """
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-        self._last_end_ms = bar.getClass().getDeclaredField("lastFinishTime")
-        self._last_end_ms.setAccessible(True)
-
-    @classmethod
-    def of(cls, context: SparkContext) -> _SparksBar | None:
-        """None if Spark shows none."""
-        # Scala's Option.
-        bar: Any = context._jsc.sc().progressBar()
-        return cls(bar.get()) if bar.isDefined() else None
-
-    def erase(self) -> None:
-        self._bar.finishAll()
-
-    def hold_back(self) -> None:
-        self.erase()
-        self._last_end_ms.setLong(self._bar, FOREVER_MS)
 
 
 class ProgressLine:
@@ -270,7 +242,7 @@ def _start(df: DataFrame, ending: ExitStack) -> Accumulator[int] | None:
     try:
         screen = find_screen()
         # Spark Connect has no context, and a bar of its own.
-        context = getattr(df.sparkSession, "_sc", None)
+        context = classic_context(df.sparkSession)
         if screen is None or context is None or context.getConf().get(_SPARKS_BAR) == "false":
             return None
         if not _shown.acquire(blocking=False):

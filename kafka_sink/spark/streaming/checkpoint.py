@@ -2,7 +2,12 @@
 
 Called in Spark's planner process on the driver's machine, and in the driver program by ``foreachBatch``. Spark provides
 the query's id and the batch's number to tasks, but not to planners. It only reads, and an unavailable answer is not an
-error.
+error. Locations may contain credentials, so no message repeats one. The files are on this machine, or in a store that
+Hadoop's file systems in the JVM of a classic session read with its settings, or those of pyarrow.
+
+Without credentials, Azure's client in pyarrow raises an error of C++ that no Python can catch, and it runs the command
+``az`` of the PATH for a token. So it reads in a process of its own (:func:`main`), which is given no PATH, and whose
+end is an answer like any other.
 
 Source: ``org.apache.spark.sql.execution.streaming.checkpointing.StreamMetadata``, which writes the file ``metadata``.
 """
@@ -11,23 +16,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from kafka_sink.common.bounded import Latest
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.threads import start_thread
 from kafka_sink.exactly_once.model import PlannedOffsets
-from kafka_sink.spark.streaming.checkpoint_files import (
-    ArrowFiles,
-    HadoopFiles,
-    LocalFiles,
-    is_remote,
-    local_folder,
-    may_end_its_process,
-)
+from kafka_sink.spark.internals import hadoop_files
 from kafka_sink.spark.streaming.offset_log import CheckpointFiles, read_offsets
 
 #: The maximum time that a batch waits for a remote store, ms, and the time for which the store is then not accessed
@@ -96,9 +101,6 @@ class OffsetsReading:
         self._end(read_offsets(open_files, self._version))
 
     def _read_in_own_process(self, location: str) -> None:
-        # Only streams with a checkpoint in such a store need it.
-        from kafka_sink.spark.streaming.checkpoint_process import read_in_own_process
-
         offsets = read_in_own_process(location, self._version, LIMIT_MS / 1000)
         if not offsets.digest:
             self._rest()
@@ -110,18 +112,6 @@ class OffsetsReading:
     def _end(self, offsets: PlannedOffsets) -> None:
         self._offsets = offsets
         self._ended.set()
-
-
-def running_query(session: Any, query: str) -> Any:
-    """The query with the id *query* that runs in a classic *session*, as an object of Spark's JVM; None if Spark does
-    not tell. To find it takes several round trips."""
-    try:
-        # The session of a batch is a clone, and its own manager does not know the query.
-        running = session._jsparkSession.sharedState().activeStreamingQueries()
-        return running.get(session._jvm.java.util.UUID.fromString(query))
-    except Exception:
-        _log.debug("the running query %s is not known", query, exc_info=True)
-        return None
 
 
 def run_of(running: Any) -> str | None:
@@ -143,3 +133,136 @@ def offsets_of(session: Any, running: Any, version: int) -> PlannedOffsets:
         return HadoopFiles(location, session) if folder is None else LocalFiles(folder)
 
     return read_offsets(open_files, version)
+
+
+#: Hadoop's URI schemes → pyarrow's.
+_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs"}
+
+
+class LocalFiles:
+    """The files of a folder on this machine."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def names(self, folder: str) -> list[str]:
+        return [path.name for path in (self._folder / folder).iterdir()]
+
+    def read(self, path: str, most: int) -> tuple[bytes, bool]:
+        with (self._folder / path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - most, 0))
+            return file.read(), size <= most
+
+
+class HadoopFiles:
+    """The files of Hadoop's file system of *location*, to which Spark has just written, with the settings of a classic
+    *session*."""
+
+    def __init__(self, location: str, session: Any) -> None:
+        self._location = location
+        self._jvm, self._hadoop = hadoop_files(session, location)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{path}")
+
+    def names(self, folder: str) -> list[str]:
+        return [str(status.getPath().getName()) for status in self._hadoop.listStatus(self._path(folder))]
+
+    def read(self, path: str, most: int) -> tuple[bytes, bool]:
+        where = self._path(path)
+        if not self._hadoop.exists(where):
+            raise FileNotFoundError(path)
+        size = self._hadoop.getFileStatus(where).getLen()
+        stream = self._hadoop.open(where)
+        try:
+            stream.seek(max(size - most, 0))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)), size <= most
+        finally:
+            stream.close()
+
+
+class ArrowFiles:
+    """The files of an object store or HDFS, with the credentials from the environment of this machine."""
+
+    def __init__(self, location: str) -> None:
+        self._fs, self._folder = _opened(location)
+
+    def names(self, folder: str) -> list[str]:
+        from pyarrow import fs
+
+        return [str(each.base_name) for each in self._fs.get_file_info(fs.FileSelector(f"{self._folder}/{folder}"))]
+
+    def read(self, path: str, most: int) -> tuple[bytes, bool]:
+        with self._fs.open_input_file(f"{self._folder}/{path}") as file:
+            size = file.size()
+            file.seek(max(size - most, 0))
+            return bytes(file.read()), size <= most
+
+
+@lru_cache(maxsize=4)
+def _opened(location: str) -> tuple[Any, str]:
+    """pyarrow's file system of *location* and the path in it; cached, so that its connections are reused by later
+    batches."""
+    from pyarrow import fs
+
+    parts = urlsplit(location)
+    opened: tuple[Any, str] = fs.FileSystem.from_uri(parts._replace(scheme=_SCHEMES[parts.scheme]).geturl())
+    return opened
+
+
+def local_folder(location: str) -> str | None:
+    """*location* as a path on this machine; None if it is not on this machine."""
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        return None
+    return parts.path if parts.scheme else location
+
+
+def may_end_its_process(location: str) -> bool:
+    """Whether pyarrow's client for *location* ends the process in which it has no credentials."""
+    return _SCHEMES.get(urlsplit(location).scheme) in ("abfs", "abfss")
+
+
+def is_remote(location: str) -> bool:
+    """Whether pyarrow has a file system for *location*."""
+    return urlsplit(location).scheme in _SCHEMES
+
+
+PROGRAM: Final = f"from {__name__} import main; main()"
+#: There is no command in it; without the variable a shell would look in a PATH of its own.
+_NO_PATH: Final = "/nonexistent"
+
+
+def read_in_own_process(
+    location: str, version: int | None, timeout_s: float, *, program: str = PROGRAM
+) -> PlannedOffsets:
+    """What :func:`main` finds at *location*; without digest if its process ends otherwise or takes too long."""
+    # The location may contain credentials, and everybody sees the arguments of a process.
+    question = json.dumps({"location": location, "version": version})
+    environ = {**os.environ, "PATH": _NO_PATH, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    try:
+        done = subprocess.run(
+            # It imports what this process would import, in its order, and nothing else from the working directory.
+            [sys.executable, "-P", "-c", program],
+            input=question,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=timeout_s,
+            check=True,
+        )
+        return PlannedOffsets(**json.loads(done.stdout))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return PlannedOffsets(
+            unknown="only Spark can read the checkpoint: this machine has no credentials of its own for the store"
+        )
+
+
+def main() -> None:
+    """Answer the question on standard input on standard output."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    question = json.load(sys.stdin)
+    offsets = read_offsets(lambda: ArrowFiles(question["location"]), question["version"])
+    sys.stdout.write(json.dumps(asdict(offsets)))

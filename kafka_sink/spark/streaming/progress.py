@@ -31,7 +31,7 @@ from kafka_sink.common.metrics import Metric
 from kafka_sink.common.threads import start_thread
 from kafka_sink.reports.figures import StreamFigures
 from kafka_sink.reports.writes import SinkProgress, SourceLag, Tail
-from kafka_sink.spark.streaming.continuous import refuse_continuous
+from kafka_sink.spark.streaming.stopping import refuse_continuous
 
 if TYPE_CHECKING:
     from kafka_sink.http.local_server import MetricsServer

@@ -16,16 +16,16 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafka_sink.spark.streaming.continuous import refuse_continuous
+from kafka_sink.common.errors import KafkaError
+from kafka_sink.spark.internals import java_query, jvm_with_callbacks
+from kafka_sink.spark.versions import WriterCommitMessage
 
 #: The intervals at which a requested stop and the end of the micro-batch are checked, seconds.
 _LOOK_S: Final = 0.25
@@ -36,7 +36,39 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 #: Hadoop's message for a program that was ended by SIGINT or SIGTERM.
 _ENDED_BY_SIGNAL: Final = re.compile(r"ExitCodeException exitCode=(130|143)\b")
 
+_ROWS_ARE_LOST: Final = (
+    "trigger(continuous=…) does not pass rows to a sink that is written in Python, and they are LOST; stop the "
+    "query and use trigger(processingTime=…) or trigger(availableNow=True)"
+)
+
 _log = logging.getLogger(__name__)
+
+
+def is_continuous(query: StreamingQuery) -> bool:
+    """Whether *query* runs with the continuous trigger; False if this is not visible (as with Spark Connect)."""
+    running = java_query(query)
+    return running is not None and "Continuous" in running.streamingQuery().getClass().getSimpleName()
+
+
+def refuse_continuous(query: StreamingQuery) -> None:
+    """Stop *query* if it has the continuous trigger.
+
+    :raises KafkaError: if it had that trigger.
+    """
+    if is_continuous(query):
+        query.stop()
+        raise KafkaError(f"query {query.id} was stopped: {_ROWS_ARE_LOST}")
+
+
+def refuse_epoch(messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
+    """Log an error if no task of *epoch* reported anything.
+
+    :raises KafkaError: if no task reported anything; Spark logs it at every epoch and continues.
+    """
+    if messages and all(message is None for message in messages):
+        text = f"no task of epoch {epoch} received any row: {_ROWS_ARE_LOST}"
+        _log.error("ROWS ARE BEING LOST: %s", text)
+        raise KafkaError(text)
 
 
 class Stop:
@@ -104,8 +136,8 @@ def run_until_stopped(query: StreamingQuery) -> None:
 def _failed_by_signal(query: StreamingQuery) -> bool:
     """Whether *query* failed because a stop signal ended a program that Hadoop ran for it. False if this is not
     visible: with Spark Connect the program runs on another machine."""
-    java_query: Any = getattr(query, "_jsq", None)
-    cause = None if java_query is None else java_query.exception().get()
+    failed = java_query(query)
+    cause = None if failed is None else failed.exception().get()
     while cause is not None:
         # The message of the Java exception of the query does not contain this part of its cause.
         if _ENDED_BY_SIGNAL.search(str(cause.toString())):
@@ -144,13 +176,10 @@ def _signals_to(stop: Stop) -> Iterator[None]:
 @contextmanager
 def _jvm_signals_to(stop: Stop) -> Iterator[None]:
     """No effect with Spark Connect, where no JVM belongs to this program."""
-    gateway = SparkContext._gateway
-    if gateway is None:
+    jvm = jvm_with_callbacks()
+    if jvm is None:
         yield
         return
-    start_callbacks: Any = ensure_callback_server_started
-    start_callbacks(gateway)
-    jvm: Any = gateway.jvm
     handlers: dict[signal.Signals, Any] = dict.fromkeys(_SIGNALS, JvmHandler(stop))
     if _is_in_foreground():
         handlers[signal.SIGINT] = jvm.sun.misc.SignalHandler.SIG_IGN

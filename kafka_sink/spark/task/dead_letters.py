@@ -22,7 +22,8 @@ from kafka_sink.common.errors import RowError, RowTooLargeError, RowWithoutKeyEr
 from kafka_sink.formats.column_format import JSON, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.fields import is_list, is_text
-from kafka_sink.spark.task.bad_rows import TaskRows
+from kafka_sink.spark.internals import micro_batch_of
+from kafka_sink.spark.task.task_rows import TaskRows
 from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 PREFIX: Final = "__kafkalite.errors."
@@ -132,8 +133,7 @@ def first_message(letters: pa.RecordBatch) -> str:
 def _origin(once: ExactlyOnce | None) -> list[tuple[str, str]]:
     """The headers that all dead letters of a task have."""
     context = TaskContext.get()
-    query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    query, batch = micro_batch_of(context)
     version = "" if once is None or once.version is None else str(once.version)
     return [
         ("sink", once.name if once is not None else ""),

@@ -1,14 +1,19 @@
-"""Chooses the Kafka partition of every row before the rows are grouped by partition.
+"""Chooses the Kafka partition of every row before the rows are grouped by partition (atomic writes), and takes the rows
+in the tasks that write them.
 
-Runs in a Spark Python worker. Rows with a key get the same partition as with Kafka's Java client; rows without a key
-are distributed round-robin. Bad rows are sorted out here, and travel on with the others
-(:mod:`kafka_sink.spark.task.placed_rows`).
+Runs in Spark Python workers. Rows with a key get the same partition as with Kafka's Java client; rows without a key are
+distributed round-robin. Bad rows are sorted out here, and travel on with the good ones, because only one task may write
+to a partition of the dead letter topic, and because only the tasks that write report: unless the write fails at a bad
+row, the column :data:`~kafka_sink.spark.write_spec.KIND` says which rows they are. The dead letters for a partition are
+one row, whose value is an Arrow stream: a column of headers would cost every row its passage through the JVM. A dropped
+row has the text of its problem as its value, or null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +28,13 @@ from kafka_sink.producer.staging.column_staging import checked_sizes
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.topic_limits import LimitChecks
 from kafka_sink.spark.errors import of_task
-from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
-from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
-from kafka_sink.spark.task.dead_letters import DeadLetters
-from kafka_sink.spark.task.payloads import Payloads
-from kafka_sink.spark.task.placed_rows import PlacedRows
-from kafka_sink.spark.task.shared_client import shared_client
-from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, WriteSpec
+from kafka_sink.spark.task.dead_letters import DeadLetters, first_message
+from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicChunk, topic_chunks
+from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, KIND, WriteSpec
 
 
 def with_partitions(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
-    """*batches* as payloads, with the partition of every row in the last column.
+    """*batches* as payloads, with the partition of every row, and its kind unless the write fails at a bad row.
 
     :raises SinkWriteError: if a topic does not exist, or a row cannot be written and the write fails then.
     :raises TooManyBadRowsError: if more rows of this task cannot be written than maxBadRows allows.
@@ -73,8 +74,8 @@ class _Placing:
             )
         like = rows.batch.schema
         refused, self._refused = self._refused, []
-        for each in (PlacedRows.good(rows.batch, placed), *refused):
-            yield each.for_spark(like)
+        for each in (PlacedRows(rows.batch, placed), *refused):
+            yield each.for_spark(like, with_kind=self._spec.on_bad_row != FAIL)
 
     def _checked_parts(self, batch: pa.RecordBatch) -> list[TopicChunk]:
         """:raises RowError: if rows cannot be written."""
@@ -104,6 +105,9 @@ class _Placing:
 
     def _count(self, topic: str) -> int:
         if topic not in self._counts:
+            # Tasks that only take rows that were placed start without it.
+            from kafka_sink.spark.task.shared_client import shared_client
+
             client = shared_client(self._spec.producer)
             count = client.run(client.partition_count(topic))
             if count is None:
@@ -126,3 +130,88 @@ class _Placing:
         if partitions is not None:
             places = np.where(partitions == ANY_PARTITION, places, partitions)
         return places
+
+
+class Kind(IntEnum):
+    """What a row is."""
+
+    GOOD = 0
+    DEAD_LETTERS = 1
+    DROPPED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """*rows* of one *kind*, and the *partitions* (int32[rows]) by which Spark groups them."""
+
+    rows: pa.RecordBatch
+    partitions: NDArray[np.int32]
+    kind: Kind = Kind.GOOD
+
+    @classmethod
+    def letters(cls, topic: str, letters: pa.RecordBatch, partitions: NDArray[np.int32]) -> PlacedRows:
+        """Dead *letters* for *partitions* (int32[rows]) of *topic*: one row for each partition."""
+        distinct = np.unique(partitions)
+        streams = []
+        for partition in distinct:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, letters.schema) as stream:
+                stream.write_batch(letters.take(pa.array(np.flatnonzero(partitions == partition))))
+            streams.append(sink.getvalue().to_pybytes())
+        columns = [pa.array(streams, pa.binary()), pa.array([topic] * len(distinct), pa.string())]
+        return cls(pa.record_batch(columns, names=["value", "topic"]), distinct, Kind.DEAD_LETTERS)
+
+    @classmethod
+    def dropped(cls, count: int, first: str) -> PlacedRows:
+        """*count* rows that are dropped, the *first* with the text of its problem."""
+        texts = pa.array([first, *[None] * (count - 1)], pa.binary())
+        return cls(pa.record_batch([texts], names=["value"]), np.zeros(count, np.int32), Kind.DROPPED)
+
+    def for_spark(self, like: pa.Schema, *, with_kind: bool) -> pa.RecordBatch:
+        """The rows with the columns of *like*, as Spark reads them, their partitions and, *with_kind*, their kind."""
+        columns = {field.name: _column(self.rows, field) for field in like if field.name != "partition"}
+        columns["partition"] = pa.array(self.partitions)
+        if with_kind:
+            columns[KIND] = pa.array(np.full(self.rows.num_rows, self.kind, np.int8))
+        return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """The column of *rows* that *field* names; nulls if there is none. Spark reads bytes with offsets of 32 bits, as it
+    hands them out itself."""
+    kind = pa.binary() if pa.types.is_large_binary(field.type) else field.type
+    if field.name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    column = rows.column(field.name)
+    if column.type == kind:
+        return column
+    # Bytes of a shortened text need not be text.
+    return column.cast(pa.binary()).view(kind) if pa.types.is_string(kind) else column.cast(kind)
+
+
+def take_placed(
+    rows: TaskRows, bad: BadRows, send: Callable[[pa.RecordBatch, NDArray[np.int32] | None], None]
+) -> tuple[TaskRows, int]:
+    """The good rows of *rows*, and how many rows there were before bad ones were packed.
+
+    Bad rows are counted in *bad*, and dead letters go to *send* with their partitions.
+    """
+    batch = rows.batch
+    kinds = batch.column(KIND).to_numpy()
+    rows = replace(rows, batch=batch.drop_columns([KIND]))
+    if not kinds.any():
+        return rows, batch.num_rows
+    contents, partitions = batch.column("value"), batch.column("partition").to_numpy()
+    dropped = np.flatnonzero(kinds == Kind.DROPPED)
+    if len(dropped):
+        texts = contents.take(pa.array(dropped)).cast(pa.binary()).drop_null()
+        bad.note(len(dropped), texts[0].as_py().decode() if len(texts) else "")
+    dead = np.flatnonzero(kinds == Kind.DEAD_LETTERS)
+    sent = 0
+    for row in dead:
+        stream = contents.slice(row, 1).cast(pa.binary())[0].as_buffer()
+        for letters in pa.ipc.open_stream(stream):
+            sent += int(letters.num_rows)
+            bad.note(letters.num_rows, first_message(letters))
+            send(letters, np.full(letters.num_rows, partitions[row], np.int32))
+    return rows.without(np.flatnonzero(kinds).tolist()), batch.num_rows - len(dead) + sent

@@ -7,6 +7,7 @@ it raises an error that tells the user what to do.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections import Counter
@@ -33,18 +34,14 @@ from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.producer.topic_limits import LimitChecks
 from kafka_sink.reports.writes import PartitionRange
-from kafka_sink.spark.address_space import advice_on
 from kafka_sink.spark.errors import of_task
-from kafka_sink.spark.task.abandoned_worker import abandoned_worker
-from kafka_sink.spark.task.arrow_columns import TopicChunk, topic_chunks
-from kafka_sink.spark.task.bad_rows import BadRows, TaskRows
 from kafka_sink.spark.task.dead_letters import DeadLetters
 from kafka_sink.spark.task.kept_producers import KeptProducers
-from kafka_sink.spark.task.payloads import Payloads
-from kafka_sink.spark.task.placed_rows import take_placed
-from kafka_sink.spark.task.rate_limit import RateLimit
+from kafka_sink.spark.task.placing import take_placed
 from kafka_sink.spark.task.task_outcome import TaskOutcome, rounded_ms
-from kafka_sink.spark.write_spec import DEAD_LETTER, WriteSpec
+from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicChunk, topic_chunks
+from kafka_sink.spark.task.worker_process import abandoned_worker
+from kafka_sink.spark.write_spec import DEAD_LETTER, FAIL, WriteSpec, advice_on
 
 #: From this number of partitions on, one of Spark's Arrow batches has only a few rows per partition.
 _MANY_PARTITIONS: Final = 64
@@ -146,7 +143,7 @@ class _TaskAttempt:
     def _send(self, rows: TaskRows) -> int:
         """Returns how many rows these are, with the bad ones."""
         count = int(rows.batch.num_rows)
-        if self._spec.is_placed:
+        if self._spec.is_placed and self._spec.on_bad_row != FAIL:
             rows, count = take_placed(rows, self._bad, self._send_dead_letters)
         rows, payloads = self._bad.accepted(rows, self._payloads.of)
         rows = replace(rows, batch=payloads)
@@ -364,3 +361,34 @@ class DeliveryTracker:
             part = PartitionRange(delivery.count, delivery.base_offset, last)
             known = self.ranges.get(delivery.topic_partition)
             self.ranges[delivery.topic_partition] = part if known is None else known.merge(part)
+
+
+_PIECES_PER_S: Final = 10
+
+
+class RateLimit:
+    """At most *records_per_s* records per second, and one piece more at once."""
+
+    def __init__(self, records_per_s: int, clock: Clock) -> None:
+        self._records_per_s = records_per_s
+        self._clock = clock
+        self._piece_rows = max(records_per_s // _PIECES_PER_S, 1)
+        #: Nobody notifies it: a wait ends by time, or by an interrupt.
+        self._condition = threading.Condition()
+        self._due_ms = float(clock.monotonic_ms())
+
+    def pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of *batches* in their order, each piece when its time has come; the pieces are views."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, self._piece_rows):
+                piece = batch.slice(start, self._piece_rows)
+                self._await_turn()
+                self._due_ms += piece.num_rows * 1000 / self._records_per_s
+                yield piece
+
+    def _await_turn(self) -> None:
+        with self._condition:
+            while (now_ms := self._clock.monotonic_ms()) < self._due_ms:
+                # Rounded up, because a wait of 0 ms would not end the loop.
+                self._clock.wait(self._condition, math.ceil(self._due_ms - now_ms))
+        self._due_ms = max(self._due_ms, float(now_ms))

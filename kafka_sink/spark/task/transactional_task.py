@@ -21,10 +21,10 @@ from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.errors import told
 from kafka_sink.spark.producer_spec import ProducerSpec
-from kafka_sink.spark.task.abandoned_worker import abandoned_worker
 from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
 from kafka_sink.spark.task.task_writer import task_config, write_task
+from kafka_sink.spark.task.worker_process import abandoned_worker
 from kafka_sink.spark.write_spec import WriteSpec
 
 _log = logging.getLogger(__name__)

@@ -1,8 +1,9 @@
-"""Optimizations of Spark's Python processes, applied once per process and once per task.
+"""What the sink does to the Python processes that run its tasks: their costs, their lines in the log, and their
+end with a task that Spark has given up.
 
 Called at the beginning and at the end of each task, and by the planner's and the committer's processes, on the single
-thread on which Spark runs them. It changes no result and must never raise. It avoids costs of PySpark itself, of which
-the first two are most of the time of a micro-batch's task:
+thread on which Spark runs them. Tuning changes no result and must never raise. It avoids costs of PySpark itself, of
+which the first two are most of the time of a micro-batch's task:
 
 * **A full garbage collection after every task.** ``pyspark/daemon.py`` calls ``gc.collect()`` before a reused process
   takes its next task: 12 to 50 ms with pyarrow, numpy and the producer loaded. Imported modules live until the process
@@ -12,13 +13,8 @@ the first two are most of the time of a micro-batch's task:
   side waits up to 40 ms for the other. ``TCP_NODELAY`` is permanent; Linux resets ``TCP_QUICKACK``, so it is set again
   for every task. macOS has no ``TCP_QUICKACK``, and a Unix socket (``spark.python.unix.domain.socket.enabled``) needs
   neither.
-* **Copies of the directory of pyspark.zip** (:mod:`kafka_sink.spark.task.zip_directories`).
-* **pandas**: 40 MB of each Python worker, and a quarter of a second of its first task. ``pyarrow.array`` imports
-  pandas, if it is installed, to see whether a list belongs to it, and Spark makes an array of one list, the message of
-  the task, when a writer has returned (``pyspark/sql/worker/write_into_data_source.py``). For this one call
-  :func:`spare_pandas` puts a function in the place of ``pyarrow.array``; what is given anything else calls the
-  original, as does everybody later. pyarrow's own memory of whether pandas is there is not touched: Spark gives the
-  same process to other jobs.
+* **Copies of the directory of pyspark.zip** (:func:`~kafka_sink.spark.internals.share_zip_directories`).
+* **pandas** (:func:`~kafka_sink.spark.internals.spare_pandas`).
 
 Without ``spark.python.worker.reuse`` nothing is frozen: a process that ends after its task is never collected. Without
 Spark's daemon (``spark.python.use.daemon``) the connection is not found and not changed.
@@ -28,21 +24,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
+import select
 import socket
-import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka_sink.spark.task import worker_logging
-from kafka_sink.spark.task.zip_directories import share_zip_directories
+from kafka_sink.common.threads import at_fork, start_thread
+from kafka_sink.spark.internals import share_zip_directories, spare_pandas, worker_socket
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kafka_sink.spark.write_spec import WriteSpec
 
 #: Set by Spark for processes that take more than one task.
@@ -50,10 +44,6 @@ _REUSED: Final = "SPARK_REUSE_WORKER"
 
 #: The first tasks of a process still import modules.
 _MOST_FREEZES: Final = 3
-
-#: The location of a worker's connection to the JVM: the local variable "sock" of this function of Spark.
-_WORKER_LOOP: Final = "worker"
-_DAEMON: Final = f"{os.sep}pyspark{os.sep}daemon.py"
 
 #: Linux only.
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
@@ -70,7 +60,7 @@ class WorkerProcess:
     def task(self, *, tuned: bool) -> Iterator[None]:
         """Wraps the work of one task, or of one call of the planner or committer; *tuned* = False changes nothing but
         the form of log lines."""
-        worker_logging.configure()
+        configure_logging()
         if not tuned:
             yield
             return
@@ -107,41 +97,6 @@ def connection_to_jvm() -> socket.socket | None:
     return connection if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
-def worker_socket() -> socket.socket | None:
-    """The connection through which Spark sends tasks to this worker, of any kind; None without Spark's daemon."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == _WORKER_LOOP and frame.f_code.co_filename.endswith(_DAEMON):
-            connection = frame.f_locals.get("sock")
-            return connection if isinstance(connection, socket.socket) else None
-        frame = frame.f_back
-    return None
-
-
-def spare_pandas() -> None:
-    """Prepare the next call of ``pyarrow.array`` in this process; changes nothing where pandas is already imported."""
-    pyarrow: Any = sys.modules.get("pyarrow")
-    if pyarrow is None or "pandas" in sys.modules or getattr(pyarrow.array, "__module__", "") == __name__:
-        return
-    original = pyarrow.array
-
-    def array(values: Any, *arguments: Any, **named: Any) -> Any:
-        pyarrow.array = original
-        if arguments or named or type(values) is not list or len(values) != 1 or type(values[0]) is not bytes:
-            return original(values, *arguments, **named)
-        return array_of_one(pyarrow.binary(), values[0])
-
-    pyarrow.array = array
-
-
-def array_of_one(kind: pa.DataType, value: bytes) -> pa.Array:
-    """The array of *kind*, binary or UTF-8 text, with this one value."""
-    import pyarrow
-
-    offsets = pyarrow.py_buffer(struct.pack("=ii", 0, len(value)))
-    return pyarrow.Array.from_buffers(kind, 1, [None, offsets, pyarrow.py_buffer(value)])
-
-
 def _acknowledge_at_once(connection: socket.socket | None) -> None:
     if connection is None:
         return
@@ -153,3 +108,91 @@ def _acknowledge_at_once(connection: socket.socket | None) -> None:
 
 #: This process.
 worker_process: Final = WorkerProcess()
+
+
+#: The peer has closed its end. Linux only.
+_CLOSED_BY_PEER: Final[int | None] = getattr(select, "POLLRDHUP", None)
+
+
+def _end_process() -> None:
+    # As Spark ends a worker itself: nothing may wait for a broker any more.
+    os._exit(1)
+
+
+class AbandonedWorker:
+    """Watches this process's connection to the JVM while a task writes; *end* ends the process."""
+
+    def __init__(self, end: Callable[[], None] = _end_process) -> None:
+        self._end = end
+        self._is_writing = False
+        self._watched: int | None = None
+        at_fork(self, AbandonedWorker._forget)
+
+    def _forget(self) -> None:
+        self._is_writing, self._watched = False, None
+
+    @contextlib.contextmanager
+    def ended_during_task(self) -> Iterator[None]:
+        """The process is ended if Spark closes the connection during the block."""
+        connection = None if _CLOSED_BY_PEER is None else worker_socket()
+        watched = None if connection is None else connection.fileno()
+        if watched is not None and watched != self._watched:
+            self._watched = watched
+            start_thread("kafkalite-task-watch", lambda: self._watch(watched))
+        self._is_writing = True
+        try:
+            yield
+        finally:
+            self._is_writing = False
+
+    def _watch(self, descriptor: int) -> None:
+        assert _CLOSED_BY_PEER is not None
+        poller = select.poll()
+        # Errors are reported, too.
+        poller.register(descriptor, _CLOSED_BY_PEER)
+        poller.poll()
+        if self._is_writing and descriptor == self._watched:
+            self._end()
+
+
+#: This process.
+abandoned_worker: Final = AbandonedWorker()
+
+
+#: The least level of the lines, by the name that Python's logging has for it.
+LEVEL_VARIABLE: Final = "KAFKALITE_LOG_LEVEL"
+
+#: As the lines of Spark's own log.
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TIME_FORMAT: Final = "%y/%m/%d %H:%M:%S"
+
+_package: Final = logging.getLogger("kafka_sink")
+
+
+class _StandardErrorHandler(logging.Handler):
+    """Writes as Python's handler of last resort does, with time, level and logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(_FORMAT, _TIME_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers and logging.lastResort is not None:
+            # Found anew for each line: Spark replaces sys.stderr for the time of a task.
+            stream = getattr(logging.lastResort, "stream", None)
+            if stream is not None:
+                stream.write(f"{self.format(record)}\n")
+                stream.flush()
+
+
+def configure_logging() -> None:
+    """Give the lines of this process time, level and logger; the environment says the least level. Never raises."""
+    if any(isinstance(each, _StandardErrorHandler) for each in _package.handlers):
+        return
+    _package.addHandler(_StandardErrorHandler())
+    level = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
+    known = logging.getLevelNamesMapping()
+    if level in known:
+        _package.setLevel(known[level])
+    elif level:
+        _package.warning("%s=%s is not a level of logging; expected one of %s", LEVEL_VARIABLE, level, ", ".join(known))

@@ -90,7 +90,7 @@ def test_names_of_other_clients_get_the_right_one(name: str, hint: str) -> None:
 
 
 def test_no_foreign_name_is_taken_for_another_option(caplog: pytest.LogCaptureFixture) -> None:
-    taken = {*c.keys(ProducerConfig), *c.no_effect(ProducerConfig), *c.not_supported(ProducerConfig)}
+    taken = {*c.keys(ProducerConfig), *ProducerConfig.NO_EFFECT, *ProducerConfig.NOT_SUPPORTED}
     guessed = {}
     for name in FOREIGN:
         if name not in taken and c.reader_of(ProducerConfig, name) is None:

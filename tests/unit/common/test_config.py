@@ -20,7 +20,7 @@ from tests.support.cases import with_each
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(config.Options):
     servers: tuple[str, ...] = LIST("servers", REQUIRED, "where to go", config.Validator("at least one entry", bool))
     linger_ms: int = INT("linger.ms", 5, "how long to wait", config.at_least(0))
     ratio: float = DOUBLE("ratio", 0.5, "a share", config.between(0, 1))

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kafka_sink.spark.task.abandoned_worker import AbandonedWorker
+from kafka_sink.spark.task.worker_process import AbandonedWorker
 from tests.unit.spark.test_worker_process import as_spark_does
 
 needs_linux = pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only Linux reports it")

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, SinkWriteError
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.errors import SinkWriteError
 from kafka_sink.exactly_once.model import AttemptError, Transaction
 from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.spark.driver import atomic_jobs
-from kafka_sink.spark.driver.atomic_jobs import require_kept_blocks, speculates, until_first_failure
+from kafka_sink.spark.driver import jobs
+from kafka_sink.spark.driver.jobs import require_kept_blocks, speculates, until_first_failure
 from kafka_sink.spark.options import parse_options, write_spec
 from kafka_sink.spark.task import transactional_task
 from kafka_sink.spark.task.transactional_task import write_in_drivers_transaction
@@ -50,7 +49,7 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic_jobs, "EVERY_S", 0.001)
+    monkeypatch.setattr(jobs, "EVERY_S", 0.001)
 
 
 @pytest.mark.behaviour("Exactly once: atomic", "With speculation, a task that has failed ends the attempt at once")

@@ -13,9 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from kafka_sink.exactly_once.model import PlannedOffsets
-from kafka_sink.spark.streaming import checkpoint, checkpoint_process
-from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
-from kafka_sink.spark.streaming.checkpoint_files import LocalFiles
+from kafka_sink.spark.streaming import checkpoint
+from kafka_sink.spark.streaming.checkpoint import LocalFiles, OffsetsReading, query_of
 from tests.support.cases import with_each
 
 
@@ -104,9 +103,9 @@ ENDS = "import os, subprocess; subprocess.run('az --version', shell=True); os.ab
 #: A store on this machine stands for Azure's.
 READS = f"""
 from pyarrow import fs
-from kafka_sink.spark.streaming import checkpoint_files
-checkpoint_files._opened = lambda location: (fs.LocalFileSystem(), location.removeprefix("abfss:/"))
-{checkpoint_process.PROGRAM}
+from kafka_sink.spark.streaming import checkpoint
+checkpoint._opened = lambda location: (fs.LocalFileSystem(), location.removeprefix("abfss:/"))
+{checkpoint.PROGRAM}
 """
 
 
@@ -122,13 +121,11 @@ def test_checkpoint_in_azures_store_is_read_in_own_process(monkeypatch: pytest.M
     for number in (2, 3):
         (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"a":{number}}}')
     location = f"abfss:/{tmp_path}"
-    assert checkpoint_process.read_in_own_process(location, 3, 60, program=ENDS).unknown.startswith(
-        "only Spark can read"
-    )
+    assert checkpoint.read_in_own_process(location, 3, 60, program=ENDS).unknown.startswith("only Spark can read")
     assert not asked.exists()
     expected = OffsetsReading(str(tmp_path), 3).result()
     assert expected.digest
-    assert checkpoint_process.read_in_own_process(location, 3, 60, program=READS) == expected
+    assert checkpoint.read_in_own_process(location, 3, 60, program=READS) == expected
 
 
 def test_azures_store_is_left_alone_after_its_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +135,7 @@ def test_azures_store_is_left_alone_after_its_process_has_ended(monkeypatch: pyt
         asked.append((location, version))
         return PlannedOffsets(unknown="only Spark can read it")
 
-    monkeypatch.setattr(checkpoint_process, "read_in_own_process", ended)
+    monkeypatch.setattr(checkpoint, "read_in_own_process", ended)
     location = "abfss://c@account.dfs.core.windows.net/x"
     assert OffsetsReading(location, 3).result().unknown == "only Spark can read it"
     assert "a recent attempt to read the checkpoint failed" in OffsetsReading(location, 4).result().unknown

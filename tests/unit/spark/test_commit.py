@@ -16,11 +16,11 @@ from kafka_sink.errors import SinkWriteError, UnwritableRowsError
 from kafka_sink.exactly_once.model import OpenTransaction, Transaction
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.reports.writes import PartitionRange
+from kafka_sink.spark.data_source import KafkaliteBatchWriter
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction, outcome_of
 from kafka_sink.spark.task.task_writer import DeliveryTracker
-from kafka_sink.spark.writers import KafkaliteBatchWriter
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each
 

@@ -15,11 +15,10 @@ from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.registry.config import registry_configs
 from kafka_sink.spark.driver import registration
-from kafka_sink.spark.driver.column_formats import arrow_type
-from kafka_sink.spark.driver.given_schemas import given_schema, registered_schema
+from kafka_sink.spark.driver.before_write import of_rows
+from kafka_sink.spark.driver.column_formats import arrow_type, given_schema, registered_schema
 from kafka_sink.spark.driver.registration import registration_of
 from kafka_sink.spark.options import WantedFormat
-from kafka_sink.spark.row_schema import of_rows
 
 ORDERS = 'syntax = "proto3"; message Key {} message Order { Key key = 1; }'
 

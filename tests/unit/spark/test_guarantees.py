@@ -9,11 +9,10 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.exactly_once.model import ExactlyOnceError, Skipped
-from kafka_sink.spark.dataframe_writer import parse_arguments
+from kafka_sink.spark.data_source import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from kafka_sink.spark.driver.before_write import prepared
-from kafka_sink.spark.options import parse_options
+from kafka_sink.spark.options import parse_arguments, parse_options
 from kafka_sink.spark.task.task_outcome import TaskOutcome, TaskTransaction
-from kafka_sink.spark.writers import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter
 from tests.support.cases import with_each
 
 REQUIRED = {"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}

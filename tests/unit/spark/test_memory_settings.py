@@ -68,7 +68,7 @@ UNPICKLE = """
 import pickle, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)
 pickle.loads(sys.stdin.buffer.read())
-from kafka_sink.spark.address_space import advice_on
+from kafka_sink.spark.write_spec import advice_on
 print(advice_on(MemoryError()), advice_on(RuntimeError("can't start new thread")), advice_on(ValueError()), sep="|")
 """
 

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver import before_write
-from kafka_sink.spark.driver.batch_calls import note_call
+from kafka_sink.spark.driver.transactional_write import note_call
 
 ROWS = StructType().add("value", "string")
-NO_EFFECT = f"kafka.{next(iter(c.no_effect(ProducerConfig)))}"
+NO_EFFECT = f"kafka.{next(iter(ProducerConfig.NO_EFFECT))}"
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t", NO_EFFECT: "true"}
 
 

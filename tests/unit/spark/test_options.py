@@ -22,15 +22,13 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 from kafka_sink import KafkaProducer, check, foreach_batch, peek, write
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.client.blocking.group_admin import GroupAdmin
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, SchemaError
 from kafka_sink.consumer.log_reader import LogReader
-from kafka_sink.errors import SchemaError
 from kafka_sink.spark.data_source import KafkaliteDataSource
-from kafka_sink.spark.dataframe_writer import parse_arguments
-from kafka_sink.spark.options import as_texts, parse_options, write_spec
+from kafka_sink.spark.driver.before_write import check_schema
+from kafka_sink.spark.options import as_texts, parse_arguments, parse_options, write_spec
 from kafka_sink.spark.producer_spec import SINK_DEFAULTS
-from kafka_sink.spark.row_schema import check_schema
-from kafka_sink.spark.task.arrow_columns import topic_chunks
+from kafka_sink.spark.task.task_rows import topic_chunks
 from scripts.option_table import option_tables
 from scripts.pages import printed
 from tests.support.cases import with_each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kafka_sink.spark.task.rate_limit import RateLimit
+from kafka_sink.spark.task.task_writer import RateLimit
 from tests.fakes.clock import FakeClock
 
 START_MS = 1_000_000

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.spark.driver import stoppable_job
-from kafka_sink.spark.driver.stoppable_job import Interrupts, run_stoppable
+from kafka_sink.spark.driver import jobs
+from kafka_sink.spark.driver.jobs import Interrupts, run_stoppable
 
 
 class Context:
@@ -44,7 +44,7 @@ class Session:
 
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr(stoppable_job, "inheriting", lambda session, run: run)
+    monkeypatch.setattr(jobs, "inheriting", lambda session, run: run)
     return Session()
 
 
@@ -67,7 +67,7 @@ def test_interrupt_before_the_job_begins_lets_none_begin(spark: Session, monkeyp
         runs.append(run)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stoppable_job, "start_thread", interrupted)
+    monkeypatch.setattr(jobs, "start_thread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_stoppable(spark, lambda: None, Interrupts())  # type: ignore[arg-type]
     runs[0]()

@@ -114,7 +114,7 @@ def test_stream_writers_of_spark_4_0_are_arrow_writers() -> None:
     printed = run(
         SPARK_4_0,
         "from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter",
-        "from kafka_sink.spark.writers import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter",
+        "from kafka_sink.spark.data_source import KafkaliteExactlyOnceStreamWriter, KafkaliteStreamWriter",
         "made = KafkaliteStreamWriter(None)",
         "print(isinstance(made, DataSourceArrowWriter), isinstance(made, DataSourceStreamWriter))",
         "print(issubclass(KafkaliteExactlyOnceStreamWriter, DataSourceArrowWriter))",

@@ -185,7 +185,7 @@ def test_a_failed_task_leaves_the_process_tuned() -> None:
 LAST_STEP = """
 import sys
 import pyarrow as pa
-from kafka_sink.spark.task.worker_process import spare_pandas
+from kafka_sink.spark.internals import spare_pandas
 
 original = pa.array
 spare_pandas()

@@ -35,7 +35,7 @@ def test_packages_of_an_archive_share_its_directory(tmp_path: Path, monkeypatch:
     importlib.import_module("zipped_a.b.c")
     importlib.invalidate_caches()
     if sys.version_info < (3, 13):
-        assert len(directories(archive)) == 3, "Python shares it itself: zip_directories is needed no more"
+        assert len(directories(archive)) == 3, "Python shares it itself: share_zip_directories is needed no more"
     with WorkerProcess().task(tuned=True):
         assert len(directories(archive)) <= 1
         importlib.import_module("zipped_a.b")

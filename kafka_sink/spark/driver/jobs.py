@@ -1,34 +1,51 @@
-"""Spark jobs that end with their caller.
+"""The Spark jobs of a write: they end with their caller, and those of an atomic write keep their rows and end with the
+first task that fails.
 
 PySpark leaves a job running when its caller is interrupted: by a notebook's stop button, Ctrl-C, or an exception of a
 signal handler. :func:`run_stoppable` cancels it and returns once its tasks have ended. Used on the driver, or in the
 process of a Spark Connect client, in any thread but that of a streaming query, whose stop ends the jobs of its thread.
-
 The job runs in a thread of its own, because an interrupted thread leaves an answer on its connection to the JVM that
 its next call would take for its own. The job has a tag besides the tags and the group that its caller has set, which
 cancel it as before.
 
-Source: https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.SparkContext.addJobTag.html (Spark 3.5).
+The rows of an atomic write are blocks of executors: what a local checkpoint holds cannot be computed again, because a
+stage that Spark runs again would be a second writer. Dynamic allocation removes executors that have nothing to do, with
+their blocks. With ``spark.speculation`` Spark starts copies of slow tasks on other hosts. A copy that fails counts as a
+failure of its task, and a few of them end the stage although the first attempt is well; so copies wait until Spark has
+no more use for them (:func:`~kafka_sink.spark.task.transactional_task.write_in_drivers_transaction`). But a second
+attempt also follows a first one that has failed, and no task can tell which of the two it is. The driver can: here its
+jobs are cancelled as soon as Spark has seen a task fail.
+
+Source: https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.SparkContext.addJobTag.html (Spark 3.5);
+apache/spark ``ExecutorMonitor`` (``spark.dynamicAllocation.cachedExecutorIdleTimeout``),
+``TaskSetManager.checkSpeculatableTasks`` (at most one copy beside the first attempt) and
+``AppStatusListener.onTaskEnd`` (what counts as failed).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
+from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.threads import start_thread
+from kafka_sink.exactly_once.model import AttemptError
+from kafka_sink.spark.internals import classic_context, running_tasks, stages_with_tag
+from kafka_sink.spark.producer_spec import ProducerSpec
+from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.versions import inheriting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -119,7 +136,7 @@ def run_stoppable(spark: SparkSession, action: Callable[[], T], interrupts: Inte
     before it, is raised when the jobs have ended, and a job that fails or is cancelled by somebody else has ended with
     all of its tasks."""
     interrupts.check()
-    context = getattr(spark, "_sc", None)
+    context = classic_context(spark)
     jobs: _Jobs = _ConnectJobs(spark) if context is None else _ClassicJobs(context)
     done: Future[T] = Future()
     has_begun, is_unwanted = threading.Event(), threading.Event()
@@ -170,14 +187,6 @@ def _pause(seconds: float) -> None:
     wait([never], seconds)
 
 
-def stages_of(context: SparkContext, tag: str) -> set[int]:
-    """The stages of the jobs with *tag* that have begun."""
-    scala: Any = context._jsc.sc()  # type: ignore[attr-defined,unused-ignore]
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in scala.statusTracker().getJobIdsForTag(tag)]
-    return {stage for job in jobs if job is not None for stage in job.stageIds}
-
-
 class _Jobs(Protocol):
     """The jobs of one call."""
 
@@ -207,27 +216,12 @@ class _ClassicJobs:
 
     def await_tasks(self) -> None:
         begun = Moment.now(SYSTEM_CLOCK)
-        try:
-            while self._running_tasks() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
-                _pause(_AGAIN_S)
-        except Exception:
-            # The context has been stopped, and its tasks with it.
-            _log.debug("the tasks of a job cannot be seen", exc_info=True)
+        while self._are_running() and begun.elapsed_ms(SYSTEM_CLOCK) < _END_MS:
+            _pause(_AGAIN_S)
         _pause(_SETTLE_S)
 
-    def _running_tasks(self) -> int:
-        """The tasks that have not told the scheduler their end. Spark's status store counts no task of a cancelled job,
-        and has no public way to those that are still running.
-
-        Source: apache/spark ``TaskSchedulerImpl.taskIdToTaskSetManager``.
-        """
-        context: Any = self._context._jsc.sc()  # type: ignore[attr-defined,unused-ignore]
-        stages = stages_of(self._context, self._tag)
-        # The keys are Java's longs, with which Py4J finds nothing.
-        managers, count = context.taskScheduler().taskIdToTaskSetManager().elements(), 0
-        while managers.hasMoreElements():
-            count += managers.nextElement().taskSet().stageId() in stages
-        return count
+    def _are_running(self) -> bool:
+        return running_tasks(self._context, stages_with_tag(self._context, self._tag)) > 0
 
 
 class _ConnectJobs:
@@ -243,3 +237,112 @@ class _ConnectJobs:
 
     def await_tasks(self) -> None:
         _pause(_KILLED_BY_SERVER_S)
+
+
+EVERY_S: Final = 1.0
+_SPECULATION: Final = "spark.speculation"
+_ALLOCATION: Final = "spark.dynamicAllocation.enabled"
+_KEPT: Final = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+#: A block waits for its task while the tasks before it write; Spark's default for executors without blocks.
+_SHORTEST_S: Final = 60
+_TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Spark's suffixes of times, in seconds.
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+
+
+def shuffle_tasks(df: DataFrame, topic: str | None, producer: ProducerSpec) -> int | None:
+    """The number of tasks for the rows of *df* once they are grouped by the partitions of *topic* (None: rows name
+    their topics), in the cluster of *producer*; None if Spark chooses it.
+
+    Adaptive execution chooses it from the rows. It is off in streams before Spark 4.1 (SPARK-53941), in streams with
+    state, and where the user has disabled it: a shuffle then starts ``spark.sql.shuffle.partitions`` tasks (200),
+    however few rows there are.
+    """
+    conf = df.sparkSession.conf
+    if conf.get("spark.sql.adaptive.enabled") == "true":
+        return None
+    client, context = shared_client(producer), classic_context(df.sparkSession)
+    largest = None if topic is None else client.run(client.partition_count(topic))
+    if not largest and context is not None:
+        largest = int(context.defaultParallelism)
+    return min(int(conf.get("spark.sql.shuffle.partitions") or largest), largest) if largest else None
+
+
+def require_kept_blocks(spark: SparkSession) -> None:
+    """:raises ConfigError: if Spark may remove executors whose rows are still to be written."""
+    if str(spark.conf.get(_ALLOCATION, "false")).lower() != "true":
+        return
+    text = str(spark.conf.get(_KEPT, "")).lower()
+    match = _TIME.fullmatch(text)
+    if match is not None and int(match[1]) * _UNITS.get(match[2], _SHORTEST_S) < _SHORTEST_S:
+        raise ConfigError(
+            f"{_KEPT}={text} and atomic=True do not go together, because Spark would remove executors with rows "
+            f"that are still to be written: remove the setting (the default keeps them) or set it to {_SHORTEST_S}s or "
+            "more, or atomic=False, which also writes once, with one transaction per task"
+        )
+
+
+def speculates(spark: SparkSession) -> bool:
+    """Whether Spark starts copies of slow tasks.
+
+    :raises ConfigError: if it does, and with Spark Connect nobody can see whether a task has failed.
+    """
+    if str(spark.conf.get(_SPECULATION, "false")).lower() != "true":
+        return False
+    if classic_context(spark) is None:
+        raise ConfigError(
+            f"{_SPECULATION}=true and atomic=True do not go together over Spark Connect, because a copy of a task must "
+            f"not write beside the first attempt: set {_SPECULATION}=false for the server, or atomic=False, which also "
+            "writes once, with one transaction per task"
+        )
+    return True
+
+
+def until_first_failure(context: SparkContext, action: Callable[[], T]) -> T:
+    """The result of *action*, which runs jobs of *context* in this thread.
+
+    :raises AttemptError: if a task has failed; the jobs were cancelled.
+    """
+    watch = _Watch(context)
+    context.addJobTag(watch.tag)
+    thread = start_thread("kafkalite-first-failure", watch.run)
+    try:
+        return action()
+    except Exception as error:
+        if watch.has_cancelled:
+            raise AttemptError(
+                "a task failed, and the tasks of an atomic write are tried again only together; the log of Spark's "
+                "driver says how it failed"
+            ) from error
+        raise
+    finally:
+        watch.end()
+        thread.join()
+        context.removeJobTag(watch.tag)
+
+
+class _Watch:
+    def __init__(self, context: SparkContext) -> None:
+        self.tag = f"kafkalite-first-failure-{os.urandom(8).hex()}"
+        self.has_cancelled = False
+        self._context = context
+        self._has_ended = threading.Event()
+
+    def run(self) -> None:
+        """The body of the watching thread."""
+        try:
+            while not self._has_ended.wait(EVERY_S):
+                if self._failed_tasks():
+                    self.has_cancelled = True
+                    self._context.cancelJobsWithTag(self.tag)
+        except Exception:
+            # The context has been stopped. Otherwise copies wait until the transaction's time-out.
+            _log.debug("the tasks of a job cannot be watched", exc_info=True)
+
+    def _failed_tasks(self) -> int:
+        tracker = self._context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in stages_with_tag(self._context, self.tag)]
+        return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+    def end(self) -> None:
+        self._has_ended.set()

@@ -1,0 +1,335 @@
+"""Everything that reaches into the privates of Spark, PySpark and pyarrow: what they have no public way to.
+
+Used by each process of the sink, which nothing here may make slower to start. Each function says in which versions of
+Spark its way was seen, and what it answers where that is gone: no write depends on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import socket
+import struct
+import sys
+import zipimport
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafka_sink.common.clock import FOREVER_MS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+
+T = TypeVar("T")
+
+#: The location of a worker's connection to the JVM: the local variable "sock" of this function of Spark.
+_WORKER_LOOP: Final = "worker"
+_DAEMON: Final = f"{os.sep}pyspark{os.sep}daemon.py"
+
+_log = logging.getLogger(__name__)
+
+
+def _seen(look: Callable[[], T], otherwise: T) -> T:
+    """What *look* finds, or *otherwise* where Spark has changed or has gone."""
+    try:
+        return look()
+    except Exception:
+        _log.debug("Spark does not have what was looked for", exc_info=True)
+        return otherwise
+
+
+# --- sessions and jobs ------------------------------------------------------------------------------------------------
+
+
+def classic_context(spark: Any) -> SparkContext | None:
+    """The context of a classic session; None over Spark Connect, which has none in this process.
+
+    Seen in Spark 3.5 to 4.3. Gone: None, and jobs are stopped as over Spark Connect.
+    """
+    context: SparkContext | None = getattr(spark, "_sc", None)
+    return context
+
+
+def stages_with_tag(context: SparkContext, tag: str) -> set[int]:
+    """The stages of the jobs with *tag* that have begun.
+
+    Seen in Spark 3.5 to 4.3. Gone: none.
+    """
+
+    def look() -> set[int]:
+        private: Any = context
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in private._jsc.sc().statusTracker().getJobIdsForTag(tag)]
+        return {stage for job in jobs if job is not None for stage in job.stageIds}
+
+    return _seen(look, set())
+
+
+def running_tasks(context: SparkContext, stages: Collection[int]) -> int:
+    """The tasks of *stages* that have not told the scheduler their end. Spark's status store counts no task of a
+    cancelled job, and has no public way to those that are still running.
+
+    Seen in Spark 3.5 to 4.3 (``TaskSchedulerImpl.taskIdToTaskSetManager``). Gone: 0, so that nobody waits for them.
+    """
+
+    def look() -> int:
+        private: Any = context
+        # The keys are Java's longs, with which Py4J finds nothing.
+        managers = private._jsc.sc().taskScheduler().taskIdToTaskSetManager().elements()
+        count = 0
+        while managers.hasMoreElements():
+            count += managers.nextElement().taskSet().stageId() in stages
+        return count
+
+    return _seen(look, 0)
+
+
+class SparksBar:
+    """Spark's ``ConsoleProgressBar``. It draws every 200 ms, but not within 500 ms after the end of a job.
+
+    Seen in Spark 3.5 to 4.3 (``ConsoleProgressBar.lastFinishTime``). Gone: the bar draws between the lines of others.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._bar: Any = None
+        self._last_end_ms: Any = None
+        _seen(lambda: self._find(context), None)
+
+    def _find(self, context: Any) -> None:
+        # Scala's Option: Spark may show none.
+        bar = context._jsc.sc().progressBar()
+        if bar.isDefined():
+            found = bar.get()
+            self._last_end_ms = found.getClass().getDeclaredField("lastFinishTime")
+            self._last_end_ms.setAccessible(True)
+            self._bar = found
+
+    def erase(self) -> None:
+        """Erase what the bar has drawn."""
+        if self._bar is not None:
+            self._bar.finishAll()
+
+    def hold_back(self) -> None:
+        """Erase it, and let it draw nothing until the end of a job, when Spark forgets that."""
+        if self._bar is not None:
+            self.erase()
+            self._last_end_ms.setLong(self._bar, FOREVER_MS)
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def micro_batch_of(context: Any) -> tuple[str | None, str | None]:
+    """The id of the query that the task or the thread with this *context* runs a batch of, and the number of the batch.
+
+    Seen in Spark 3.5 to 4.3 (``StreamExecution.QUERY_ID_KEY``, ``MicroBatchExecution.BATCH_ID_KEY``). Gone, and without
+    a context: None, and a stream is refused exactly once.
+    """
+    if context is None:
+        return None, None
+    return context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+
+
+def java_query(query: Any) -> Any:
+    """The object of the JVM for a StreamingQuery; None over Spark Connect.
+
+    Seen in Spark 3.5 to 4.3. Gone: None, and neither the trigger nor the cause of a failure can be seen.
+    """
+    return getattr(query, "_jsq", None)
+
+
+def running_query(spark: Any, query: str) -> Any:
+    """The query with the id *query* that runs in a classic session, as an object of the JVM. To find it takes several
+    round trips.
+
+    Seen in Spark 3.5 to 4.3 (``SharedState.activeStreamingQueries``). Gone: None, and repeated batches are known by
+    their numbers alone.
+    """
+
+    def look() -> Any:
+        # The session of a batch is a clone, and its own manager does not know the query.
+        running = spark._jsparkSession.sharedState().activeStreamingQueries()
+        return running.get(spark._jvm.java.util.UUID.fromString(query))
+
+    return _seen(look, None)
+
+
+def hadoop_files(spark: Any, location: str) -> tuple[Any, Any]:
+    """The JVM of a classic session, and Hadoop's file system of *location* with the settings of the session.
+
+    Seen in Spark 3.5 to 4.3 (``SessionState.newHadoopConf``). Gone: an error, and the offsets of a batch are unknown.
+    """
+    path = spark._jvm.org.apache.hadoop.fs.Path(location)
+    return spark._jvm, path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+
+
+def jvm_with_callbacks() -> Any:
+    """The JVM of this program, which can call objects of Python; None over Spark Connect.
+
+    Seen in Spark 3.5 to 4.3 (``SparkContext._gateway``). Gone: None, and the JVM handles signals as it does without
+    kafkalite.
+    """
+
+    def look() -> Any:
+        from pyspark import SparkContext
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        gateway: Any = SparkContext._gateway
+        if gateway is None:
+            return None
+        start: Any = ensure_callback_server_started
+        start(gateway)
+        return gateway.jvm
+
+    return _seen(look, None)
+
+
+# --- sessions of threads ----------------------------------------------------------------------------------------------
+
+
+def activate(spark: Any) -> None:
+    """Make *spark* the active session of the JVM's thread that serves this one.
+
+    Seen in Spark 4.0 to 4.3. Gone: Spark finds formats in the thread that has created the session alone.
+    """
+    _seen(lambda: spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession), None)
+
+
+def activate_before(named: Callable[[Any, str], Any], ours: str) -> Callable[[Any, str], Any]:
+    """The method ``format`` of a writer, *named*, which makes the session of the DataFrame the active one first if the
+    format is *ours*. There is no other moment: PySpark gives each thread, and each thread after an interrupt, a new
+    thread of the JVM, without a session and without telling anybody.
+
+    Seen in Spark 4.0 to 4.3 (``DataFrameWriter._spark``). Gone: as :func:`activate`.
+    """
+    if hasattr(named, "__wrapped__"):
+        return named
+
+    @functools.wraps(named)
+    def format(self: Any, source: str) -> Any:
+        if source.lower() == ours:
+            activate(getattr(self, "_spark", None))
+        return named(self, source)
+
+    return format
+
+
+def is_active(spark: Any) -> bool | None:
+    """Whether *spark* is the active session of this thread; None if the thread has none.
+
+    Seen in Spark 4.0 to 4.3. Gone: True, as if nothing was wrong.
+    """
+
+    def look() -> Any:
+        active = spark._jvm.org.apache.spark.sql.SparkSession.getActiveSession()
+        return None if active.isEmpty() else bool(active.get().equals(spark._jsparkSession))
+
+    found: bool | None = _seen(look, True)
+    return found
+
+
+def look_up_format(spark: Any, name: str) -> None:
+    """Let Spark look for the format *name* as it does for a write, in the session of the thread.
+
+    Seen in Spark 4.0 to 4.3 (``DataSource.lookupDataSource``). Gone: an error that names it.
+
+    :raises Exception: that of Spark, if it does not find the format.
+    """
+    lookup = spark._jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource
+    lookup(name, spark._jsparkSession.sessionState().conf())
+
+
+def environment_of_jvm(spark: Any, name: str) -> str | None:
+    """The environment variable *name* of the JVM, which has the interpreter that looks for formats.
+
+    Seen in Spark 4.0 to 4.3. Gone: None.
+    """
+    value: str | None = _seen(lambda: spark._jvm.java.lang.System.getenv(name), None)
+    return value
+
+
+def python_of_workers(context: Any) -> str | None:
+    """The interpreter that the workers of *context* run.
+
+    Seen in Spark 4.0 to 4.3 (``SparkContext.pythonExec``). Gone: None, and it is left as it is.
+    """
+    return getattr(context, "pythonExec", None)
+
+
+def name_python_of_workers(context: Any, python: str) -> None:
+    """Let the workers of *context* run the interpreter *python*.
+
+    Seen in Spark 4.0 to 4.3, which ask for it at each task. Gone: no effect.
+    """
+    context.pythonExec = python
+
+
+# --- Python workers ---------------------------------------------------------------------------------------------------
+
+
+def worker_socket() -> socket.socket | None:
+    """The connection through which Spark sends tasks to this worker.
+
+    Seen in Spark 3.5 to 4.3 (``pyspark/daemon.py``). Gone, or without Spark's daemon: None, and nothing is tuned or
+    watched.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == _WORKER_LOOP and frame.f_code.co_filename.endswith(_DAEMON):
+            connection = frame.f_locals.get("sock")
+            return connection if isinstance(connection, socket.socket) else None
+        frame = frame.f_back
+    return None
+
+
+def share_zip_directories() -> None:
+    """Let the packages of ``pyspark.zip`` share what Python has read of its directory: 10 MB of each worker and more.
+
+    Spark has the archive on the path of its Python processes, and calls :func:`importlib.invalidate_caches` when a
+    process has its first task, or other files. Python before 3.13 then reads the directory, 1,485 files, for each
+    package that was ever looked into, and keeps all of these equal copies (python/cpython#103200).
+
+    Seen in Python 3.11 and 3.12. Gone: each package keeps its copy.
+    """
+    if sys.version_info >= (3, 13):
+        return
+    directories: Any = getattr(zipimport, "_zip_directory_cache", {})
+    for importer in list(sys.path_importer_cache.values()):
+        if isinstance(importer, zipimport.zipimporter) and importer.archive in directories:
+            vars(importer)["_files"] = directories[importer.archive]
+
+
+def spare_pandas() -> None:
+    """Keep the next call of ``pyarrow.array`` in this process from importing pandas, 40 MB of each worker and a quarter
+    of a second of its first task; changes nothing where pandas is already imported.
+
+    ``pyarrow.array`` imports pandas, if it is installed, to see whether a list belongs to it, and Spark makes an array
+    of one list, the message of the task, when a writer has returned. For this one call a function takes the place of
+    ``pyarrow.array``; what is given anything else calls the original, as does everybody later. pyarrow's own memory of
+    whether pandas is there is not touched: Spark gives the same process to other jobs.
+
+    Seen in Spark 4.0 to 4.3 (``pyspark/sql/worker/write_into_data_source.py``). Gone: pandas is imported.
+    """
+    pyarrow: Any = sys.modules.get("pyarrow")
+    original = getattr(pyarrow, "array", None)
+    if original is None or "pandas" in sys.modules or getattr(original, "__module__", "") == __name__:
+        return
+
+    def array(values: Any, *arguments: Any, **named: Any) -> Any:
+        pyarrow.array = original
+        if arguments or named or type(values) is not list or len(values) != 1 or type(values[0]) is not bytes:
+            return original(values, *arguments, **named)
+        return array_of_one(pyarrow.binary(), values[0])
+
+    pyarrow.array = array
+
+
+def array_of_one(kind: pa.DataType, value: bytes) -> pa.Array:
+    """The array of *kind*, binary or UTF-8 text, with this one value, which is made without pandas."""
+    import pyarrow
+
+    offsets = pyarrow.py_buffer(struct.pack("=ii", 0, len(value)))
+    return pyarrow.Array.from_buffers(kind, 1, [None, offsets, pyarrow.py_buffer(value)])
