@@ -86,8 +86,7 @@ class BrokerNode:
             users_of(config, lambda: self.cluster.image.scram_users),
             {key: handler.versions for key, handler in HANDLERS.items()},
         )
-        self._channel = RequestChannel(10, "test")
-        self._channel.add_processor(0, self)
+        self._channel = RequestChannel(10)
         self._dispatch = dispatcher(self.context, self._channel)
 
     def enqueue_response(self, response: Response) -> None:
@@ -97,7 +96,7 @@ class BrokerNode:
         """Let the handlers have a frame, as a processor would."""
         header, offset = decode_request_header(frame)
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
-        self._dispatch(Request(0, context, NetworkReceive("connection", memoryview(frame)), offset))
+        self._dispatch(Request(self, context, NetworkReceive("connection", memoryview(frame)), offset))
 
     def send(self, key: ApiKey, version: int, *values: Any, **named: Any) -> None:
         """Send a request, or one with these fields (:mod:`tests.support.messages`); its answer may come later."""

@@ -89,11 +89,10 @@ class Broker:
         builder = channel_builder(way, rng, server=True, authenticators=self._authenticator if sasl else None)
         self._clock = clock
         self.selector = CountingSelector(builder, clock)
-        self.channel = RequestChannel(100, "test")
+        self.channel = RequestChannel(100)
         quotas = ConnectionQuotas(ConnectionLimits(), 1, clock)
         quotas.inc("L", "127.0.0.1")
         self.processor = Processor(0, "L", self.selector, self.channel, quotas, clock)
-        self.channel.add_processor(0, self.processor)
         self._pending: deque[Request] = deque()
 
     def _authenticator(

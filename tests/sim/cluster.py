@@ -114,8 +114,7 @@ class SimCluster:
         self._disk = node.disk
         self._context = node.context
         self._endpoints = dict(node.cluster.nodes)
-        self._channel = RequestChannel(10, "simulation")
-        self._channel.add_processor(0, self)
+        self._channel = RequestChannel(10)
         self._responses: list[Response] = []
         self._handlers: dict[int, RequestHandler] = {}
         self.down: set[int] = set()
@@ -299,7 +298,7 @@ class SimCluster:
         """What the handlers answer; *observe* is called when they have returned, before the timer does anything."""
         self._responses.clear()
         context = RequestContext(header, "connection", "127.0.0.1", "PLAINTEXT")
-        self._handlers[node_id](Request(0, context, NetworkReceive("connection", memoryview(payload)), offset))
+        self._handlers[node_id](Request(self, context, NetworkReceive("connection", memoryview(payload)), offset))
         observe()
         if self._keeps_time:
             self._run_timer()

@@ -119,7 +119,6 @@ class Processor:
         quotas: ConnectionQuotas,
         clock: Clock,
     ) -> None:
-        self.id = processor_id
         #: Metrics of its requests; any thread may read them.
         self.request_metrics = RequestMetrics()
         #: Number of connections that were closed because their clients did not reauthenticate in time.
@@ -302,7 +301,7 @@ class Processor:
             raise AuthenticationError("its session has expired without re-authentication")
         principal = self._selector.principal(receive.source)
         context = RequestContext(header, receive.source, connection.address, self._listener_name, principal)
-        request = Request(self.id, context, receive, body_offset, stopwatch_ns())
+        request = Request(self, context, receive, body_offset, stopwatch_ns())
         self._request_channel.send_request(request)
         self._selector.mute(receive.source)
         connection.received()

@@ -38,6 +38,14 @@ class RequestContext:
     principal: str = "User:ANONYMOUS"
 
 
+class ResponseReceiver(Protocol):
+    """A processor as its requests know it."""
+
+    def enqueue_response(self, response: Response) -> None:
+        """Queue a response, to be sent on the processor's own thread, or dropped if that has ended (any thread may call
+        this)."""
+
+
 class Request:
     """A received request, until it is answered."""
 
@@ -55,9 +63,14 @@ class Request:
     )
 
     def __init__(
-        self, processor: int, context: RequestContext, receive: NetworkReceive, body_offset: int, received_ns: int = 0
+        self,
+        processor: ResponseReceiver,
+        context: RequestContext,
+        receive: NetworkReceive,
+        body_offset: int,
+        received_ns: int = 0,
     ) -> None:
-        #: Id of the processor that owns the connection.
+        #: The one that owns the connection.
         self.processor = processor
         self.context = context
         #: Offset of the body in the payload.
@@ -152,13 +165,6 @@ Response: TypeAlias = (
 )
 
 
-class ResponseReceiver(Protocol):
-    """The part of a processor that the channel uses."""
-
-    def enqueue_response(self, response: Response) -> None:
-        """Queue a response, to be sent on the processor's own thread (any thread may call this)."""
-
-
 class ResponseSink(Protocol):
     """The destination of responses: a request channel, or a wrapper that changes them."""
 
@@ -173,28 +179,13 @@ _SHUTDOWN: Final = None
 class RequestChannel:
     """A bounded queue of requests and the way back to the processors."""
 
-    def __init__(self, capacity: int, name: str) -> None:
+    def __init__(self, capacity: int) -> None:
         #: The number of requests after which :meth:`send_request` waits.
         self.capacity = capacity
-        self._log = ContextLogger(__name__, name)
         # SimpleQueue is implemented in C: a bounded queue.Queue costs several times as much per request.
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._waiting_for_room = 0
-        self._lock = threading.Lock()
-        self._processors: dict[int, ResponseReceiver] = {}
-
-    def add_processor(self, processor_id: int, processor: ResponseReceiver) -> None:
-        """Register a processor for its responses. :raises ValueError: if the id is already registered."""
-        with self._lock:
-            if processor_id in self._processors:
-                raise ValueError(f"there is already a processor {processor_id}")
-            self._processors[processor_id] = processor
-
-    def remove_processor(self, processor_id: int) -> None:
-        """Unregister the processor; later responses to it are dropped."""
-        with self._lock:
-            self._processors.pop(processor_id, None)
 
     def send_request(self, request: Request) -> None:
         """Enqueue a request for the handlers; blocks while the queue is full."""
@@ -216,16 +207,10 @@ class RequestChannel:
         return request
 
     def send_response(self, response: Response) -> None:
-        """Pass a response to the processor of its request; it is dropped if that processor is unregistered."""
+        """Pass a response to the processor of its request."""
         if not isinstance(response, StartThrottlingResponse | EndThrottlingResponse):
             response.request.responded_ns = stopwatch_ns()
-        processor = self._processors.get(response.request.processor)
-        if processor is None:
-            self._log.debug("dropping a response for %s", response.request.context.connection_id)
-            if isinstance(response, SendResponse | PieceResponse):
-                response.complete()
-            return
-        processor.enqueue_response(response)
+        response.request.processor.enqueue_response(response)
 
     @property
     def queued(self) -> int:

@@ -110,17 +110,15 @@ class SocketServer:
         self._quotas = ConnectionQuotas(limits, len(endpoints), clock)
         limit = config.queued_max_request_bytes
         self._memory_pool: MemoryPool = SimpleMemoryPool(limit) if limit > 0 else UNLIMITED_MEMORY_POOL
-        self.data_plane_request_channel = RequestChannel(config.queued_max_requests, f"{node} data plane")
+        self.data_plane_request_channel = RequestChannel(config.queued_max_requests)
         self.control_plane_request_channel = (
-            RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY, f"{node} control plane")
-            if config.control_plane_listener_name
-            else None
+            RequestChannel(CONTROL_PLANE_QUEUE_CAPACITY) if config.control_plane_listener_name else None
         )
         # Guarded by the lock, which serializes startup and shutdown.
         self._lock = threading.Lock()
         self._acceptors: dict[str, Acceptor] = {}
         self._listeners: dict[str, Listener] = {}
-        self._processors: list[tuple[Processor, RequestChannel]] = []
+        self._processors: list[Processor] = []
         self._acceptor_threads: list[threading.Thread] = []
         self._processor_threads: list[threading.Thread] = []
 
@@ -142,14 +140,10 @@ class SocketServer:
     def _create_plane(self, endpoint: EndPoint, channel: RequestChannel, *, processors: int) -> None:
         config = self._config
         name = endpoint.listener_name
-        created = []
-        for _ in range(processors):
-            processor_id = len(self._processors)
+        first = len(self._processors)
+        for number in range(first, first + processors):
             selector = self._selectors(endpoint, self._memory_pool)
-            processor = Processor(processor_id, name, selector, channel, self._quotas, self._clock)
-            channel.add_processor(processor_id, processor)
-            self._processors.append((processor, channel))
-            created.append(processor)
+            self._processors.append(Processor(number, name, selector, channel, self._quotas, self._clock))
         # Opened last, because the acceptor closes it: invalid certificates must not leave a port bound.
         listener = Listener(
             endpoint.host,
@@ -159,14 +153,14 @@ class SocketServer:
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
         self._listeners[name] = listener
-        self._acceptors[name] = Acceptor(name, listener, created, self._quotas, self._clock)
+        self._acceptors[name] = Acceptor(name, listener, self._processors[first:], self._quotas, self._clock)
 
     def start_processing_requests(self) -> None:
         """Start the threads, processors before acceptors."""
         with self._lock:
             self._processor_threads = [
                 start_thread(f"{self._node}-processor-{processor_id}", processor.run)
-                for processor_id, (processor, _) in enumerate(self._processors)
+                for processor_id, processor in enumerate(self._processors)
             ]
             self._acceptor_threads = [
                 start_thread(f"{self._node}-acceptor-{name}", acceptor.run)
@@ -185,7 +179,7 @@ class SocketServer:
 
     def metrics(self, tags: tuple[tuple[str, str], ...]) -> Iterator[Metric]:
         """Present metrics: requests by API, idle network threads, connections and queued requests (any thread)."""
-        processors = [processor for processor, _ in tuple(self._processors)]
+        processors = tuple(self._processors)
         yield from request_figures([one.request_metrics for one in processors], tags, stopwatch_ns())
         if processors:
             idle = sum(one.idle_share for one in processors) / len(processors)
@@ -206,9 +200,8 @@ class SocketServer:
                     # Its thread was never started: this call closes its resources and returns.
                     acceptor.run()
             _join(self._acceptor_threads)
-            for processor_id, (processor, channel) in enumerate(self._processors):
+            for processor in self._processors:
                 processor.stop()
-                channel.remove_processor(processor_id)
                 if not self._processor_threads:
                     processor.run()
             _join(self._processor_threads)

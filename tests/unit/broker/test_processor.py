@@ -57,10 +57,9 @@ class Bench:
 
     def __init__(self, **limits: int) -> None:
         self.selectable = FakeServerSelectable()
-        self.channel = RequestChannel(100, "test")
+        self.channel = RequestChannel(100)
         self.quotas = ConnectionQuotas(ConnectionLimits(**limits), 1, FakeClock())  # type: ignore[arg-type]
         self.processor = Processor(0, "PLAINTEXT", self.selectable, self.channel, self.quotas, FakeClock())
-        self.channel.add_processor(0, self.processor)
         self.sockets: list[socket.socket] = []
 
     def accepted(self) -> AcceptedConnection:
@@ -257,6 +256,7 @@ def test_answer_refused_by_a_taken_slot_still_completes(bench: Bench) -> None:
     assert bench.connection_ids == ()
 
 
+@pytest.mark.behaviour("RequestChannel", "A response for a processor that is gone is dropped")
 @pytest.mark.behaviour("SocketServer", "A handler hears that its answer will not be sent any more")
 def test_answers_after_the_processor_stopped_still_complete(bench: Bench) -> None:
     request = bench.request(bench.connect())

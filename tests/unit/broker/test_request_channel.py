@@ -12,7 +12,6 @@ from kafka_sink.broker.network.request_channel import (
     RequestChannel,
     RequestContext,
     Response,
-    SendResponse,
 )
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.common.threads import start_thread
@@ -31,14 +30,16 @@ class Responses:
         self.got.append(response)
 
 
-def request(processor: int = 0, connection: str = "c", receive: NetworkReceive | None = None) -> Request:
+def request(
+    processor: Responses | None = None, connection: str = "c", receive: NetworkReceive | None = None
+) -> Request:
     header = RequestHeader(ApiKey.METADATA, 1, 7, "test")
     context = RequestContext(header, connection, "127.0.0.1", "PLAINTEXT")
-    return Request(processor, context, receive or NetworkReceive(connection, memoryview(b"")), 0)
+    return Request(processor or Responses(), context, receive or NetworkReceive(connection, memoryview(b"")), 0)
 
 
 def test_requests_come_out_in_order() -> None:
-    channel = RequestChannel(10, "test")
+    channel = RequestChannel(10)
     sent = [request(connection=str(number)) for number in range(3)]
     for each in sent:
         channel.send_request(each)
@@ -48,7 +49,7 @@ def test_requests_come_out_in_order() -> None:
 
 @pytest.mark.behaviour("RequestChannel", "A full queue makes the network thread wait")
 def test_full_queue_blocks_network_thread_until_one_is_taken() -> None:
-    channel = RequestChannel(1, "test")
+    channel = RequestChannel(1)
     first, second = request(), request()
     channel.send_request(first)
     blocked = start_thread("network", lambda: channel.send_request(second))
@@ -62,33 +63,11 @@ def test_full_queue_blocks_network_thread_until_one_is_taken() -> None:
 
 @pytest.mark.behaviour("RequestChannel", "A response goes to the processor of its request")
 def test_responses_find_the_processor_their_request_came_from() -> None:
-    channel = RequestChannel(1, "test")
+    channel = RequestChannel(1)
     processors = [Responses(), Responses()]
-    for number, processor in enumerate(processors):
-        channel.add_processor(number, processor)
-    response = NoOpResponse(request(processor=1))
+    response = NoOpResponse(request(processors[1]))
     channel.send_response(response)
     assert [processor.got for processor in processors] == [[], [response]]
-
-
-@pytest.mark.behaviour("RequestChannel", "A response for a processor that is gone is dropped")
-def test_the_response_for_a_processor_that_is_gone_is_dropped() -> None:
-    channel = RequestChannel(1, "test")
-    processor = Responses()
-    channel.add_processor(0, processor)
-    channel.remove_processor(0)
-    completed: list[int] = []
-    channel.send_response(NoOpResponse(request()))
-    channel.send_response(SendResponse(request(), [b"x"], lambda: completed.append(1)))
-    assert processor.got == []
-    assert completed == [1]
-
-
-def test_a_processor_id_is_given_once() -> None:
-    channel = RequestChannel(1, "test")
-    channel.add_processor(0, Responses())
-    with pytest.raises(ValueError, match="processor 0"):
-        channel.add_processor(0, Responses())
 
 
 def test_release_gives_the_payloads_memory_back_once() -> None:
@@ -101,7 +80,7 @@ def test_release_gives_the_payloads_memory_back_once() -> None:
 
 
 def test_handlers_handle_everything_and_end() -> None:
-    channel = RequestChannel(100, "test")
+    channel = RequestChannel(100)
     handled: list[Request] = []
     pool = HandlerPool("handler", channel, handled.append, 3)
     sent = [request() for _ in range(20)]
@@ -116,15 +95,14 @@ def test_handlers_handle_everything_and_end() -> None:
 
 @pytest.mark.behaviour("RequestChannel", "A handler that fails closes its connection and affects nothing else")
 def test_failing_handler_closes_only_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
-    channel = RequestChannel(2, "test")
+    channel = RequestChannel(2)
     processor = Responses()
-    channel.add_processor(0, processor)
 
     def fail(_: Request) -> None:
         raise KeyError("a mistake")
 
     pool = HandlerPool("handler", channel, fail, 1)
-    bad = request(connection="bad")
+    bad = request(processor, "bad")
     channel.send_request(bad)
     assert pool.handle_one(IdleMeter(0)) is True
     assert processor.got == [CloseConnectionResponse(bad)]
@@ -132,7 +110,7 @@ def test_failing_handler_closes_only_its_own_connection(caplog: pytest.LogCaptur
 
 
 def test_shutdown_drops_what_nobody_has_begun() -> None:
-    channel = RequestChannel(5, "test")
+    channel = RequestChannel(5)
     channel.send_request(request())
     channel.shutdown(handlers=1)
     assert channel.receive_request() is None

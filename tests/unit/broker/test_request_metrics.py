@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kafka_sink.broker.network.request_channel import Request, RequestContext
+from kafka_sink.broker.network.request_channel import Request, RequestContext, Response
 from kafka_sink.broker.network.request_metrics import RequestMetrics, request_figures
 from kafka_sink.common.metrics import IdleMeter
 from kafka_sink.network.frames import NetworkReceive
@@ -17,10 +17,17 @@ MS = 1_000_000
 S = 1000 * MS
 
 
+class Nobody:
+    """A processor of requests that get no response."""
+
+    def enqueue_response(self, response: Response) -> None:
+        raise AssertionError(response)
+
+
 def ended(key: ApiKey, *instants_ms: int, throttle_ms: int = 0) -> tuple[Request, int]:
     """Received, dequeued, handled (0: not before it was answered), responded, response dequeued, ended."""
     receive = NetworkReceive("c", memoryview(b""))
-    request = Request(0, RequestContext(RequestHeader(key, 0, 1, None), "c", "127.0.0.1", "L"), receive, 0)
+    request = Request(Nobody(), RequestContext(RequestHeader(key, 0, 1, None), "c", "127.0.0.1", "L"), receive, 0)
     names = ("received_ns", "dequeued_ns", "handled_ns", "responded_ns", "response_dequeued_ns")
     for name, instant in zip(names, instants_ms, strict=False):
         setattr(request, name, instant * MS)
