@@ -1,6 +1,6 @@
 """The transaction requests that a driver sends: it can begin, describe and end transactions of other producers.
 
-A method that returns an exchange (see :mod:`kafka_sink.client.blocking.exchange`) sends nothing until the exchange is
+A method that returns an exchange (see :mod:`kafka_sink.client.blocking.blocking`) sends nothing until the exchange is
 run; running it blocks the calling thread. Retriable errors are retried with backoff until the time-out; other errors
 are raised under Kafka's own code. The client caches the coordinator of each key and the cluster's nodes; all decisions
 are made by the protocols. The requests that change a transaction are the producer's, from
@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
+from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, Tries, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.blocking.exchange import Pause, Round, Tries
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, invalid_topic, not_visible
 from kafka_sink.client.options.config import ClientConfig

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kafka_sink.client.blocking.exchange import Pause
+from kafka_sink.client.blocking.blocking import Pause
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import (

@@ -15,7 +15,7 @@ from typing import Any
 from kafka_sink.client.login.channel_security import create_channel_builder
 from kafka_sink.client.login.credentials import is_java_handler, is_of_aws
 from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.options.other_readers import is_of_registry_clients
+from kafka_sink.client.options.other_names import is_of_registry_clients
 from kafka_sink.common import config as c
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError

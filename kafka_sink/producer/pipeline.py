@@ -24,8 +24,7 @@ from kafka_sink.producer.plugins.built_in_partitioner import PartitionLoads
 from kafka_sink.producer.plugins.loading import Plugins
 from kafka_sink.producer.sending.in_flight_batches import InFlightBatches
 from kafka_sink.producer.sending.produce_request_sender import ProduceRequestSender
-from kafka_sink.producer.sending.sender import Sender
-from kafka_sink.producer.sending.transactional_request_sender import TransactionalRequestSender
+from kafka_sink.producer.sending.sender import Sender, TransactionalRequestSender
 from kafka_sink.producer.staging.column_staging import ColumnStaging
 from kafka_sink.producer.staging.record_staging import RecordStaging
 from kafka_sink.producer.staging.topic_metadata import TopicMetadata

@@ -22,7 +22,13 @@ _KEYS: Final = {
     "log_offsets": (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS),
     "metadata": (ApiKey.METADATA, ApiKey.FIND_COORDINATOR),
     "group_offsets": (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_DELETE),
-    "group_members": (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP),
+    "group_members": (
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ),
     "group_admin": (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS),
     "connection": (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
     "topics": (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
@@ -63,7 +69,6 @@ _KEYS: Final = {
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     ),
-    "consumer_group_heartbeat": (ApiKey.CONSUMER_GROUP_HEARTBEAT,),
     "consumer_group_describe": (ApiKey.CONSUMER_GROUP_DESCRIBE,),
 }
 _MODULES: Final = {key: module for module, keys in _KEYS.items() for key in keys}

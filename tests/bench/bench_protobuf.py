@@ -16,7 +16,7 @@ import ptars
 import pyarrow as pa
 from google.protobuf import message_factory
 
-from kafka_sink.formats.protobuf.derived import derive_schema
+from kafka_sink.formats.protobuf.column import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
 from tests.bench.encoding import Encoders, compare, run
 from tests.support.encoders import protobuf_encoder

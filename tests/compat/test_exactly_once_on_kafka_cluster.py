@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client.blocking.exchange import Tries
+from kafka_sink.client.blocking.blocking import Tries
 from kafka_sink.common.clock import SYSTEM_CLOCK, ExponentialBackoff
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kafka_sink import ProducerRecord
-from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec, cluster_request
-from kafka_sink.client.blocking.exchange import Pause, Round
+from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, cluster_request
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from unittest import mock
 
-from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.blocking.blocking import Exchange
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for

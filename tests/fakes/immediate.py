@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.blocking.blocking import Exchange
 from kafka_sink.exactly_once.model import Remembered
 
 P = ParamSpec("P")

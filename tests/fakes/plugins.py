@@ -8,8 +8,8 @@ from typing import Any
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.common.model import Header, RecordMetadata
 from kafka_sink.producer.plugins.interceptors import ProducerInterceptor
+from kafka_sink.producer.plugins.loading import Serializer
 from kafka_sink.producer.plugins.partitioner import Partitioner
-from kafka_sink.producer.plugins.serializers import Serializer
 from kafka_sink.producer.producer_record import ProducerRecord
 
 

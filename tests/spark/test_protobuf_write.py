@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 import kafka_sink
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.errors import UnwritableRowsError
-from kafka_sink.formats.protobuf.derived import derive_schema
+from kafka_sink.formats.protobuf.column import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
 from kafka_sink.registry.errors import IncompatibleSchemaError
 from kafka_sink.spark.driver.column_formats import arrow_type

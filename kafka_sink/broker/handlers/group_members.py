@@ -14,7 +14,7 @@ from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_ha
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
 from kafka_sink.protocol.api_key import ApiKey
-from kafka_sink.protocol.messages import consumer_group_heartbeat as consumers
+from kafka_sink.protocol.messages import group_members as consumers
 from kafka_sink.protocol.messages import group_members as m
 
 _FIRST_WITH_REBALANCE_TIMEOUT: Final = 1

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from kafka_sink.client.blocking.blocking import BlockingClient
-from kafka_sink.client.blocking.exchange import Tries
+from kafka_sink.client.blocking.blocking import BlockingClient, Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, not_visible
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.client.requests import admin_requests

@@ -22,8 +22,15 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
-from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
-from kafka_sink.client.blocking.exchange import UNREACHABLE, Exchange, Round, Tries, run_together
+from kafka_sink.client.blocking.blocking import (
+    UNREACHABLE,
+    BlockingClient,
+    Exchange,
+    RequestSpec,
+    Round,
+    Tries,
+    run_together,
+)
 from kafka_sink.client.requests.outcomes import (
     Attempts,
     CoordinatorKey,

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from kafka_sink.client.blocking.blocking import RequestSpec
-from kafka_sink.client.blocking.exchange import Exchange, Round, Tries
+from kafka_sink.client.blocking.blocking import Exchange, RequestSpec, Round, Tries
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo
 from kafka_sink.client.requests.outcomes import only_one
 from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, KafkaTimeoutError, error_for

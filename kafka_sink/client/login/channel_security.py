@@ -179,7 +179,6 @@ def _bearer(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
 
 
 def _kerberos(config: ClientConfig, clock: Clock) -> Callable[[str], SaslClient]:
-    from kafka_sink.client.login.channel_security import kerberos_login
     from kafka_sink.network.sasl.gssapi import GssApiClient
 
     kerberos_login(config)

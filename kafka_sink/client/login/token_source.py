@@ -19,8 +19,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from kafka_sink.client.login.credentials import is_java_handler, is_of_aws, login_entry
-from kafka_sink.client.options.config import ClientConfig
-from kafka_sink.client.options.oauth_config import BEARER_RETRIEVER, FILE_RETRIEVER
+from kafka_sink.client.options.config import BEARER_RETRIEVER, FILE_RETRIEVER, ClientConfig
 from kafka_sink.common.clock import Clock
 from kafka_sink.common.config import parse, resolved
 from kafka_sink.common.errors import AuthenticationError, ConfigError

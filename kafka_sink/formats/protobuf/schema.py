@@ -1,7 +1,7 @@
 """The messages of a Protobuf schema as data, and how a type is called in a message.
 
 They are resolved on the driver, by :mod:`kafka_sink.formats.protobuf.parsing` or
-:mod:`kafka_sink.formats.protobuf.derived`, and pickled to the tasks, which then need no library of Protobuf. They are
+:mod:`kafka_sink.formats.protobuf.column`, and pickled to the tasks, which then need no library of Protobuf. They are
 immutable and hold no rows.
 
 Source: https://protobuf.dev/programming-guides/proto3/, https://protobuf.dev/editions/features/.

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.client.blocking.blocking import RequestSpec
-from kafka_sink.client.blocking.exchange import Exchange, Pause, Round, run_together
+from kafka_sink.client.blocking.blocking import Exchange, Pause, RequestSpec, Round, run_together
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import Node
 from kafka_sink.protocol.api_key import ApiKey

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.client.blocking.admin import AdminConfig
-from kafka_sink.client.options import other_names, other_readers
+from kafka_sink.client.options import other_names
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.consumer.config import ConsumerConfig
@@ -39,7 +39,7 @@ def test_options_of_every_reader_are_taken_and_named_once(
     kind: type[ProducerConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
     own = c.keys(kind)
-    of_others = {name: reader for name, reader in other_readers.READERS.items() if name not in own}
+    of_others = {name: reader for name, reader in other_names.READERS.items() if name not in own}
     of_others |= {"producer.acks": "for the producer of", "main.consumer.group.id": "for the main.consumer of"}
     of_others |= {"key.converter.schemas.enable": "for Kafka Connect", "topic.retention.ms": "for Kafka Streams"}
     of_registries = (
@@ -56,12 +56,12 @@ def test_options_of_every_reader_are_taken_and_named_once(
 
 
 def test_readers_are_those_of_the_tables_here() -> None:
-    assert set(other_readers.PRODUCERS) <= set(of_javas_producer())
-    assert set(other_readers.PRODUCERS) == c.keys(ProducerConfig).keys() - c.keys(AdminConfig).keys()
-    assert c.keys(RegistryConfig).keys() <= set(other_readers.REGISTRY_CLIENTS)
+    assert set(other_names.PRODUCERS) <= set(of_javas_producer())
+    assert set(other_names.PRODUCERS) == c.keys(ProducerConfig).keys() - c.keys(AdminConfig).keys()
+    assert c.keys(RegistryConfig).keys() <= set(other_names.REGISTRY_CLIENTS)
     of_java = {name for name in c.keys(ConsumerConfig) if name != "max.decompressed.bytes"}
-    assert of_java - c.keys(ProducerConfig).keys() <= set(other_readers.CONSUMERS)
-    names = [name for each in other_readers.BY_READER.values() for name in each]
+    assert of_java - c.keys(ProducerConfig).keys() <= set(other_names.CONSUMERS)
+    names = [name for each in other_names.BY_READER.values() for name in each]
     assert len(names) == len(set(names))
 
 
@@ -105,7 +105,7 @@ def test_what_hints_name_are_options() -> None:
     known = c.keys(ProducerConfig)
     for name in other_names.KNOWN:
         hint = other_names.instead_of(name, "kafka.", known) or ""
-        assert name not in known and name not in other_readers.READERS
+        assert name not in known and name not in other_names.READERS
         for option in re.findall(r"kafka\.([a-z][a-z0-9.]*[a-z])(?!…)", hint):
             assert option in known or any(each.startswith(f"{option}.") for each in known), hint
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.client.blocking.blocking import Pause, Round
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
-from kafka_sink.client.blocking.exchange import Pause, Round
 from kafka_sink.client.requests.outcomes import Attempts, Done, FindCoordinator, Reaction, Refused
 from kafka_sink.client.requests.transactional_requests import (
     AddPartitionsToTxn,

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from kafka_sink.client.blocking import blocking
-from kafka_sink.client.blocking.exchange import Exchange
+from kafka_sink.client.blocking.blocking import Exchange
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.clock import Moment

@@ -13,8 +13,7 @@ import pytest
 
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.files import read_schema
-from kafka_sink.formats.protobuf.column import FORMAT
-from kafka_sink.formats.protobuf.derived import derive_schema
+from kafka_sink.formats.protobuf.column import FORMAT, derive_schema
 from kafka_sink.formats.protobuf.descriptors import descriptors, linked
 from kafka_sink.formats.protobuf.parsing import parse_schema
 from kafka_sink.formats.protobuf.schema import Message, ProtobufSchema

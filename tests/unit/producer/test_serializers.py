@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.errors import ConfigError, SerializationError
-from kafka_sink.producer.plugins.serializers import FieldSerializer
+from kafka_sink.producer.plugins.loading import FieldSerializer
 from tests.support.cases import with_each
 
 
@@ -26,7 +26,7 @@ def make(given: Any, option: str = "value.serializer") -> FieldSerializer:
         ("long", 2**40, b"\x00\x00\x01\x00\x00\x00\x00\x00"),
         ("json", {"a": [1, "ü", None, True]}, '{"a":[1,"ü",null,true]}'.encode()),
         ("org.apache.kafka.common.serialization.StringSerializer", "x", b"x"),
-        ("kafka_sink.producer.plugins.serializers:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
+        ("kafka_sink.producer.plugins.loading:LongSerializer", 1, b"\x00" * 7 + b"\x01"),
     ],
 )
 def test_built_in_serializers_encode_values_and_keep_null(name: str, data: Any, expected: bytes) -> None:
