@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,14 @@ _SPARK_CLASSES = Path(
 
 #: Of other packages: what a test has left behind complains when it is collected, during any later test.
 _LOGGERS_OF_OTHERS = ("asyncio", "aiokafka", "kafka")
+
+#: Tests that depend on no other process's pace, and those of the promise that is absolute: a failure is a fault.
+_NEVER_AGAIN = tuple(
+    f"tests/{folder}/"
+    for folder in ("architecture", "exactly_once", "exploration", "golden", "property", "sim", "unit")
+)
+#: The failures of tests that passed at their second try, a line each; it is never cleared.
+_FAILED_ONCE = Path(__file__).parents[1] / ".work" / "failed_once.txt"
 
 _LOGGERS = ("", "kafka_sink", "kafka_sink.client", "kafka_sink.network", "kafka_sink.producer")
 
@@ -124,6 +133,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith(_NEVER_AGAIN):
+            item.add_marker(pytest.mark.flaky(reruns=0))
         item.user_properties += [(ways.PROPERTY, marker.args[0]) for marker in item.iter_markers(ways.PROPERTY)]
     if hasattr(config, "workerinput"):
         longest_first(items)
@@ -203,6 +214,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"failed once: {report.nodeid}", "-")
         terminalreporter.line(report.longreprtext)
+        _FAILED_ONCE.parent.mkdir(exist_ok=True)
+        with _FAILED_ONCE.open("a", encoding="utf-8") as kept:
+            last = report.longreprtext.strip().rpartition("\n")[2]
+            kept.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {report.nodeid} [{report.when}] {last.strip()}\n")
     noted: dict[str, list[str]] = {}
     passed: dict[str, list[str]] = {}
     for outcome, reports in terminalreporter.stats.items():
