@@ -55,6 +55,9 @@ def of_task(error: BaseException, text: str, topic: str | None = None, partition
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
     cause = next((each for each in causes if not isinstance(each, SinkWriteError)), error)
+    while isinstance(cause.__cause__, type(cause)):
+        # The same error, of a class that says more.
+        cause = cause.__cause__
     kind: type[SinkWriteError] = SinkWriteError
     if any(isinstance(each, TooManyBadRowsError) for each in causes):
         kind, cause = TooManyBadRowsError, error

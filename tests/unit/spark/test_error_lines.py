@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 from kafka_sink.common.errors import (
     AuthenticationError,
+    ConfigError,
     ErrorCode,
     KafkaError,
     KafkaTimeoutError,
@@ -18,6 +19,7 @@ from kafka_sink.common.errors import (
     UnwritableRowsError,
     error_for,
 )
+from kafka_sink.common.references import UnresolvedReferenceError
 from kafka_sink.exactly_once.model import ExactlyOnceError, TornBatchError, Transaction
 from kafka_sink.registry.errors import RegistryError
 from kafka_sink.spark.errors import cause_of, of_task
@@ -42,9 +44,8 @@ def as_spark(error: BaseException, cause: BaseException) -> PySparkException:
     return PySparkException(f"{BEFORE}{trace}{BEHIND}{trace}{BEHIND}")
 
 
-def granted(code: ErrorCode) -> ExactlyOnceError:
-    error = ExactlyOnceError("grant WRITE")
-    error.__cause__ = error_for(code)
+def caused(error: KafkaError, cause: KafkaError) -> KafkaError:
+    error.__cause__ = cause
     return error
 
 
@@ -67,7 +68,7 @@ def in_topic(error: KafkaError, topic: str) -> KafkaError:
             {"cause_class": "ApiError", "code": ErrorCode.POLICY_VIOLATION, "is_permanent": True},
         ),
         (
-            granted(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            caused(ExactlyOnceError("grant WRITE"), error_for(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)),
             SinkWriteError,
             {"cause_class": "ExactlyOnceError", "is_permanent": True},
         ),
@@ -80,6 +81,11 @@ def in_topic(error: KafkaError, topic: str) -> KafkaError:
             TooManyBadRowsError("3 rows", option="maxBadRows", is_permanent=True),
             TooManyBadRowsError,
             {"cause_class": "TooManyBadRowsError", "option": "maxBadRows", "is_permanent": True},
+        ),
+        (
+            caused(ConfigError("no producer"), UnresolvedReferenceError("no file")),
+            SinkWriteError,
+            {"cause_class": "UnresolvedReferenceError", "is_permanent": True},
         ),
         (MemoryError(), SinkWriteError, {"cause_class": "MemoryError", "is_permanent": False}),
         (in_topic(KafkaTimeoutError("late"), "rejected"), SinkWriteError, {"topic": "rejected", "partition": 3}),
