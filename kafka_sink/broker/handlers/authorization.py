@@ -13,7 +13,6 @@ from uuid import UUID
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
-from kafka_sink.broker.faults.error_response import error_response
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext
 from kafka_sink.common.acl import CLUSTER_NAME, AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -87,25 +86,6 @@ def refusal(
         request.api_key.name,
     )
     return ApiError(f"{operation.name} on {resource_type.name} {name!r} is not allowed", _REFUSALS[resource_type])
-
-
-def is_refused(
-    context: BrokerContext,
-    request: ApiRequest[Any],
-    operation: AclOperation,
-    resource_type: ResourceType,
-    name: str = CLUSTER_NAME,
-) -> bool:
-    """Whether the client may not do *operation*, without which nothing of the request is done; it is answered then."""
-    if is_allowed(context, request, operation, resource_type, name):
-        return False
-    refuse(request, refusal(request, operation, resource_type, name))
-    return True
-
-
-def refuse(request: ApiRequest[Any], error: ApiError) -> None:
-    """Answer that nothing of the request was done, because of *error*."""
-    request.respond(error_response(request.api_key, request.version, request.body, error.code, str(error)))
 
 
 def operations(context: BrokerContext, request: ApiRequest[Any], resource_type: ResourceType, name: str) -> int:

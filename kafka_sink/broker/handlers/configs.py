@@ -26,7 +26,7 @@ from kafka_sink.broker.cluster.topic_state import (
     validate_topic_name,
 )
 from kafka_sink.broker.config import BrokerConfig
-from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once, stored_together
 from kafka_sink.common import config as c
 from kafka_sink.common.acl import AclOperation, ResourceType
@@ -372,8 +372,7 @@ def list_config_resources(context: BrokerContext, request: ApiRequest[m.ListConf
     """ListConfigResources (key 74): topics and brokers; groups and client metrics have no settings here (KIP-1142).
     Answers with the names of the kinds that were asked for.
     """
-    if is_refused(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     # Version 0 asks for client metrics only.
     kinds = (set(request.body.resource_types) or set(_KINDS)) if request.version else {_CLIENT_METRICS}
     if not kinds <= set(_KINDS):

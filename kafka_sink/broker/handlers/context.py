@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kafka_sink.broker.authorizer import Authorizer, Users
@@ -19,6 +18,7 @@ from kafka_sink.broker.coordinator.group_coordinator import GroupCoordinator
 from kafka_sink.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from kafka_sink.broker.coordinator.transaction_markers import TransactionMarkers
 from kafka_sink.broker.delays import DelayedOperationPurgatory, Timer
+from kafka_sink.broker.faults.error_response import error_response
 from kafka_sink.broker.faults.faults import Faults
 from kafka_sink.broker.fetch_sessions import FetchSessions, ResponseBudget
 from kafka_sink.broker.log.log_manager import LogManager
@@ -212,6 +212,10 @@ class ApiRequest(Generic[S_co]):
         segments = encode_response(header.api_key, version, header.correlation_id, body)
         self.sink.send_response(SendResponse(self.request, segments, on_complete))
 
+    def refuse(self, error: ApiError) -> None:
+        """Answer that nothing of the request was done, because of *error*."""
+        self.respond(error_response(self.api_key, self.version, self.body, error.code, str(error)))
+
     def respond_nothing(self) -> None:
         """End the request without an answer, which the client does not expect (acks=0)."""
         self.sink.send_response(NoOpResponse(self.request))
@@ -238,8 +242,21 @@ class ApiHandler:
 
 
 def api_handler(key: ApiKey, versions: str) -> Callable[[Callable[[BrokerContext, ApiRequest[Any]], None]], ApiHandler]:
-    """Decorator: makes a function the handler of an API, in *versions* as Kafka writes them: ``0-4``."""
-    return partial(ApiHandler, key, VersionRange.parse(versions))
+    """Decorator: makes a function the handler of an API, in *versions* as Kafka writes them: ``0-4``.
+
+    If it raises an ApiError, nothing of the request was done, and all of it is answered with the error.
+    """
+
+    def handler_of(handle: Callable[[BrokerContext, ApiRequest[Any]], None]) -> ApiHandler:
+        def answer(context: BrokerContext, request: ApiRequest[Any]) -> None:
+            try:
+                handle(context, request)
+            except ApiError as error:
+                request.refuse(error)
+
+        return ApiHandler(key, VersionRange.parse(versions), answer)
+
+    return handler_of
 
 
 @contextmanager

@@ -105,11 +105,7 @@ def sync_group(context: BrokerContext, request: ApiRequest[m.SyncGroupRequest]) 
     if request.version >= _FIRST_WITH_PROTOCOL and None in (body.protocol_type, body.protocol_name):
         answer(SyncResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
-    try:
-        groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
-    except ApiError as error:
-        answer(SyncResult(error.code))
-        return
+    groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
     sync_request = SyncRequest(
         body.group_id,
         body.member_id,
@@ -128,13 +124,9 @@ def heartbeat(context: BrokerContext, request: ApiRequest[m.HeartbeatRequest]) -
     Passes the heartbeat to the group coordinator.
     """
     body = request.body
-    code = ErrorCode.NONE
-    try:
-        groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
-        groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
-    except ApiError as error:
-        code = error.code
-    request.respond(m.HeartbeatResponse(error_code=code))
+    groups = permitted_groups(context, request, AclOperation.READ, body.group_id)
+    groups.heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
+    request.respond(m.HeartbeatResponse(error_code=ErrorCode.NONE))
 
 
 _FIRST_WITH_SEVERAL: Final = 3
@@ -151,11 +143,7 @@ def leave_group(context: BrokerContext, request: ApiRequest[m.LeaveGroupRequest]
     leaving = [
         Leaving(member.member_id, member.group_instance_id, member.reason or "not provided") for member in members
     ]
-    try:
-        outcomes = permitted_groups(context, request, AclOperation.READ, body.group_id).leave(body.group_id, leaving)
-    except ApiError as error:
-        request.respond(m.LeaveGroupResponse(error_code=error.code))
-        return
+    outcomes = permitted_groups(context, request, AclOperation.READ, body.group_id).leave(body.group_id, leaving)
     if not several:
         request.respond(m.LeaveGroupResponse(error_code=outcomes[0]))
         return
@@ -176,15 +164,6 @@ def consumer_group_heartbeat(
     """ConsumerGroupHeartbeat (key 68): a member of a group joins, stays in it or leaves it (KIP-848). Passes the
     heartbeat to the group coordinator.
     """
-    try:
-        request.respond(_answer(context, request))
-    except ApiError as error:
-        request.respond(consumers.ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
-
-
-def _answer(
-    context: BrokerContext, request: ApiRequest[consumers.ConsumerGroupHeartbeatRequest]
-) -> consumers.ConsumerGroupHeartbeatResponse:
     body = request.body
     require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
 
@@ -211,12 +190,14 @@ def _answer(
         names_itself=request.version >= _FIRST_WITH_OWN_IDS,
     )
     result = context.groups_for(body.group_id).consumer_heartbeat(heartbeat)
-    return consumers.ConsumerGroupHeartbeatResponse(
-        member_id=result.member_id,
-        member_epoch=result.epoch,
-        # A member that leaves sends no more of them.
-        heartbeat_interval_ms=context.config.group_consumer_heartbeat_interval_ms if result.epoch >= 0 else 0,
-        assignment=consumers.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
+    request.respond(
+        consumers.ConsumerGroupHeartbeatResponse(
+            member_id=result.member_id,
+            member_epoch=result.epoch,
+            # A member that leaves sends no more of them.
+            heartbeat_interval_ms=context.config.group_consumer_heartbeat_interval_ms if result.epoch >= 0 else 0,
+            assignment=consumers.Assignment(_by_topic(result.assignment)) if result.assignment is not None else None,
+        )
     )
 
 

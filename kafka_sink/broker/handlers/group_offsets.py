@@ -10,7 +10,7 @@ from uuid import UUID
 
 from kafka_sink.broker.coordinator.group_metadata import Committer
 from kafka_sink.broker.coordinator.group_offsets import NOTHING_COMMITTED, CommittedOffset
-from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, permitted_groups
+from kafka_sink.broker.handlers.authorization import is_allowed, permitted_groups, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, once
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -76,8 +76,7 @@ def offset_commit(context: BrokerContext, request: ApiRequest[m.OffsetCommitRequ
     of partitions that exist; unknown partitions do not affect the others.
     """
     body = request.body
-    if is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
-        return
+    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
     by_id = request.version >= _FIRST_WITH_TOPIC_IDS
     offsets = [(_name_of(context, each.topic_id) if by_id else each.name, each.partitions) for each in body.topics]
 
@@ -110,10 +109,8 @@ def txn_offset_commit(context: BrokerContext, request: ApiRequest[m.TxnOffsetCom
     of existing partitions if the transaction allows it; the others get an error code each.
     """
     body = request.body
-    if is_refused(
-        context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
-    ) or is_refused(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id):
-        return
+    require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    require(context, request, AclOperation.READ, ResourceType.GROUP, body.group_id)
 
     def commit(parts: Mapping[TopicPartition, _Offset]) -> Mapping[TopicPartition, ErrorCode]:
         return _commit_pending(context, request, _committed(parts)) if parts else {}

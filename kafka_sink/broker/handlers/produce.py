@@ -14,7 +14,7 @@ from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import TopicState
 from kafka_sink.broker.coordinator.transaction_coordinator import FIRST_PRODUCE_THAT_ADDS
-from kafka_sink.broker.handlers.authorization import is_allowed, permitted_topic, refusal, refuse
+from kafka_sink.broker.handlers.authorization import is_allowed, permitted_topic, refusal
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, leaders_named
 from kafka_sink.broker.log.partition_log import PartitionLog
 from kafka_sink.broker.log.producer_state import VerificationGuard
@@ -79,7 +79,7 @@ def produce(context: BrokerContext, request: ApiRequest[ProduceRequest]) -> None
         leaders = leaders_named(context, (part.current_leader.leader_id for part in failed), request.listener_name)
         request.respond(ProduceResponse(responses, throttle_ms, [NodeEndpoint(*leader) for leader in leaders]))
     else:
-        refuse(request, refused)
+        request.refuse(refused)
     _wake_fetches(context, topics, responses)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from kafka_sink.broker.cluster.topic_state import NO_LEADER
-from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler, stored_together
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -33,8 +33,7 @@ def alter_partition_reassignments(
     Data is stored once and every node can open it, so nothing is copied and a reassignment is complete at once.
     Reassigns each partition; a failure does not affect the others.
     """
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
     may_grow = request.body.allow_replication_factor_change
 
     def reassign(reassignment: _Asked) -> m.ReassignablePartitionResponse:
@@ -102,8 +101,7 @@ def elect_leaders(context: BrokerContext, request: ApiRequest[m.ElectLeadersRequ
     and has all records. Elects a leader for each partition; a failure does not affect the others.
     """
     body = request.body
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
     if body.election_type not in (_PREFERRED, _UNCLEAN):
         request.respond(m.ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
@@ -153,8 +151,7 @@ def alter_replica_log_dirs(context: BrokerContext, request: ApiRequest[m.AlterRe
     """AlterReplicaLogDirs (key 34): accepts the directory that a replica lies in; there is no other one (KIP-113).
     Answers for each partition.
     """
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
     results = [
         m.AlterReplicaLogDirTopicResult(
             topic.name,
@@ -182,11 +179,7 @@ def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogD
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
     Answers with the partitions of which this node has a replica; nodes share one directory.
     """
-    try:
-        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    except ApiError as error:
-        request.respond(m.DescribeLogDirsResponse(error_code=error.code))
-        return
+    require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     named = request.body.topics
     wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}
     topics: dict[str, list[m.DescribeLogDirsPartition]] = defaultdict(list)

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafka_sink.broker.coordinator.consumer_groups import full_matches
 from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata, TransactionState
-from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, require
+from kafka_sink.broker.handlers.authorization import is_allowed, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -153,9 +153,8 @@ def write_txn_markers(context: BrokerContext, request: ApiRequest[m.WriteTxnMark
     Brokers send it to each other; operators use it to end a transaction that no coordinator has any longer (KIP-664).
     Writes all valid markers, and answers for each partition.
     """
-    is_operator = is_allowed(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
-    if not is_operator and is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        return
+    if not is_allowed(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
+        require(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     results = [_write(context, marker) for marker in request.body.markers]
     request.respond(m.WriteTxnMarkersResponse(markers=results))
 

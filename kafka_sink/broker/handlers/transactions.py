@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kafka_sink.broker.handlers.authorization import is_allowed, is_refused, refusal, require
+from kafka_sink.broker.handlers.authorization import is_allowed, refusal, require
 from kafka_sink.broker.handlers.context import ApiRequest, BrokerContext, api_handler
 from kafka_sink.common.acl import AclOperation, ResourceType
 from kafka_sink.common.errors import ApiError, ErrorCode
@@ -116,14 +116,12 @@ def add_partitions_to_txn(context: BrokerContext, request: ApiRequest[m.AddParti
     """
     body = request.body
     if request.version >= _FIRST_OF_BROKERS:
-        if is_refused(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-            return
+        require(context, request, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
         results = [_handle_transaction(context, request, transaction) for transaction in body.transactions]
         request.respond(m.AddPartitionsToTxnResponse(results_by_transaction=results))
         return
     transactional_id, requested_topics = body.v3_and_below_transactional_id, body.v3_and_below_topics
-    if is_refused(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return
+    require(context, request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
 
     def add(partitions: frozenset[TopicPartition]) -> None:

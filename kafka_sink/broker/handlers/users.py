@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, TypeAlias
 
-from kafka_sink.broker.handlers.authorization import is_refused, require
+from kafka_sink.broker.handlers.authorization import require
 from kafka_sink.broker.handlers.context import (
     ApiRequest,
     BrokerContext,
@@ -64,8 +64,7 @@ def create_acls(context: BrokerContext, request: ApiRequest[m.CreateAclsRequest]
     if not all(map(is_readable, request.body.creations)):
         request.close_connection()
         return
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
     acls = [binding_of(creation, creation) for creation in request.body.creations]
     refusals = [_acl_problem(context, acl) for acl in acls]
     try:
@@ -103,12 +102,9 @@ def describe_acls(context: BrokerContext, request: ApiRequest[m.DescribeAclsRequ
     if not is_readable(request.body):
         request.close_connection()
         return
-    if is_refused(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if not context.authorizer.is_enabled:
-        error = without_authorizer()
-        request.respond(m.DescribeAclsResponse(error_code=error.code, error_message=str(error)))
-        return
+        raise without_authorizer()
     wanted = filter_of(request.body)
     resources: dict[tuple[int, str, int], m.DescribeAclsResource] = {}
     for acl in filter(wanted.matches, context.cluster.image.acls.acls):
@@ -128,8 +124,7 @@ def delete_acls(context: BrokerContext, request: ApiRequest[m.DeleteAclsRequest]
     if not all(map(is_readable, request.body.filters)):
         request.close_connection()
         return
-    if is_refused(context, request, AclOperation.ALTER, ResourceType.CLUSTER):
-        return
+    require(context, request, AclOperation.ALTER, ResourceType.CLUSTER)
 
     def delete(acl_filter: m.DeleteAclsFilter) -> m.DeleteAclsFilterResult:
         wanted = filter_of(acl_filter)
