@@ -31,7 +31,8 @@ class ColumnFormat:
 
     The schema of JSON is empty if neither a registry nor a reader gets one. *messages* are those that the schema of
     Protobuf declares (:class:`~kafka_sink.formats.protobuf.schema.ProtobufSchema`). *source* is what *schema* was
-    linked from, if it refers to others; tasks do not need it.
+    linked from, if it refers to others; tasks do not need it. *keeps_nulls*: JSON has null for the null fields that its
+    schema takes null for, and does not leave them out (Spark's ``spark.sql.jsonGenerator.ignoreNullFields=false``).
     """
 
     column: str
@@ -40,6 +41,7 @@ class ColumnFormat:
     prefix: bytes = b""
     messages: object = None
     source: SchemaText | None = field(default=None, compare=False)
+    keeps_nulls: bool = False
 
 
 class ColumnEncoder(Protocol):
@@ -81,7 +83,7 @@ class Format(Protocol):
         """*column* by *schema*, which was not derived from its type *kind*; of Protobuf, as *message*.
 
         :raises FormatError: if *schema* is invalid, or lacks the message. Whether the rows fit it is checked here for
-            JSON, and by the encoder for the others.
+            JSON, and by the encoder for all.
         """
 
     def linked(self, schema: SchemaText) -> str:

@@ -13,7 +13,7 @@ from kafka_sink.common.errors import SerializationError
 from kafka_sink.formats.avro.parsing import parse_schema
 from kafka_sink.formats.bounds import check_depth
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
+from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.schema_text import SchemaText
 from tests.hostile.records import WIRE, OneSchema
 from tests.support.cases import with_each

@@ -174,9 +174,7 @@ def test_json_with_references_is_read_back(registry: EmbeddedRegistry, tmp_path:
     assert JSONDeserializer(whole, schema_registry_client=theirs(registry))(payload, CONTEXT) == ROW
     assert set(references(registry, "orders-value")) == {"buyer.json", "https://shop/address.json"}
     wrong = {**JSON, "address.json": JSON["address.json"].replace("string", "integer")}
-    with pytest.raises(
-        FormatError, match=r"TYPE_CHANGED: the type at path '/properties/(buyer/properties/home|ship_to)"
-    ):
+    with pytest.raises(FormatError, match=r"column 'value.(buyer.home|ship_to).zip' is string"):
         payload_of("json", registry, **{"value.schema": str(written(tmp_path, wrong))})
 
 
@@ -326,7 +324,7 @@ def test_files_in_a_circle_are_refused(registry: EmbeddedRegistry, tmp_path: Pat
 def test_latest_json_schema_is_not_compared_if_told_so(registry: EmbeddedRegistry) -> None:
     theirs(registry).register_schema("orders-value", Schema('{"type": "object", "required": ["x"]}', "JSON"))
     latest = {"use.latest.version": "true"}
-    with pytest.raises(FormatError, match="REQUIRED_ATTRIBUTE_ADDED"):
+    with pytest.raises(FormatError, match=r"column 'value.x' is missing"):
         payload_of("json", registry, **latest)
     payload = payload_of("json", registry, **latest, **{"latest.compatibility.strict": "false"})
     assert json.loads(payload[5:]) == ROW

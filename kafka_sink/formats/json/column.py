@@ -24,7 +24,9 @@ from kafka_sink.common.log_context import Said, once, warn
 from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list, is_text, nulls_of
+from kafka_sink.formats.json.matching import Matching, NullFields
 from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter, known_zone
+from kafka_sink.formats.json.parsing import parse_schema
 from kafka_sink.formats.json.writers import (
     ArrayWriter,
     BinaryWriter,
@@ -45,17 +47,23 @@ from kafka_sink.formats.payloads import payloads_of
 from kafka_sink.formats.schema_text import SchemaText
 
 
-def writer_for(kind: pa.DataType, path: str, *, is_strict: bool) -> TokenWriter:
+def writer_for(kind: pa.DataType, path: str, *, is_strict: bool, null_fields: NullFields) -> TokenWriter:
     """The writer of column *path*, whose rows have the type *kind*; *is_strict*: what is no number is refused.
 
     :raises FormatError: if the column cannot be written as JSON; the text names it.
     """
+
+    def inside(part: pa.DataType, at: str, within: NullFields) -> TokenWriter:
+        return writer_for(part, f"{path}{at}", is_strict=is_strict, null_fields=within)
+
     if pa.types.is_struct(kind):
-        return _struct_writer(kind, path, is_strict)
+        names = _names_of(kind, path)
+        fields = [inside(each.type, f".{each.name}", null_fields.property(each.name)) for each in kind]
+        return StructWriter(tuple(map(quoted, names)), tuple(fields), tuple(name in null_fields for name in names))
     if is_list(kind):
-        return ArrayWriter(writer_for(kind.value_type, f"{path}[]", is_strict=is_strict))
+        return ArrayWriter(inside(kind.value_type, "[]", null_fields.within("items")))
     if pa.types.is_map(kind):
-        values = writer_for(kind.item_type, f"{path}{{}}", is_strict=is_strict)
+        values = inside(kind.item_type, "{}", null_fields.within("additionalProperties"))
         return MapWriter(_key_writer(kind.key_type, f"{path}{{key}}"), values)
     if pa.types.is_timestamp(kind):
         return TimestampWriter(PER_SECOND[kind.unit], None if kind.tz is None else known_zone(kind.tz, path))
@@ -84,13 +92,12 @@ def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter |
     return NothingWriter() if is_of.is_null(kind) else None
 
 
-def _struct_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter:
+def _names_of(kind: pa.DataType, path: str) -> list[str]:
     names = [field.name for field in kind]
     for name in names:
         if names.count(name) > 1:
             raise FormatError(f"column '{path}' has two fields named '{name}'; rename one of them")
-    fields = [writer_for(field.type, f"{path}.{field.name}", is_strict=is_strict) for field in kind]
-    return StructWriter(tuple(quoted(name) for name in names), tuple(fields))
+    return names
 
 
 def _key_writer(kind: pa.DataType, path: str) -> TokenWriter:
@@ -141,7 +148,7 @@ def derive_schema(kind: pa.DataType, column: str) -> str:
     :raises FormatError: if a type has no counterpart in JSON; the text names the column.
     """
     # Refuses what cannot be written.
-    writer_for(kind, column, is_strict=True)
+    writer_for(kind, column, is_strict=True, null_fields=NullFields())
     derived = _derive(kind)
     title = {"title": TITLE} if pa.types.is_struct(kind) else {}
     return json.dumps({"$schema": _DRAFT, **title, **derived}, separators=(",", ":"), ensure_ascii=False)
@@ -173,13 +180,17 @@ def _of_item(field: pa.Field) -> dict[str, Any]:
 class JsonEncoder:
     """Writes rows of one type."""
 
-    def __init__(self, kind: pa.DataType, column: str, *, is_strict: bool = False) -> None:
-        """*kind* is the type of the rows, and *column* their name for messages. *is_strict*: NaN and infinite numbers
-        are refused, which JSON does not have, instead of written as texts.
+    def __init__(self, kind: pa.DataType, column: str, schema: Any = None, *, keeps_nulls: bool = False) -> None:
+        """*kind* is the type of the rows, and *column* their name for messages. With a *schema*, a parsed JSON Schema,
+        rows that it does not take are refused, NaN and infinite numbers among them, which are texts without one.
+        *keeps_nulls*: null fields are written as null; with a schema, those that it takes null for.
 
-        :raises FormatError: if the column has a type without a counterpart; the text names it.
+        :raises FormatError: if the column has a type without a counterpart, or one that *schema* does not take; the
+            text names it.
         """
-        self._writer = writer_for(kind, column, is_strict=is_strict)
+        self._checks = [] if schema is None else Matching().checks(schema, kind, column)
+        nulls = NullFields(() if schema is None else (schema,), keeps_nulls)
+        self._writer = writer_for(kind, column, is_strict=schema is not None, null_fields=nulls)
 
     def encode(self, rows: pa.Array, prefix: bytes = b"") -> pa.LargeBinaryArray:
         """The payloads of *rows*, each after *prefix*; a null row has a null payload.
@@ -187,6 +198,8 @@ class JsonEncoder:
         :raises RowSerializationError: as for :class:`~kafka_sink.formats.column_format.ColumnEncoder`.
         """
         nulls = nulls_of(rows)
+        for check in self._checks:
+            check(rows, nulls)
         tokens = [Literal(prefix, nulls), *self._writer.tokens(rows, nulls)]
         return payloads_of(pieces_of(tokens, len(rows)), len(rows), nulls)
 
@@ -195,8 +208,8 @@ class JsonFormat:
     """Schemas are JSON Schemas; the schema is empty where nobody is told of one."""
 
     def encoder(self, form: ColumnFormat, kind: pa.DataType) -> ColumnEncoder:
-        # What has a schema must fit it, and no schema of a number allows the text "NaN".
-        return JsonEncoder(kind, form.column, is_strict=bool(form.schema))
+        schema = parse_schema(SchemaText(form.schema)) if form.schema else None
+        return JsonEncoder(kind, form.column, schema, keeps_nulls=form.keeps_nulls)
 
     def derived(self, kind: pa.DataType, column: str) -> ColumnFormat:
         return ColumnFormat(column, JSON, derive_schema(kind, column))
@@ -205,22 +218,21 @@ class JsonFormat:
         return (self.derived(kind, column),)
 
     def given(self, schema: SchemaText, kind: pa.DataType, column: str, message: str | None = None) -> ColumnFormat:
-        from kafka_sink.formats.json.compatibility import check_rows
-
-        others = check_rows(schema, self.derived(kind, column).schema, column)
-        if others:
+        matching = Matching()
+        matching.checks(parse_schema(schema), kind, column)
+        if matching.unchecked:
             with once(_SAID):
                 warn(
                     _log,
                     "the JSON Schema of column '%s' has constraints that the rows are not checked against, and readers "
                     "may refuse what does not fit them: %s",
                     column,
-                    ", ".join(others),
+                    ", ".join(sorted(matching.unchecked)),
                 )
-        return ColumnFormat(column, JSON, schema.text, source=schema if schema.references else None)
+        return ColumnFormat(column, JSON, self.linked(schema), source=schema if schema.references else None)
 
     def linked(self, schema: SchemaText) -> str:
-        return schema.text
+        return json.dumps(parse_schema(schema), ensure_ascii=False) if schema.references else schema.text
 
     def record_name(self, form: ColumnFormat) -> str | None:
         schema = json.loads(form.schema)

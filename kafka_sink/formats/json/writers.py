@@ -166,24 +166,27 @@ _FALSE: Final = np.uint64(int.from_bytes(b"false", "little"))
 
 @dataclass(frozen=True, slots=True)
 class StructWriter:
-    """An object with the fields that are not null; *names* are theirs, as JSON has them, with quotes."""
+    """An object with the fields that are not null, and null for those that *keeps_null*; *names* are theirs, as JSON
+    has them, with quotes."""
 
     names: tuple[bytes, ...]
     fields: tuple[TokenWriter, ...]
+    keeps_null: tuple[bool, ...]
 
     def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
         tokens: list[Token] = [Literal(b"{", absent)]
         # Where a field was written before this one: in no row, in all rows, or in those of a mask.
         before: bool | Bools = False
-        for index, (name, writer) in enumerate(zip(self.names, self.fields, strict=True)):
+        for index, (name, writer, is_kept) in enumerate(zip(self.names, self.fields, self.keeps_null, strict=True)):
             column = array.field(index)
-            nulls = nulls_of(column)
+            nulls = None if is_kept else nulls_of(column)
             missing = either(nulls, absent)
             if isinstance(before, np.ndarray):
                 tokens += only_present([optional_field(b",", before)], missing)
             elif before:
                 tokens.append(Literal(b",", missing))
-            tokens += [Literal(name + b":", missing), *writer.tokens(column, missing)]
+            values = _or_null(writer, column, absent) if is_kept else writer.tokens(column, missing)
+            tokens += [Literal(name + b":", missing), *values]
             if nulls is None:
                 before = True
             elif before is not True:

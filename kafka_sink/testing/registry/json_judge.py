@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kafka_sink.formats.json.compatibility import COMPARED, OTHER_CONSTRAINTS, parse_schema
+from kafka_sink.formats.json.parsing import COMPARED, OTHER_CONSTRAINTS, parse_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.testing.registry.avro_judge import compact
 from kafka_sink.testing.registry.refusals import CannotJudgeError, Steps

@@ -18,7 +18,7 @@ from typing import Any, Final
 from kafka_sink.formats.avro.parsing import json_of, parse_to_read
 from kafka_sink.formats.avro.parsing import linked as linked_avro
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.formats.json.compatibility import parse_schema as parse_json_schema
+from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.json.references import json_of as json_schema_of
 from kafka_sink.formats.protobuf.descriptors import linked, pool_of
 from kafka_sink.formats.protobuf.parsing import file_descriptor

@@ -1,0 +1,108 @@
+"""JSON Schemas as columns and registries have them: read, with the values that keywords may have, and within bounds.
+
+Source: https://json-schema.org/draft-07/json-schema-validation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Any, Final
+
+from kafka_sink.common.text import words
+from kafka_sink.formats.bounds import MOST_DEPTH
+from kafka_sink.formats.errors import FormatError, schema_boundary
+from kafka_sink.formats.json.references import resolved
+from kafka_sink.formats.schema_text import SchemaText
+
+#: Keywords that say which columns and rows fit.
+COMPARED: Final = frozenset({"type", "oneOf", "anyOf", "properties", "required", "additionalProperties", "items"})
+#: Keywords that may refuse values, in any draft; all others, known or not, are annotations.
+OTHER_CONSTRAINTS: Final = frozenset(
+    words("""
+        multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems minItems
+        uniqueItems contains maxContains minContains maxProperties minProperties patternProperties propertyNames
+        dependencies dependentRequired dependentSchemas enum const allOf not if then else prefixItems additionalItems
+        unevaluatedItems unevaluatedProperties disallow extends divisibleBy $ref $dynamicRef $recursiveRef
+    """)
+)
+OF_ALTERNATIVES: Final = ("oneOf", "anyOf")
+
+
+@schema_boundary("JSON Schema")
+def parse_schema(schema: SchemaText) -> Any:
+    """The JSON Schema that *schema* is: an object, or a boolean, with what it refers to in the places of its ``$ref``.
+
+    :raises FormatError: if it is none, or one beyond the bounds; the text says why.
+    """
+    parsed = resolved(schema)
+    if not isinstance(parsed, dict | bool):
+        raise FormatError(f"the JSON Schema is {schema.text[:60]!r}, expected an object")
+    _check_shape(parsed)
+    return parsed
+
+
+def _check_shape(schema: Any) -> None:
+    """Check that keywords have the values that they may have.
+
+    :raises FormatError: if one has not; the text names it.
+    """
+    waiting = [(schema, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > MOST_DEPTH:
+            raise FormatError(f"the JSON Schema is nested more than {MOST_DEPTH} levels deep; make it flatter")
+        if isinstance(part, bool):
+            continue
+        if not isinstance(part, dict):
+            raise FormatError(f"the JSON Schema has {_shown(part)} where a schema is expected: an object or a boolean")
+        for name in _EXPECTED.keys() & part.keys():
+            expected, is_right = _EXPECTED[name]
+            if not is_right(part[name]):
+                raise FormatError(f"the JSON Schema has '{name}': {_shown(part[name])}, expected {expected}")
+        parts = [
+            *part.get("properties", {}).values(),
+            *(each for name in (*OF_ALTERNATIVES, "allOf") for each in part.get(name, ())),
+        ]
+        parts += [part[name] for name in ("additionalProperties", "items") if name in part and not is_tuple(part[name])]
+        waiting += [(each, depth + 1) for each in parts]
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_types(value: Any) -> bool:
+    return _is_texts(value) and bool(value) and set(value) <= set(_TYPES)
+
+
+def _is_number(value: Any, kind: type | UnionType) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+#: Of keywords what they may be.
+_EXPECTED: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "type": (f"one of {', '.join(_TYPES)}, or a list of them", lambda value: _is_types(value) or _is_types([value])),
+    "required": ("a list of texts", _is_texts),
+    "properties": ("an object", lambda value: isinstance(value, dict)),
+    **dict.fromkeys((*OF_ALTERNATIVES, "allOf", "enum"), ("a list", lambda value: isinstance(value, list))),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), ("a number", lambda value: _is_number(value, int | float))),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        ("a whole number", lambda value: _is_number(value, int)),
+    ),
+    "pattern": ("a text", lambda value: isinstance(value, str)),
+    "uniqueItems": ("a boolean", lambda value: isinstance(value, bool)),
+}
+
+
+def is_tuple(items: Any) -> bool:
+    """Whether *items* has a schema for each place of an array, as drafts before 2020-12 have it: it is not compared."""
+    return isinstance(items, list)
+
+
+def _shown(schema: Any) -> str:
+    text = json.dumps(schema)
+    return text if len(text) <= 60 else f"{text[:57]}..."
