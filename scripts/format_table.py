@@ -95,11 +95,11 @@ _PROTOBUF: Final = (
 
 def type_table() -> str:
     """The table in Markdown: Spark's type; Avro's and Protobuf's derived type, each with the other types that a given
-    schema may have; and a value in JSON with its type in the JSON ProtobufSchema.
+    schema may have; and a value in JSON with its type in the JSON Schema.
     """
     of_avro = ("Avro, derived", "a given Avro schema may also have")
     of_protobuf = ("Protobuf, derived", "a given message may also have")
-    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON ProtobufSchema")
+    heads = ("Spark", *of_avro, *of_protobuf, "JSON", "JSON Schema")
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for kind, example in _SPARK:
         arrow = arrow_type(kind, "value")
@@ -142,7 +142,7 @@ def _is_field(field: MessageField, row: pa.DataType) -> bool:
 
 
 def _in_json(arrow: pa.DataType, example: Any) -> str:
-    """The *example* as JSON, and the type in the JSON ProtobufSchema."""
+    """The *example* as JSON, and the type in the JSON Schema."""
     try:
         declared = json.loads(format_of(JSON).derived(arrow, "value").schema)
         form = ColumnFormat("value", JSON, "")

@@ -341,6 +341,16 @@ def test_referenced_time_outs_are_read_where_they_are_used(monkeypatch: pytest.M
     assert producer.transaction_timeout_ms == 60_000
 
 
+def test_defaults_give_way_to_what_a_reference_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = parse_options({**REQUIRED, "kafka.buffer.memory": "${env:MEMORY}", "kafka.acks": "1"}).producer
+    monkeypatch.setenv("MEMORY", "262144")
+    here = pickle.loads(pickle.dumps(producer)).here()
+    assert (here.buffer_memory_bytes, here.batch_size_bytes, here.linger_ms, here.acks) == (262144, 32768, 100, "1")
+    assert not here.enable_idempotence
+    monkeypatch.setenv("MEMORY", "524288")
+    assert producer.here().batch_size_bytes == 524288
+
+
 def test_options_of_an_application_take_another_number() -> None:
     numbered = {**REQUIRED, "txnAppId": "job", "txnVersion": "0"}
     assert parse_options(numbered).numbered(7) == parse_options({**numbered, "txnVersion": "7"})
