@@ -185,6 +185,11 @@ def raised(way: Way, spark: SparkSession, columns: tuple[str, ...], options: Map
     with pytest.raises(Exception) as caught:
         way(spark, columns, options, folder)
     cause = kafka_sink.cause_of(caught.value)
+    if not isinstance(cause, SinkWriteError):
+        # Of the driver: the sentence follows one frame of ours, if any.
+        said = str(caught.value)
+        assert said.count("/kafka_sink/") == (way is not by_write)
+        assert str(cause) in said.partition("\n SQLSTATE")[0].splitlines()[-1]
     assert way is not by_write or caught.value is cause
     assert "kafkalite failure" not in str(cause)
     return cause
