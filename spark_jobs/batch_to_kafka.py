@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from kafka_sink.spark.job_arguments import job_parser, read_records, refuse, run_job, sink_name, to_kafka
+from job_arguments import job_parser, read_records, refuse, run_job, sink_name, to_kafka
 
 
 def main() -> None:

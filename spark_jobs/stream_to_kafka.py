@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from kafka_sink.spark.job_arguments import job_parser, read_records, run_job, sink_name, to_kafka
+from job_arguments import job_parser, read_records, run_job, sink_name, to_kafka
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_sink
+from job_arguments import job_parser, read_records
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.formats.avro.column import derive_schema
 from kafka_sink.spark.driver.column_formats import arrow_type
-from kafka_sink.spark.job_arguments import job_parser, read_records
 from tests.support.readback import read_topic
 from tests.support.spark_version import HAS_DATA_SOURCES
 from tests.support.write_ways import Way, WriteJob, in_few_ways

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.spark.job_arguments import job_parser, to_kafka
+from job_arguments import job_parser, to_kafka
 
 INPUT = ["--input", "in", "--topic", "t"]
 
