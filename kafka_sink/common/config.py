@@ -462,7 +462,7 @@ def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
 def hint(config: type[Options], name: str, prefix: str, *, without: Collection[str] = ()) -> str:
     """What is meant by *name*, which is not an option of *config*: an addition to an error, or "" where that is not
     known. Options in *without* are not recommended."""
-    known = [each for each in keys(config) if each not in without]
+    known = [key for key in keys(config) if key not in without]
     if instead := config.instead_of(name, prefix, known):
         return f": {instead}"
     meant = misspelt(name, known)

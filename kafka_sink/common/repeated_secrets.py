@@ -37,7 +37,7 @@ class RepeatedSecrets:
     """The *secrets* that a peer was sent, in the forms in which its texts may repeat them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        plain = {each for secret in secrets if secret for each in _readings(secret)}
+        plain = {reading for secret in secrets if secret for reading in _readings(secret)}
         self._forms = {form for each in plain for form in _forms(each)}
         self._pieces = {
             form[at : at + _PIECE] for form in self._forms if len(form) > _PIECE for at in range(len(form) - _PIECE + 1)
@@ -50,16 +50,16 @@ class RepeatedSecrets:
         hexadecimal digits. Where only an escape shows a secret, the text is without its escapes.
         """
         readings = _readings(text[:_MOST_CHARACTERS])
-        for each in reversed(readings):
-            hidden = self._hidden(each)
-            if hidden != each:
+        for reading in reversed(readings):
+            hidden = self._hidden(reading)
+            if hidden != reading:
                 return hidden
         return readings[0]
 
     def are_in(self, text: str) -> bool:
         """Whether *text* has a whole secret that is long enough not to be there by chance."""
         known = [form for form in self._forms if len(form) >= _SHORTEST_KNOWN]
-        return any(form in each for each in _readings(text) for form in known)
+        return any(form in reading for reading in _readings(text) for form in known)
 
     def _hidden(self, text: str) -> str:
         return REDACTED.join(map(self._without, text.split(REDACTED)))

@@ -187,13 +187,13 @@ class _Files:
         for meanings in self._named[file].used:
             if any(each in self._named[file].own for each in meanings):
                 continue
-            for each in meanings:
-                others = [other for other in self._by_name.get(each, ()) if other != file]
+            for meaning in meanings:
+                others = [other for other in self._by_name.get(meaning, ()) if other != file]
                 # Of several with the same last part, the one with this very name.
-                others = [each] if each in others else others
+                others = [meaning] if meaning in others else others
                 if len(others) > 1:
                     raise FormatError(
-                        f"{file} refers to {each}, which several files are: {', '.join(others):.500}; keep one"
+                        f"{file} refers to {meaning}, which several files are: {', '.join(others):.500}; keep one"
                     )
                 if others:
                     yield meanings[-1], others[0]

@@ -158,7 +158,7 @@ def _shown(timestamp_ms: int) -> str:
 def _largest(chunk: ColumnChunk) -> int:
     """At least the bytes that any row of *chunk* needs in a batch of its own."""
     columns = (chunk.value, chunk.key, None if chunk.headers is None else chunk.headers.entries)
-    contents = sum(_LENGTHS_BYTES + each.max_length for each in columns if each is not None)
+    contents = sum(_LENGTHS_BYTES + column.max_length for column in columns if column is not None)
     return HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES + contents
 
 

@@ -43,7 +43,8 @@ def request_body(schema: SchemaText | str, kind: str) -> dict[str, Any]:
         body["schemaType"] = kind
     if schema.references:
         body["references"] = [
-            {"name": each.name, "subject": each.subject, "version": each.version} for each in schema.references
+            {"name": reference.name, "subject": reference.subject, "version": reference.version}
+            for reference in schema.references
         ]
     return body
 
@@ -141,6 +142,6 @@ def settled(
         return replace(reference, schema=inner, subject=subject, version=version)
 
     def of(text: SchemaText) -> SchemaText:
-        return SchemaText(text.text, tuple(place(each) for each in text.references))
+        return SchemaText(text.text, tuple(place(reference) for reference in text.references))
 
     return of(schema)

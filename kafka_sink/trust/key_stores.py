@@ -175,8 +175,8 @@ def _pkcs12_identity(store: PKCS12KeyAndCertificates) -> str:
         raise KeyStoreError("it contains no private key with its certificate")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     last = store.cert.certificate
-    chain, others = [last], [each.certificate for each in store.additional_certs]
-    while issuers := [each for each in others if each.subject == last.issuer and each not in chain]:
+    chain, others = [last], [cert.certificate for cert in store.additional_certs]
+    while issuers := [other for other in others if other.subject == last.issuer and other not in chain]:
         last = issuers[0]
         chain.append(last)
     return key + "".join(map(_pem, chain))

@@ -160,7 +160,7 @@ class AdminClient:
                 validate_only=validate_only,
             )
 
-        self._change(ApiKey.CREATE_TOPICS, build, lambda answer: [(each.name, each) for each in answer.topics])
+        self._change(ApiKey.CREATE_TOPICS, build, lambda answer: [(topic.name, topic) for topic in answer.topics])
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their data.
@@ -176,7 +176,9 @@ class AdminClient:
                 )
             return DeleteTopicsRequest(topic_names=topics, timeout_ms=self._timeout_ms)
 
-        self._change(ApiKey.DELETE_TOPICS, build, lambda answer: [(each.name, each) for each in answer.responses])
+        self._change(
+            ApiKey.DELETE_TOPICS, build, lambda answer: [(response.name, response) for response in answer.responses]
+        )
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names of all topics, sorted; Kafka's internal topics (consumer offsets and the like) only with
@@ -207,7 +209,9 @@ class AdminClient:
             validate_only=validate_only,
         )
         self._change(
-            ApiKey.CREATE_PARTITIONS, lambda _: body, lambda answer: [(each.name, each) for each in answer.results]
+            ApiKey.CREATE_PARTITIONS,
+            lambda _: body,
+            lambda answer: [(result.name, result) for result in answer.results],
         )
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
@@ -243,7 +247,7 @@ class AdminClient:
         self._change(
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             lambda _: body,
-            lambda answer: [(each.resource_name, each) for each in answer.responses],
+            lambda answer: [(response.resource_name, response) for response in answer.responses],
         )
 
     def move_leader(self, partition: TopicPartition, node_id: int) -> None:
@@ -363,11 +367,11 @@ class AdminClient:
         return {partition: offsets[partition] for partition in wanted}
 
     def _known_offsets(self, wanted: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        cluster = self._client.fetch_cluster(sorted({each.topic for each in wanted}))
+        cluster = self._client.fetch_cluster(sorted({partition.topic for partition in wanted}))
         by_leader: dict[Node, list[TopicPartition]] = {}
-        for each in wanted:
-            if (leader := cluster.leader_for(each)) is not None:
-                by_leader.setdefault(leader, []).append(each)
+        for partition in wanted:
+            if (leader := cluster.leader_for(partition)) is not None:
+                by_leader.setdefault(leader, []).append(partition)
         offsets: dict[TopicPartition, int] = {}
         for leader, led in by_leader.items():
             with suppress(ApiError):
@@ -377,7 +381,7 @@ class AdminClient:
                     for part in topic.partitions
                     if part.error_code == ErrorCode.NONE and part.offset >= 0
                 }
-        return {each: offsets[each] for each in wanted if each in offsets}
+        return {partition: offsets[partition] for partition in wanted if partition in offsets}
 
     def _by_leader(self, partitions: list[TopicPartition], timeout_ms: int) -> dict[Node, list[TopicPartition]]:
         topics = sorted({partition.topic for partition in partitions})

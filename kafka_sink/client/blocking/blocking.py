@@ -568,8 +568,8 @@ def _ask(client: BlockingClient, clock: Clock, rounds: Sequence[Round]) -> list[
         except ApiError as error:
             return error
 
-    of_brokers = [(node, spec) for each in rounds for node, spec in each.requests if node is not None]
-    timeout_ms = max(each.timeout_ms for each in rounds)
+    of_brokers = [(node, spec) for request_round in rounds for node, spec in request_round.requests if node is not None]
+    timeout_ms = max(request_round.timeout_ms for request_round in rounds)
     answers = iter(client.request_all(of_brokers, timeout_ms=timeout_ms) if of_brokers else ())
     return [
         [of_any(spec, each.timeout_ms) if node is None else next(answers) for node, spec in each.requests]

@@ -118,8 +118,8 @@ class GroupAdmin:
         if group.group_state == _DEAD:
             return self._describe_consumers(group_id)
         members = tuple(
-            GroupMember(each.member_id, each.client_id, each.client_host, assigned_in(each.member_assignment))
-            for each in group.members
+            GroupMember(member.member_id, member.client_id, member.client_host, assigned_in(member.member_assignment))
+            for member in group.members
         )
         coordinator = self._requests.coordinator((GROUP, group_id)).id
         return GroupDescription(group_id, group.group_state, group.protocol_data, coordinator, members)
@@ -134,16 +134,16 @@ class GroupAdmin:
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}") from error
         members = tuple(
             GroupMember(
-                each.member_id,
-                each.client_id,
-                each.client_host,
+                member.member_id,
+                member.client_id,
+                member.client_host,
                 frozenset(
                     TopicPartition(topic.topic_name, index)
-                    for topic in each.assignment.topic_partitions
+                    for topic in member.assignment.topic_partitions
                     for index in topic.partitions
                 ),
             )
-            for each in group.members
+            for member in group.members
         )
         coordinator = self._requests.coordinator((GROUP, group_id)).id
         return GroupDescription(group_id, group.group_state, group.assignor_name, coordinator, members)
@@ -253,7 +253,7 @@ class _OffsetCommit(_GroupRequest[None]):
 
     def read(self, body: Struct) -> Done[None] | Errors[None]:
         topics = self._expect(body, OffsetCommitResponse).topics
-        codes = [ErrorCode.of(part.error_code) for each in topics for part in each.partitions if part.error_code]
+        codes = [ErrorCode.of(part.error_code) for topic in topics for part in topic.partitions if part.error_code]
         if codes:
             return Errors(codes, f"the offsets of the group {self.group_id!r} could not be set")
         return Done(None)

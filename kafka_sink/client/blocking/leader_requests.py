@@ -106,11 +106,11 @@ class LeaderRequests:
                 ListOffsetsTopic(
                     name=topic,
                     partitions=[
-                        ListOffsetsPartition(partition_index=each.partition, timestamp=LATEST_TIMESTAMP)
-                        for each in group
+                        ListOffsetsPartition(partition_index=partition.partition, timestamp=LATEST_TIMESTAMP)
+                        for partition in group
                     ],
                 )
-                for topic, group in groupby(led, lambda each: each.topic)
+                for topic, group in groupby(led, lambda partition: partition.topic)
             ]
             request = ListOffsetsRequest(
                 replica_id=-1, isolation_level=_READ_COMMITTED if stable else 0, topics=topics, timeout_ms=_LEADER_MS
@@ -119,8 +119,10 @@ class LeaderRequests:
 
         def read(body: Any) -> Iterable[_PartAnswer]:
             for topic in body.topics:
-                for each in topic.partitions:
-                    yield _PartAnswer(TopicPartition(topic.name, each.partition_index), each.error_code, each.offset)
+                for partition in topic.partitions:
+                    yield _PartAnswer(
+                        TopicPartition(topic.name, partition.partition_index), partition.error_code, partition.offset
+                    )
 
         return await self._ask(partitions, build, read, hasty=hasty)
 
@@ -135,17 +137,19 @@ class LeaderRequests:
 
         def build(led: Sequence[TopicPartition]) -> RequestSpec:
             topics = [
-                TopicRequest(topic, [each.partition for each in group])
-                for topic, group in groupby(led, lambda each: each.topic)
+                TopicRequest(topic, [partition.partition for partition in group])
+                for topic, group in groupby(led, lambda partition: partition.topic)
             ]
             request = DescribeProducersRequest(topics=topics)
             return RequestSpec(ApiKey.DESCRIBE_PRODUCERS, lambda version: request)
 
         def read(body: Any) -> Iterable[_PartAnswer]:
             for topic in body.topics:
-                for each in topic.partitions:
-                    place = TopicPartition(topic.name, each.partition_index)
-                    yield _PartAnswer(place, each.error_code, _open_of(each.active_producers), each.error_message)
+                for partition in topic.partitions:
+                    place = TopicPartition(topic.name, partition.partition_index)
+                    yield _PartAnswer(
+                        place, partition.error_code, _open_of(partition.active_producers), partition.error_message
+                    )
 
         transactions = await self._ask(partitions, build, read, hasty=hasty)
         return {partition: opened for partition, opened in transactions.items() if opened}
@@ -164,7 +168,7 @@ class LeaderRequests:
             return {}
         transactions = await self.open_transactions(unsettled, hasty=hasty)
         early = {
-            partition: [each for each in opened if each.start_offset < ends[partition]]
+            partition: [transaction for transaction in opened if transaction.start_offset < ends[partition]]
             for partition, opened in transactions.items()
         }
         return {partition: opened for partition, opened in early.items() if opened}
@@ -200,15 +204,15 @@ class LeaderRequests:
         tries = self._tries()
         is_repeated = False
         while left:
-            if is_repeated or any(self._cluster.leader_for(each) is None for each in left):
-                self._cluster = await self._fetch_cluster(sorted({each.topic for each in left}))
+            if is_repeated or any(self._cluster.leader_for(partition) is None for partition in left):
+                self._cluster = await self._fetch_cluster(sorted({partition.topic for partition in left}))
             cluster = self._cluster
-            left = [each for each in left if cluster.partition(each) is not None]
+            left = [partition for partition in left if cluster.partition(partition) is not None]
             by_leader: dict[Node, list[TopicPartition]] = {}
-            for each in left:
-                leader = cluster.leader_for(each)
+            for partition in left:
+                leader = cluster.leader_for(partition)
                 if leader is not None:
-                    by_leader.setdefault(leader, []).append(each)
+                    by_leader.setdefault(leader, []).append(partition)
             requests = [(leader, build(led)) for leader, led in by_leader.items()]
             answers = (await Round(requests, tries.left_ms)) if requests else ()
             lost: dict[TopicPartition, ApiError] = {}
@@ -224,7 +228,7 @@ class LeaderRequests:
                         values[part.partition] = part.value
                     else:
                         lost[part.partition] = error
-            left = [each for each in left if each not in values and not hasty]
+            left = [partition for partition in left if partition not in values and not hasty]
             if left:
                 why = lost.get(left[0]) or error_for(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now")
                 await tries.pause(f"a question to the leader of {left[0]}", why)
@@ -249,13 +253,13 @@ def _refusal(part: _PartAnswer) -> ApiError | None:
 def _open_of(producers: Iterable[Any]) -> list[LogTransaction]:
     transactions = [
         LogTransaction(
-            each.producer_id,
-            each.producer_epoch,
-            each.current_txn_start_offset,
-            each.last_timestamp,
-            each.coordinator_epoch,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.current_txn_start_offset,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
         )
-        for each in producers
-        if each.current_txn_start_offset >= 0
+        for producer in producers
+        if producer.current_txn_start_offset >= 0
     ]
-    return sorted(transactions, key=lambda each: each.start_offset)
+    return sorted(transactions, key=lambda transaction: transaction.start_offset)

@@ -207,7 +207,7 @@ class VersionQuestions:
 
 def _newest_of(answer: ApiVersionsResponse, otherwise: int) -> int:
     """The newest version of ApiVersions that the broker lists; version 0 if it lists none that exists."""
-    listed = (each.max_version for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS)
+    listed = (key.max_version for key in answer.api_keys if key.api_key == ApiKey.API_VERSIONS)
     return max(next(listed, otherwise), 0)
 
 

@@ -210,4 +210,4 @@ class FindCoordinator(CoordinatorRequest[Mapping[CoordinatorKey, Node]]):
     def _each(self, body: Struct) -> list[tuple[str, Any]]:
         """The answer for each name, in any version."""
         response = self._expect(body, FindCoordinatorResponse)
-        return [(each.key, each) for each in response.coordinators] or [(self.names[0], response)]
+        return [(coordinator.key, coordinator) for coordinator in response.coordinators] or [(self.names[0], response)]

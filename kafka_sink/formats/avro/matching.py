@@ -119,7 +119,7 @@ def _has_more(avro: AvroType, most: int) -> bool:
             case Array(inner) | Map(inner):
                 waiting.append(inner)
             case Record() as record:
-                waiting += [each.type for each in record.fields]
+                waiting += [field.type for field in record.fields]
             case Union() as union:
                 waiting += union.branches
     return most < 0
@@ -140,7 +140,7 @@ def _plain(avro: AvroType) -> AvroType:
             return Union(tuple(_plain(branch) for branch in avro.branches))
         case Record():
             return Record(
-                avro.name, tuple(RecordField(each.name, _plain(each.type), each.default) for each in avro.fields)
+                avro.name, tuple(RecordField(field.name, _plain(field.type), field.default) for field in avro.fields)
             )
         case _:
             return avro
@@ -155,7 +155,7 @@ def _arrow(avro: AvroType) -> pa.DataType:
         case Map():
             return pa.map_(pa.string(), _arrow(avro.values))
         case Record():
-            return pa.struct([(each.name, _arrow(each.type)) for each in avro.fields])
+            return pa.struct([(field.name, _arrow(field.type)) for field in avro.fields])
         case Union():
             return _arrow(avro.others[0]) if avro.others else pa.null()
         case Enum():
@@ -174,7 +174,7 @@ def _value(avro: AvroType, declared: Any) -> Any:
         case Map():
             return [(name, _value(avro.values, each)) for name, each in declared.items()]
         case Record():
-            return {each.name: _value(each.type, _of_field(each, declared)) for each in avro.fields}
+            return {field.name: _value(field.type, _of_field(field, declared)) for field in avro.fields}
         case Union():
             return None if declared is None else _value(avro.others[0], declared)
         case _:

@@ -232,7 +232,7 @@ class _Parser:
         symbols = declared.get("symbols")
         if (
             not isinstance(symbols, list)
-            or not all(isinstance(each, str) and NAME.fullmatch(each) for each in symbols)
+            or not all(isinstance(symbol, str) and NAME.fullmatch(symbol) for symbol in symbols)
             or len(set(symbols)) != len(symbols)
         ):
             raise FormatError(f"{place} (enum {full}) has the symbols {_shown(symbols)}, expected names, each once")
@@ -304,14 +304,15 @@ def names_of(text: str) -> Names:
     """
     places = list(_places(json_of(text), "", 0))
     declared = [_full_name(each.type, each.namespace) for each in places if isinstance(each.type, Mapping)]
-    used = [_meanings(each.type, each.namespace) for each in places if isinstance(each.type, str)]
+    used = [_meanings(place.type, place.namespace) for place in places if isinstance(place.type, str)]
     return Names(tuple(declared), tuple(used))
 
 
 def without_comments(schema: SchemaText) -> SchemaText:
     """*schema*, and what it refers to, without comments. What a registry has already stays as it is."""
     references = tuple(
-        each if each.version else replace(each, schema=without_comments(each.schema)) for each in schema.references
+        reference if reference.version else replace(reference, schema=without_comments(reference.schema))
+        for reference in schema.references
     )
     return SchemaText(text_without_comments(schema.text), references)
 
@@ -348,7 +349,7 @@ def _places(declared: Any, namespace: str, depth: int) -> Iterator[_Place]:
         if isinstance(kind, str) and kind in _NAMED:
             yield _Place(declared, namespace)
             namespace = _full_name(declared, namespace).rpartition(".")[0]
-            parts = [each.get("type") for each in _fields(declared) if isinstance(each, dict)]
+            parts = [field.get("type") for field in _fields(declared) if isinstance(field, dict)]
         else:
             parts = [declared.get(_PART.get(kind, "type") if isinstance(kind, str) else "type")]
     for part in parts:
@@ -415,10 +416,10 @@ class _Linker:
         if "fields" not in declared:
             return written
         fields = [
-            {**each, "type": self.written(each["type"], inside, is_own=is_own)}
-            if isinstance(each, dict) and "type" in each
-            else each
-            for each in _fields(declared)
+            {**field, "type": self.written(field["type"], inside, is_own=is_own)}
+            if isinstance(field, dict) and "type" in field
+            else field
+            for field in _fields(declared)
         ]
         return {**written, "fields": fields}
 

@@ -56,8 +56,8 @@ def meanings_of(text: str) -> tuple[tuple[str, ...], ...]:
     :raises FormatError: if it is no JSON.
     """
     own = id_of(text)
-    named = dict.fromkeys(urldefrag(each).url for each in _refs(json_of(text), 0))
-    return tuple((urljoin(own, each), each.removeprefix("./"), each) for each in named if each)
+    named = dict.fromkeys(urldefrag(ref).url for ref in _refs(json_of(text), 0))
+    return tuple((urljoin(own, reference), reference.removeprefix("./"), reference) for reference in named if reference)
 
 
 def _refs(part: Any, depth: int) -> Iterator[str]:
@@ -66,9 +66,9 @@ def _refs(part: Any, depth: int) -> Iterator[str]:
     if isinstance(part, dict):
         if isinstance(reference := part.get(REF), str):
             yield reference
-        part = [each for name, each in part.items() if name not in _DATA]
-    for each in part if isinstance(part, list) else ():
-        yield from _refs(each, depth + 1)
+        part = [item for name, item in part.items() if name not in _DATA]
+    for item in part if isinstance(part, list) else ():
+        yield from _refs(item, depth + 1)
 
 
 def resolved(schema: SchemaText) -> Any:
@@ -85,10 +85,10 @@ def resolved(schema: SchemaText) -> Any:
 class _Resolver:
     def __init__(self, own: Any, others: Mapping[str, Any]) -> None:
         self._others = {**others}
-        for name, each in others.items():
-            for base in (own, each):
-                self._others.setdefault(urljoin(_id(base), name), each)
-            self._others.setdefault(_id(each) or name, each)
+        for name, schema in others.items():
+            for base in (own, schema):
+                self._others.setdefault(urljoin(_id(base), name), schema)
+            self._others.setdefault(_id(schema) or name, schema)
         self._parts = 0
 
     def written(self, part: Any, within: Any, inside: tuple[tuple[int, str], ...]) -> Any:
@@ -99,14 +99,14 @@ class _Resolver:
                 f"the JSON Schema has more than {_MOST_PARTS} parts, with all that it refers to written out; correct it"
             )
         if isinstance(part, list):
-            return [self.written(each, within, inside) for each in part]
+            return [self.written(item, within, inside) for item in part]
         if not isinstance(part, dict):
             return part
         reference = part.get(REF)
         if not isinstance(reference, str):
             return {
-                name: self._held(name, each, within, inside)
-                for name, each in part.items()
+                name: self._held(name, schema, within, inside)
+                for name, schema in part.items()
                 if name not in _FOR_REFERENCES
             }
         address, fragment = urldefrag(reference)
@@ -122,7 +122,7 @@ class _Resolver:
         if name in _DATA:
             return value
         if name in _BY_NAME and isinstance(value, dict):
-            return {each: self.written(part, within, inside) for each, part in value.items()}
+            return {key: self.written(part, within, inside) for key, part in value.items()}
         return self.written(value, within, inside)
 
     def _target(self, address: str, within: Any) -> Any:

@@ -87,7 +87,7 @@ def derive_schema(kind: pa.DataType, column: str) -> Derived:
         )
     derivation = _Derivation()
     lines = derivation.message(TOP_LEVEL, TOP_LEVEL, kind, column, "")
-    files = "".join(f'import "{_FILES[each]}";\n' for each in sorted(derivation.imported))
+    files = "".join(f'import "{_FILES[path]}";\n' for path in sorted(derivation.imported))
     text = 'syntax = "proto3";\n\n' + (f"{files}\n" if files else "") + "\n".join(lines) + "\n"
     return Derived(ProtobufSchema(TOP_LEVEL, (0,), derivation.messages, {}), text)
 
@@ -102,7 +102,7 @@ class _Derivation:
     def message(self, name: str, full: str, kind: pa.DataType, path: str, indent: str) -> list[str]:
         """The lines of the message *name* for a struct of the type *kind*."""
         _check_names(kind, path)
-        taken = {each.name for each in kind} | {_entry(each.name) for each in kind if pa.types.is_map(each.type)}
+        taken = {field.name for field in kind} | {_entry(field.name) for field in kind if pa.types.is_map(field.type)}
         fields, declared, lines = [], [], []
         for number, each in enumerate(kind, 1):
             place = f"{path}.{each.name}"
@@ -216,26 +216,26 @@ def _check_names(kind: pa.DataType, path: str) -> None:
         raise FormatError(
             f"column '{path}' has {kind.num_fields} fields, and only {_MOST_FIELDS} get a number; give a schema"
         )
-    entries = [_entry(each.name) for each in kind if pa.types.is_map(each.type)]
+    entries = [_entry(field.name) for field in kind if pa.types.is_map(field.type)]
     seen: dict[str, str] = {}
-    for each in kind:
-        if each.name in entries:
+    for field in kind:
+        if field.name in entries:
             raise FormatError(
-                f"column '{path}.{each.name}' has the name that Protobuf gives to the entries of a map beside it; "
+                f"column '{path}.{field.name}' has the name that Protobuf gives to the entries of a map beside it; "
                 "rename one of them"
             )
-        if not _NAME.fullmatch(each.name):
+        if not _NAME.fullmatch(field.name):
             raise FormatError(
-                f"column '{path}.{each.name}' has a name that Protobuf does not allow: only letters, digits and _, and "
-                "no digit first; rename it"
+                f"column '{path}.{field.name}' has a name that Protobuf does not allow: only letters, digits and _, "
+                "and no digit first; rename it"
             )
-        in_json = re.sub(r"_+(.?)", lambda match: match[1].upper(), each.name)
+        in_json = re.sub(r"_+(.?)", lambda match: match[1].upper(), field.name)
         if in_json in seen:
             raise FormatError(
-                f"column '{path}' has the fields '{seen[in_json]}' and '{each.name}', which have the same name in "
+                f"column '{path}' has the fields '{seen[in_json]}' and '{field.name}', which have the same name in "
                 "Protobuf's JSON; rename one of them"
             )
-        seen[in_json] = each.name
+        seen[in_json] = field.name
 
 
 class ProtobufFormat:

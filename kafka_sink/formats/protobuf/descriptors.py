@@ -94,7 +94,7 @@ def _set_of(texts: dict[str, str]) -> Any:
     sources = tuple((name, text) for name, text in texts.items() if name not in files)
     if sources:
         described = library.FileDescriptorSet(file=files.values()).SerializeToString()
-        files = {**files, **{each.name: each for each in _compiled(sources, described).file}}
+        files = {**files, **{file.name: file for file in _compiled(sources, described).file}}
     root = files.pop(LINKED)
     return library.FileDescriptorSet(file=[*files.values(), root])
 
@@ -139,8 +139,8 @@ def descriptors(text: str) -> Any:
     """
     check_size(text, "Protobuf schema")
     described = _described(text)
-    for each in described.file:
-        _check_names(each)
+    for file in described.file:
+        _check_names(file)
     return described
 
 
@@ -176,7 +176,7 @@ def has_own_set(text: str) -> bool:
 
 def imports_of(declared: Any) -> list[str]:
     """The files that the file *declared* imports and that not everybody has."""
-    return [each for each in declared.dependency if not is_well_known(each)]
+    return [imported for imported in declared.dependency if not is_well_known(imported)]
 
 
 def file_names(text: str) -> list[str]:
@@ -184,8 +184,8 @@ def file_names(text: str) -> list[str]:
 
     :raises FormatError: if they lack what they import.
     """
-    ordered = _in_order({each.name: each for each in descriptors(text).file})
-    return [each.name for each in ordered if not is_well_known(each.name)]
+    ordered = _in_order({file.name: file for file in descriptors(text).file})
+    return [file.name for file in ordered if not is_well_known(file.name)]
 
 
 @lru_cache(_KEPT)
@@ -197,7 +197,7 @@ def pool_of(text: str) -> Any:
     """
     from google.protobuf.descriptor_pool import DescriptorPool
 
-    pool, files = DescriptorPool(), {each.name: each for each in descriptors(text).file}
+    pool, files = DescriptorPool(), {file.name: file for file in descriptors(text).file}
     for declared in _in_order(files):
         try:
             pool.AddSerializedFile(declared.SerializeToString())
@@ -218,7 +218,7 @@ def _in_order(files: dict[str, Any]) -> list[Any]:
         if not isinstance(name, str):
             raise FormatError(f"the Protobuf schema has a file whose name is not a text: {name!r:.60}")
         declared = _well_known(name) if is_well_known(name) or name not in files else files[name]
-        missing = [] if name in begun else [each for each in declared.dependency if each not in ordered]
+        missing = [] if name in begun else [imported for imported in declared.dependency if imported not in ordered]
         begun.add(name)
         if missing:
             waiting += [name, *missing]
@@ -269,7 +269,7 @@ def _compiled(sources: tuple[tuple[str, str], ...], described: bytes = b"") -> A
     check_installed()
     library = _library()
     with tempfile.TemporaryDirectory(prefix="kafkalite-protoc-") as folder:
-        files, target, set_in, empty = (Path(folder) / each for each in ("files", "set", "given", "empty"))
+        files, target, set_in, empty = (Path(folder) / name for name in ("files", "set", "given", "empty"))
         # The files have names of our own on the disk, which protoc maps to those that schemas import.
         written = {name: files / f"{number}{_SUFFIX}" for number, (name, _) in enumerate(sources)}
         command = [sys.executable, "-I", "-c", _PROTOC, _folder_of_protoc()]

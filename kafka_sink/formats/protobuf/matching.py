@@ -233,7 +233,7 @@ def _oneofs(message: Message, names: list[str]) -> tuple[Oneof, ...]:
         if field.oneof is not None and field.name in names:
             oneofs.setdefault(field.oneof, []).append(field.name)
     return tuple(
-        Oneof(name, tuple(names.index(each) for each in members), tuple(members))
+        Oneof(name, tuple(names.index(member) for member in members), tuple(members))
         for name, members in oneofs.items()
         if len(members) > 1
     )

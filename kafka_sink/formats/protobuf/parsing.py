@@ -78,11 +78,11 @@ def registered_text(text: str, message: str | None = None) -> SchemaText:
     if not has_own_set(text):
         return SchemaText(text)
     root, _ = _root(text, message)
-    files = {each.name: each for each in descriptors(text).file}
+    files = {file.name: file for file in descriptors(text).file}
     schemas: dict[str, SchemaText] = {}
     # Each file stands in the pool after those that it imports.
     for name in file_names(text):
-        references = tuple(Reference(each, schemas[each]) for each in imports_of(files[name]))
+        references = tuple(Reference(path, schemas[path]) for path in imports_of(files[name]))
         file = _without_defaults(files[name]).SerializeToString()
         schemas[name] = SchemaText(base64.b64encode(file).decode("ascii"), references)
     return schemas[pool_of(text).FindMessageTypeByName(root).file.name]
@@ -100,7 +100,7 @@ def _without_defaults(file: Any) -> Any:
         waiting += part.message_type if is_file else part.nested_type
         for field in (*part.extension, *(() if is_file else part.field)):
             first, *rest = field.name.split("_")
-            if field.json_name == first + "".join(each[:1].upper() + each[1:] for each in rest):
+            if field.json_name == first + "".join(word[:1].upper() + word[1:] for word in rest):
                 field.ClearField("json_name")
     return copied
 
@@ -113,16 +113,16 @@ def message_names(text: str) -> list[tuple[str, tuple[int, ...]]]:
     files = descriptors(text).file
     # The last file is the one that was compiled or linked. A set of others may have several, and what they import.
     is_of_several = files[-1].name != LINKED and has_own_set(text)
-    others = [each for each in files[:-1] if not is_well_known(each.name)] if is_of_several else []
-    return [each for file in (files[-1], *others) for each in _named(file.message_type, file.package, ())]
+    others = [other for other in files[:-1] if not is_well_known(other.name)] if is_of_several else []
+    return [message for file in (files[-1], *others) for message in _named(file.message_type, file.package, ())]
 
 
 def _named(messages: Any, scope: str, position: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
     named: list[tuple[str, tuple[int, ...]]] = []
     # The entries of maps are messages that nobody has written, and are not counted.
-    for index, each in enumerate(each for each in messages if not each.options.map_entry):
-        name = f"{scope}.{each.name}" if scope else each.name
-        named += [(name, (*position, index)), *_named(each.nested_type, name, (*position, index))]
+    for index, message in enumerate(message for message in messages if not message.options.map_entry):
+        name = f"{scope}.{message.name}" if scope else message.name
+        named += [(name, (*position, index)), *_named(message.nested_type, name, (*position, index))]
     return named
 
 
@@ -134,8 +134,8 @@ def _root(text: str, message: str | None) -> tuple[str, tuple[int, ...]]:
     if message is None:
         return known[0]
     names = [name for name, _ in known]
-    matching = [each for each in known if each[0] == message] or [
-        each for each in known if each[0].endswith(f".{message}")
+    matching = [candidate for candidate in known if candidate[0] == message] or [
+        candidate for candidate in known if candidate[0].endswith(f".{message}")
     ]
     if not matching:
         raise FormatError(
@@ -161,15 +161,17 @@ class _Resolved:
         """Add a message, and all that it contains."""
         waiting = [descriptor]
         while waiting:
-            each = waiting.pop()
-            if each.full_name in self.messages:
+            descriptor = waiting.pop()
+            if descriptor.full_name in self.messages:
                 continue
-            options = each.GetOptions()
+            options = descriptor.GetOptions()
             if options.message_set_wire_format:
-                raise FormatError(f"{each.full_name!r:.200} has the form of a MessageSet, which nothing reads any more")
-            fields = sorted((*each.fields, *self._extensions_of(each)), key=lambda field: field.number)
-            self.messages[each.full_name] = Message(
-                each.full_name, tuple(_field(field) for field in fields), options.map_entry
+                raise FormatError(
+                    f"{descriptor.full_name!r:.200} has the form of a MessageSet, which nothing reads any more"
+                )
+            fields = sorted((*descriptor.fields, *self._extensions_of(descriptor)), key=lambda field: field.number)
+            self.messages[descriptor.full_name] = Message(
+                descriptor.full_name, tuple(_field(field) for field in fields), options.map_entry
             )
             waiting += [field.message_type for field in fields if field.message_type is not None]
             for enum in (field.enum_type for field in fields if field.enum_type is not None):

@@ -38,11 +38,11 @@ class _Kind:
 
     @classmethod
     def of(cls, message: Message, enums: Mapping[str, int]) -> _Kind:
-        shown = [each for each in message.fields if each.presence in _SHOWN_EMPTY or message.is_map_entry]
-        weight = 1 + sum(1 + len(each.name) // _UNIT for each in shown)
+        shown = [number for number in message.fields if number.presence in _SHOWN_EMPTY or message.is_map_entry]
+        weight = 1 + sum(1 + len(number.name) // _UNIT for number in shown)
         # An enum is shown by the name of its zero, which stands for an absent value in the entry of a map, too.
-        weight += sum(enums.get(each.type_name, 1) for each in shown if each.presence not in _ITEMS)
-        return cls(message.name, {each.number: each for each in message.fields}, weight)
+        weight += sum(enums.get(number.type_name, 1) for number in shown if number.presence not in _ITEMS)
+        return cls(message.name, {field.number: field for field in message.fields}, weight)
 
 
 _UNKNOWN: Final = _Kind("", {}, 1)

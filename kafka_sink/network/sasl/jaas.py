@@ -17,7 +17,7 @@ from kafka_sink.common.errors import ConfigError
 from kafka_sink.common.sasl_mechanisms import MECHANISMS
 
 #: The login modules without their packages, in the order of their mechanisms.
-_MODULES: Final = tuple(dict.fromkeys(each.module for each in MECHANISMS.values()))
+_MODULES: Final = tuple(dict.fromkeys(mechanism.module for mechanism in MECHANISMS.values()))
 #: What Java's StreamTokenizer sees as Kafka sets it up. What is in quotes ends with its line; outside of quotes a slash
 #: begins a comment, a word begins with a letter, and a number is no text.
 _TOKEN: Final = re.compile(

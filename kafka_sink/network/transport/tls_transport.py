@@ -56,7 +56,7 @@ def subject_of(certificate: bytes) -> str:
     (whole, *_) = _elements(certificate)
     (signed, *_) = _elements(whole.content)
     # Serial number, algorithm, issuer and validity come before it.
-    _, _, _, _, subject, *_ = [each for each in _elements(signed.content) if each.tag != _VERSION]
+    _, _, _, _, subject, *_ = [element for element in _elements(signed.content) if element.tag != _VERSION]
     names = ["+".join(map(_shown, _elements(part.content))) for part in _elements(subject.content)]
     return ",".join(reversed(names))
 
@@ -103,8 +103,11 @@ def _escaped(text: str) -> str:
     inside = text.strip(" \r")
     lead = len(text) - len(text.lstrip(" \r")) if inside else len(text)
     trail = len(text) - lead - len(inside)
-    escaped = "".join(f"\\{each}" if each in ',=+<>#;"\\' else "\\00" if each == "\0" else each for each in inside)
-    edges = ["".join(f"\\{each}" for each in part) for part in (text[:lead], text[len(text) - trail :])]
+    escaped = "".join(
+        f"\\{character}" if character in ',=+<>#;"\\' else "\\00" if character == "\0" else character
+        for character in inside
+    )
+    edges = ["".join(f"\\{character}" for character in part) for part in (text[:lead], text[len(text) - trail :])]
     return f"{edges[0]}{escaped}{edges[1]}"
 
 
