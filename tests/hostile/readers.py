@@ -622,7 +622,7 @@ TABLE: Final = (
     ),
     Reader(
         "split records",
-        "records.rebase:parse_records",
+        "records.compacted:parse_records",
         parse_records,
         (record_of(0) + record_of(1, b"v" * 200),),
         CorruptRecordError,
@@ -659,7 +659,7 @@ TABLE: Final = (
     Reader("answers", "protocol.header:decode_response", _answer, (bytes(40), struct.pack(">ihi", 7, 35, 0))),
     Reader(
         "frames",
-        "network.frames.receive:FrameReader._begin",
+        "network.frames:FrameReader._begin",
         _frames,
         (struct.pack(">i", 3) + b"abc" + struct.pack(">i", 0) + struct.pack(">i", 40) + bytes(40),),
         (InvalidReceiveError, EOFError),
@@ -674,7 +674,7 @@ TABLE: Final = (
     Reader(
         "images of clusters",
         "broker.cluster.cluster_image:decode broker.cluster.cluster_image:_decode_topic "
-        "broker.cluster.acl_cache:AclCache.decode",
+        "broker.authorizer:AclCache.decode",
         _image,
         (_image_seed(),),
         ConfigError,
@@ -684,13 +684,19 @@ TABLE: Final = (
     Reader(
         "coordinators' files",
         "broker.coordinator.group_store:GroupStore.load_consumers broker.coordinator.group_store:_decoded "
-        "broker.coordinator.group_store:_owned broker.coordinator.transaction_store:TransactionStore._load",
+        "broker.coordinator.group_store:_owned broker.coordinator.store:TransactionStore._load",
         _coordinators,
         (_CONSUMERS, b'[["t", 0]]'),
         ConfigError,
         share=0.5,
     ),
-    Reader("the registry's file", "testing.registry.state:State.of", _registry_file, (_registry_seed(),), ConfigError),
+    Reader(
+        "the registry's file",
+        "testing.registry.schema_store:RegistryState.of",
+        _registry_file,
+        (_registry_seed(),),
+        ConfigError,
+    ),
     Reader(
         "reports",
         "reports.writes:_parsed reports.writes:_whole reports.writes:Tail.read ui.shown:shown_time",
@@ -740,7 +746,7 @@ TABLE: Final = (
     ),
     Reader(
         "faults",
-        "broker.faults.text:_whole broker.faults.text:_share",
+        "broker.faults.faults:_whole broker.faults.faults:_share",
         _fault,
         (b"produce:topic=orders,every=10,close=half", b"fetch:share=0.5,times=3"),
         ConfigError,
@@ -775,21 +781,21 @@ TABLE: Final = (
     ),
     Reader(
         "JSON of records",
-        "formats.json.reading:check_json",
+        "formats.bounds:check_json",
         _json_text,
         (b'{"a":[1,2.5,null,"x"]}',),
         CorruptRecordError,
     ),
     Reader(
         "subjects of certificates",
-        "network.transport.distinguished_names:_elements network.transport.distinguished_names:_shown",
+        "network.transport.tls_transport:_elements network.transport.tls_transport:_shown",
         _subject,
         tuple(identities.certificates()),
         ValueError,
     ),
     Reader(
         "PLAIN",
-        "network.sasl.plain:PlainServer.evaluate",
+        "network.sasl.mechanism:PlainServer.evaluate",
         lambda data: PlainServer({"a": "b"}).evaluate(data),
         (b"\0a\0b", b"a\0a\0b"),
         AuthenticationError,
@@ -811,7 +817,7 @@ TABLE: Final = (
     ),
     Reader(
         "SCRAM, credentials",
-        "common.scram_credential:parse_credential",
+        "common.sasl_mechanisms:parse_credential",
         lambda data: parse_credential(text(data)),
         (identities.SCRAM_LINE,),
         ConfigError,
@@ -861,7 +867,7 @@ TABLE: Final = (
     ),
     Reader(
         "options of login modules",
-        "client.login.kerberos_login:kerberos_login client.login.token_source:token_source",
+        "client.login.channel_security:kerberos_login client.login.token_source:token_source",
         identities.login_options,
         identities.JAAS_LINES[1:],
         (ConfigError, AuthenticationError),
