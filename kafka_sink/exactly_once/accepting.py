@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.model import ExactlyOnceError, Progress, Transaction
-from kafka_sink.exactly_once.names import driver_id, repair_id
+from kafka_sink.exactly_once.model import ExactlyOnceError, Progress
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import End, Situation
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, driver_id, repair_id
 
 
 class Outcome(Enum):

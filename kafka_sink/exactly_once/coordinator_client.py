@@ -50,8 +50,8 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import OVERTAKEN, Memories, Transaction
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.model import Memories
+from kafka_sink.exactly_once.transactions import OVERTAKEN, Transaction, TransactionDescription
 from kafka_sink.exactly_once.verification import TransactionVerification, setting_request
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.configs import DescribeConfigsResponse

@@ -11,24 +11,36 @@ transactions; numbers and producer ids are written as differences from the previ
 as Base64, or densely: Kafka counts characters and not bytes (``offset.metadata.max.bytes``), and a Chinese character
 has 14 bits where Base64 has 6.
 
-Used on the driver, by one thread at a time.
+:class:`ProgressStore` is used on the driver, by one thread at a time. :func:`group_documents` shows the offsets of any
+group, progress or not.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from kafka_sink.client.blocking.admin import LATEST, AdminClient
+from kafka_sink.client.blocking.group_admin import GroupAdmin, GroupDescription, GroupMember
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.bounded import INT16_MAX, INT32_MAX, INT64_MAX, Cursor, whole_number
+from kafka_sink.common.clock import SYSTEM_CLOCK
+from kafka_sink.common.errors import ApiError, AuthenticationError, BrokersUnreachableError
 from kafka_sink.common.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
-from kafka_sink.exactly_once.names import PROCESS_BYTES, delete_progress_command, sink_id, split_writer_id, writer_id
+from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, UndecidedError
+from kafka_sink.exactly_once.transactions import (
+    PROCESS_BYTES,
+    Transaction,
+    delete_progress_command,
+    sink_id,
+    split_writer_id,
+    writer_id,
+)
 
 #: The first of 2¹⁴ characters of the block "CJK Unified Ideographs", which are all assigned, are one UTF-16 unit each,
 #: and have no other form.
@@ -125,12 +137,10 @@ def decode_lists(sink: str, text: str, *, with_ends: bool = True) -> Lists:
         raise ValueError(f"not a list of transactions: {error}") from error
     cursor = Cursor(data, lambda problem: ValueError(f"not a list of transactions: {problem}"))
     transactions: list[Transaction] = []
-    if not with_ends:
-        while cursor.left:
-            transactions += _transactions_of_process(sink, cursor)
-        return Lists(tuple(transactions))
-    for _ in range(cursor.zigzag(0, cursor.left) if cursor.left else 0):
+    processes = cursor.zigzag(0, cursor.left) if with_ends and cursor.left else 0
+    while processes or (cursor.left and not with_ends):
         transactions += _transactions_of_process(sink, cursor)
+        processes -= with_ends
     ends: list[tuple[TopicPartition, int]] = []
     while cursor.left:
         topic, partition = cursor.take(cursor.zigzag(1, cursor.left)).decode(), 0
@@ -150,72 +160,50 @@ def _transactions_of_process(sink: str, cursor: Cursor) -> Iterator[Transaction]
 
 
 def latest_batch(committed: OffsetAndMetadata) -> Progress | None:
-    """What the offset of partition 0 of a progress topic says, without the list of transactions; None if no sink has
-    committed it."""
+    """What the offset of partition 0 of a progress topic says, without the lists; None if no sink has committed it."""
     first = _FirstPart.if_any(committed)
-    if first is None:
-        return None
-    return first.progress(committed.offset, Lists(()))
+    return None if first is None else first.progress
 
 
 class _FirstPart(NamedTuple):
-    """What the metadata of partition 0 contain: the beginning of the progress, and of the *text* with its lists, which
-    continues in the metadata of *parts* - 1 further partitions. *version* and *decider* are None in older formats."""
+    """What the offset of partition 0 says: the *progress* without its lists, and the beginning of their *text*, which
+    continues in the metadata of *parts* - 1 further partitions. *version* is the one that the metadata name; None in
+    older formats."""
 
-    transaction_version: TransactionVersion
+    progress: Progress
     parts: int
     version: int | None
-    writer: str
-    decided_s: int
-    offsets: str
-    decider: ProducerIdAndEpoch | None
     text: str
 
     @classmethod
-    def of(cls, metadata: str) -> _FirstPart:
-        """:raises ValueError: if no sink wrote *metadata*."""
-        form, *fields = metadata.split("|")
+    def of(cls, committed: OffsetAndMetadata) -> _FirstPart:
+        """:raises ValueError: if no sink wrote *committed*."""
+        form, *fields = committed.metadata.split("|")
+        decider = version = None
         if form == _FORMAT:
-            level, parts, version, writer, decided_s, offsets, producer_id, epoch, text = fields
-            decider: ProducerIdAndEpoch | None = ProducerIdAndEpoch(
-                whole_number(producer_id), whole_number(epoch, 0, INT16_MAX)
-            )
-            of_version: int | None = whole_number(version, -1)
+            level, parts, named, writer, decided_s, offsets, producer_id, epoch, text = fields
+            decider = ProducerIdAndEpoch(whole_number(producer_id), whole_number(epoch, 0, INT16_MAX))
+            version = whole_number(named, -1)
         elif form in (_SECOND_FORMAT, _FIRST_FORMAT):
-            level, parts, writer, decided_s, *offset_digest, text = fields
-            (offsets,) = offset_digest if form == _SECOND_FORMAT else ("",)
-            decider, of_version = None, None
+            level, parts, writer, decided_s, *digest, text = fields
+            (offsets,) = digest if form == _SECOND_FORMAT else ("",)
         else:
             raise ValueError(form)
-        return cls(
-            TransactionVersion(whole_number(level)),
-            whole_number(parts, 1, _MOST_PARTS),
-            of_version,
+        progress = Progress(
+            committed.offset,
             writer,
+            TransactionVersion(whole_number(level)),
             whole_number(decided_s, -_LAST_MOMENT_S, _LAST_MOMENT_S),
-            offsets,
-            decider,
-            text,
+            offsets=offsets,
+            decider=decider,
         )
-
-    def progress(self, offset: int, lists: Lists) -> Progress:
-        """The progress whose offset is *offset*, with its *lists*."""
-        return Progress(
-            offset,
-            self.writer,
-            self.transaction_version,
-            self.decided_s,
-            lists.transactions,
-            self.offsets,
-            self.decider,
-            lists.ends,
-        )
+        return cls(progress, whole_number(parts, 1, _MOST_PARTS), version, text)
 
     @classmethod
     def if_any(cls, first: OffsetAndMetadata | None) -> _FirstPart | None:
         """What *first*, the offset of partition 0, says; None if there is none, or no sink wrote it."""
         try:
-            return None if first is None else cls.of(first.metadata)
+            return None if first is None else cls.of(first)
         except ValueError:
             return None
 
@@ -243,17 +231,17 @@ class ProgressStore:
         if first is None:
             return None
         try:
-            begin = _FirstPart.of(first.metadata)
-            if begin.version not in (None, first.offset - 1):
+            begin = _FirstPart.of(first)
+            version, text = begin.progress.version, begin.text
+            if begin.version not in (None, version):
                 raise ValueError(f"version {begin.version}")
-            text = begin.text
             for partition in range(1, begin.parts):
-                version, more = offsets[partition].metadata.split("|")
-                if version != str(first.offset - 1):
-                    raise ValueError(f"partition {partition} has version {version}")
+                of_part, more = offsets[partition].metadata.split("|")
+                if of_part != str(version):
+                    raise ValueError(f"partition {partition} has version {of_part}")
                 text += more
-            lists = decode_lists(self._sink, text, with_ends=begin.decider is not None)
-            return begin.progress(first.offset, lists)
+            lists = decode_lists(self._sink, text, with_ends=begin.version is not None)
+            return replace(begin.progress, transactions=lists.transactions, ends=lists.ends)
         except (ValueError, KeyError) as error:
             raise ProgressError(
                 f"the consumer group {self._group!r} has offset {first.offset} with metadata "
@@ -293,7 +281,7 @@ class ProgressStore:
         :raises UndecidedError: if the list of transactions needs more partitions than the progress topic has.
         :raises ApiError: INVALID_PRODUCER_EPOCH or PRODUCER_FENCED if a newer driver has taken over.
         """
-        texts = self._texts(replace(progress, decider=transaction.producer), partition_count)
+        texts = self._texts(progress, transaction.producer, partition_count)
         offsets = {
             TopicPartition(self._topic, partition): OffsetAndMetadata(progress.next_version, text)
             for partition, text in enumerate(texts)
@@ -302,58 +290,124 @@ class ProgressStore:
         latest = await self._client.commit_offsets(transaction, transaction_version, self._group, offsets, first)
         if not self._is_as_read(latest, before):
             deleted = "was deleted meanwhile (with its topic or group), or " if latest is None else ""
+            said = "none" if before is None else f"version {before.version}"
+            now = "none" if latest is None else f"version {latest.offset - 1}"
             raise OutdatedProgressError(
-                f"the progress of the sink {self._group!r} {deleted}was read from a group "
-                f"coordinator that had been replaced: it said {_version_of(before)}, and the latest is "
-                f"{_version_of(latest)}"
+                f"the progress of the sink {self._group!r} {deleted}was read from a group coordinator that had been "
+                f"replaced: it said {said}, and the latest is {now}"
             )
 
     def _is_as_read(self, latest: OffsetAndMetadata | None, before: Progress | None) -> bool:
         """Whether *latest*, the committed offset of partition 0, is the beginning of *before*."""
-        if latest is None or before is None:
-            return latest is None and before is None
         first = _FirstPart.if_any(latest)
-        if first is None:
+        if first is None or before is None:
+            return latest is None and before is None
+        if first.progress != replace(before, transactions=(), ends=()):
             return False
-        header = (before.transaction_version, before.writer, before.decided_s, before.offsets, before.decider)
-        is_same = header == (first.transaction_version, first.writer, first.decided_s, first.offsets, first.decider)
-        if before.decider is None and before.transactions and first.parts == 1:
-            # Nothing else tells two decisions of one second apart.
-            lists = decode_lists(self._sink, first.text, with_ends=False)
-            is_same = is_same and lists.transactions == before.transactions
-        return is_same and latest.offset == before.next_version
+        if before.decider is not None or not before.transactions or first.parts > 1:
+            return True
+        # Nothing else tells two decisions of one second apart.
+        return decode_lists(self._sink, first.text, with_ends=False).transactions == before.transactions
 
-    def _texts(self, progress: Progress, partition_count: int) -> Sequence[str]:
+    def _texts(self, progress: Progress, decider: ProducerIdAndEpoch, partition_count: int) -> Sequence[str]:
+        """The metadata of the partitions, from 0 on."""
+
+        def header(parts: int) -> str:
+            level, version = progress.transaction_version.value, progress.version
+            fields = (_FORMAT, level, parts, version, progress.writer, progress.decided_s, progress.offsets, *decider)
+            return "".join(f"{field}|" for field in fields)
+
         prefix = f"{progress.version}|"
-        # The header of the first part contains the number of parts; its length is computed with the largest possible
-        # number.
-        first = _METADATA_LIMIT - len(self._header(progress, partition_count))
+        # The header contains the number of parts; its length is computed with the largest possible number.
+        first, rest = _METADATA_LIMIT - len(header(partition_count)), _METADATA_LIMIT - len(prefix)
         for dense in (False, True):
             text = encode_lists(progress, self._sink, dense=dense)
-            pieces = _pieces(text, first, _METADATA_LIMIT - len(prefix))
-            if len(pieces) <= partition_count:
-                return [self._header(progress, len(pieces)) + pieces[0], *(prefix + piece for piece in pieces[1:])]
+            more = [prefix + text[start : start + rest] for start in range(first, len(text), rest)]
+            if len(more) < partition_count:
+                return [header(1 + len(more)) + text[:first], *more]
         raise UndecidedError(
-            f"the progress needs {len(pieces)} partitions for {len(progress.transactions)} transactions and the ends "
+            f"the progress needs {1 + len(more)} partitions for {len(progress.transactions)} transactions and the ends "
             f"of rows in {len(progress.ends)} partitions, but topic {self._topic!r} (option progressTopic) has "
             f"{partition_count}; coalesce the batch to fewer tasks, write it to fewer partitions, or choose a topic "
             "with more partitions, and allowMissingProgress=true for the first batch with it"
         )
 
-    @staticmethod
-    def _header(progress: Progress, parts: int) -> str:
-        producer_id, epoch = progress.decider or ProducerIdAndEpoch()
-        written = (progress.writer, progress.decided_s, progress.offsets, producer_id, epoch)
-        fields = (progress.transaction_version.value, parts, progress.version, *written)
-        return "".join(f"{field}|" for field in (_FORMAT, *fields))
+
+def sinks_of(committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, Any]]:
+    """The topics whose offsets in the group are the progress of a sink, with its last batch."""
+    batches = {place.topic: latest_batch(each) for place, each in committed.items() if place.partition == 0}
+    now_s = SYSTEM_CLOCK.wall_ms() // 1000
+    return [
+        {
+            "topic": topic,
+            "last_batch": batch.version,
+            "writer": batch.writer,
+            "decided_s": batch.decided_s,
+            # The clock of the driver may be ahead.
+            "age_s": max(now_s - batch.decided_s, 0),
+        }
+        for topic, batch in batches.items()
+        if batch is not None
+    ]
 
 
-def _pieces(text: str, first: int, rest: int) -> list[str]:
-    """*text* in a piece of at most *first* characters, and further ones of at most *rest*."""
-    return [text[:first]] + [text[start : start + rest] for start in range(first, len(text), rest)]
+def group_documents(groups: GroupAdmin, topics: AdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each of the groups with its partitions: committed offset, lag by the end offsets that *topics* knows, member; a
+    sink has no lag. A group that cannot be read is a document with its problem.
+
+    :raises ApiError: if no broker can be reached, or they refuse this client.
+    """
+    read: list[tuple[GroupDescription, Mapping[TopicPartition, OffsetAndMetadata], str]] = []
+    for name in names:
+        try:
+            read.append((groups.describe(name), groups.committed(name), ""))
+        except (BrokersUnreachableError, AuthenticationError):
+            raise
+        except ApiError as error:
+            read.append((GroupDescription(name, "unknown", "", -1, ()), {}, str(error)))
+    # Members assign themselves what they like, and topics come and go.
+    wanted = {place for group, committed, _ in read for place in (*committed, *_members_by_partition(group))}
+    ends = topics.offsets(wanted, LATEST, known_only=True) if wanted else {}
+    return [_group_document(group, committed, ends, problem) for group, committed, problem in read]
 
 
-def _version_of(progress: Progress | OffsetAndMetadata | None) -> str:
-    if progress is None:
-        return "none"
-    return f"version {progress.version if isinstance(progress, Progress) else progress.offset - 1}"
+def _members_by_partition(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
+    return {place: member for member in group.members for place in member.partitions}
+
+
+def _group_document(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Mapping[TopicPartition, int],
+    problem: str,
+) -> dict[str, Any]:
+    members = _members_by_partition(group)
+    sinks = sinks_of(committed)
+    without_lag = {sink["topic"] for sink in sinks}
+    entries = []
+    for place in sorted({*committed, *members}):
+        at = committed[place].offset if place in committed else None
+        end = None if place.topic in without_lag else ends.get(place)
+        member = members.get(place)
+        entries.append(
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "offset": at,
+                "end_offset": end,
+                "lag": None if at is None or end is None else max(end - at, 0),
+                "member": None if member is None else member.member_id,
+                "client": None if member is None else member.client_id,
+                "host": None if member is None else member.host,
+            }
+        )
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "members": len(group.members),
+        "sinks": sinks,
+        "partitions": entries,
+        "problem": problem,
+    }

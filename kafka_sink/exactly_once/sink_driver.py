@@ -27,26 +27,30 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
-    FENCED,
-    OVERTAKEN,
     ExactlyOnceError,
     FencedError,
     Log,
     LostEndError,
     OutdatedProgressError,
+    Plan,
     Progress,
-    Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, repair_id, sink_id, writer_pattern
-from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.situation import OpenRows
-from kafka_sink.exactly_once.transaction_description import (
+from kafka_sink.exactly_once.transactions import (
     COMPLETING_MS,
+    FENCED,
     NO_RECORD_MS,
+    OVERTAKEN,
+    Transaction,
     TransactionDescription,
+    driver_id,
+    is_writer_id,
     record_of,
+    repair_id,
+    sink_id,
+    writer_pattern,
 )
 
 _log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress, Transaction
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.model import Progress
+from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription
 
 #: Open transactions of one producer id, by partition.
 OpenRows: TypeAlias = Mapping[TopicPartition, LogTransaction]

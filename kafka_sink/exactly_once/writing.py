@@ -23,11 +23,14 @@ from kafka_sink.common.errors import ApiError, DisconnectError, ErrorCode, Kafka
 from kafka_sink.common.model import TopicPartition, TransactionVersion
 from kafka_sink.common.threads import at_fork
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import RESERVED_EPOCHS, Transaction
-from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
-from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.refusals import explained
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.model import Plan, explained
+from kafka_sink.exactly_once.transactions import (
+    PROCESS_BYTES,
+    RESERVED_EPOCHS,
+    Transaction,
+    TransactionDescription,
+    writer_id,
+)
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.task_producer import TaskProducer
 

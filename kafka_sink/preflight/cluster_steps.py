@@ -27,7 +27,7 @@ from kafka_sink.client.requests.transactional_requests import TWO_PHASE_NEEDS, T
 from kafka_sink.common.bounded import known_number
 from kafka_sink.common.errors import ApiError, ErrorCode, UnsupportedVersionError
 from kafka_sink.common.model import Node
-from kafka_sink.exactly_once.names import PROCESS_BYTES, driver_id, sink_id, writer_id
+from kafka_sink.exactly_once.transactions import PROCESS_BYTES, driver_id, sink_id, writer_id
 from kafka_sink.exactly_once.verification import (
     SETTING,
     VERSIONS_REQUEST,

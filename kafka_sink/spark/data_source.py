@@ -64,7 +64,7 @@ from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.exactly_once.plan import Plan
+    from kafka_sink.exactly_once.model import Plan
 
 #: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
 _said_of_streams: Final[Latest[bytes, Said]] = Latest(50)

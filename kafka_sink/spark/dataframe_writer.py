@@ -18,18 +18,10 @@ from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, KafkaError, SinkWriteError
 from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import (
-    FENCED,
-    NO_OFFSETS,
-    BatchNumbering,
-    PlannedOffsets,
-    RowRange,
-    Skipped,
-)
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange, Skipped
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import FENCED
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
 from kafka_sink.spark.driver.before_write import VALID_IN_STREAM_MS, of_rows, prepared

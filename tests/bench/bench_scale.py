@@ -26,10 +26,9 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.client.metadata.cluster import Cluster, next_snapshot
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import OpenTransaction, Progress, Transaction
-from kafka_sink.exactly_once.names import PROCESS_BYTES, writer_id
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import Plan, Progress
 from kafka_sink.exactly_once.progress import encode_lists
+from kafka_sink.exactly_once.transactions import PROCESS_BYTES, OpenTransaction, Transaction, writer_id
 from kafka_sink.protocol import codec
 from kafka_sink.protocol.messages.metadata import MetadataResponse
 from kafka_sink.reports.writes import PartitionRange

@@ -27,12 +27,11 @@ from kafka_sink.client.blocking import blocking
 from kafka_sink.client.factory import create_client
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction, RowRange, Transaction
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, Plan, RowRange
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink, TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.protocol.api_key import ApiKey

@@ -15,11 +15,10 @@ from kafka_sink.client.blocking.blocking import Tries
 from kafka_sink.common.clock import SYSTEM_CLOCK, ExponentialBackoff
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import BatchNumbering, OpenTransaction
-from kafka_sink.exactly_once.names import driver_id, sink_id
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, Plan
+from kafka_sink.exactly_once.protocols import ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import OpenTransaction, driver_id, sink_id
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.messages.metadata import GROUP, TRANSACTION

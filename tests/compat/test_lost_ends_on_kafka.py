@@ -23,10 +23,10 @@ from confluent_kafka.admin import NewTopic
 
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import ExactlyOnceError, LostEndError, Progress, Transaction
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import ExactlyOnceError, LostEndError, Plan, Progress
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import Transaction
 from kafka_sink.protocol.api_key import ApiKey
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_sink.client.blocking.admin import AdminClient
-from kafka_sink.exactly_once.model import BatchNumbering, Progress, ProgressError, Transaction, UndecidedError
-from kafka_sink.exactly_once.names import sink_id, writer_id
+from kafka_sink.exactly_once.model import BatchNumbering, Progress, ProgressError, UndecidedError
+from kafka_sink.exactly_once.transactions import Transaction, sink_id, writer_id
 from tests.compat.kafka_version import requires_kafka
 from tests.exactly_once.world import PARTITIONS, QUERY, World
 from tests.support.real_kafka import RealKafka

@@ -11,8 +11,8 @@ import pytest
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError
-from kafka_sink.exactly_once.names import is_writer_id
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import is_writer_id
 from tests.compat.kafka_version import requires_kafka
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World

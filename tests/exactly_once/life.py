@@ -18,14 +18,17 @@ from typing import Final
 from kafka_sink.client.requests.outcomes import CoordinatorKey, CoordinatorRequest, Done, Errors
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import BatchNumbering, FencedError, OpenTransaction, Transaction
-from kafka_sink.exactly_once.names import driver_id, sink_id
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Plan
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink, TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import (
+    OpenTransaction,
+    Transaction,
+    TransactionDescription,
+    driver_id,
+    sink_id,
+)
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.group_offsets import (
     OffsetCommitRequest,

@@ -12,22 +12,28 @@ from click.testing import CliRunner, Result
 from kafka_sink import EmbeddedCluster, ProducerRecord
 from kafka_sink.cli.main import cli
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition
-from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import (
     BatchNumbering,
     ExactlyOnceError,
     LostEndError,
+    Plan,
     Progress,
     ProgressError,
     Skipped,
     TornBatchError,
-    Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, repair_id, sink_id, writer_id
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.protocols import TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS, record_of
+from kafka_sink.exactly_once.transactions import (
+    COMPLETING_MS,
+    Transaction,
+    driver_id,
+    record_of,
+    repair_id,
+    sink_id,
+    writer_id,
+)
 from kafka_sink.producer.kafka_producer import KafkaProducer
 from kafka_sink.spark.driver.write_report import warn_of_skipped
 from tests.exactly_once.texts import FOLLOWED, OTHERS, ROOT, texts

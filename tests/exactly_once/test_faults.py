@@ -15,18 +15,10 @@ from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.common.errors import KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import (
-    BatchNumbering,
-    FencedError,
-    OpenTransaction,
-    Progress,
-    RowRange,
-    TornBatchError,
-    Transaction,
-)
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, FencedError, Plan, Progress, RowRange, TornBatchError
+from kafka_sink.exactly_once.protocols import ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from kafka_sink.producer import config as producer_config
 from tests.conftest import Figure

@@ -15,9 +15,8 @@ from kafka_sink import EmbeddedCluster
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.broker.coordinator.store import CoordinatorStore, TransactionStore
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TransactionVersion
-from kafka_sink.exactly_once.model import Progress
-from kafka_sink.exactly_once.names import driver_id, sink_id
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import Plan, Progress
+from kafka_sink.exactly_once.transactions import driver_id, sink_id
 from kafka_sink.exactly_once.writing import FEWEST_IDS
 from tests.conftest import Figure
 from tests.exactly_once.world import PARTITIONS, QUERY, World

@@ -14,12 +14,11 @@ from kafka_sink.cli.commands.txn import txn
 from kafka_sink.client.metadata.cluster import PartitionInfo
 from kafka_sink.common.model import Node, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import planning, sink_driver
-from kafka_sink.exactly_once.atomic import TaskRows
-from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, Log, LostEndError, Progress
-from kafka_sink.exactly_once.names import driver_id
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, Log, LostEndError, Plan, Progress
 from kafka_sink.exactly_once.planning import plan_batch
+from kafka_sink.exactly_once.protocols import TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import driver_id
 from tests.exactly_once.world import QUERY, World
 from tests.support.losing_markers import lost_ends
 from tests.support.waiting import until

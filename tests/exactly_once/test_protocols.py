@@ -21,27 +21,30 @@ from kafka_sink.common.errors import ApiError, TransactionStateError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.exactly_once import coordinator_client
-from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
 from kafka_sink.exactly_once.model import (
     AttemptError,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    OpenTransaction,
+    Plan,
     Progress,
     ProgressError,
     Remembered,
-    Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, sink_id, writer_id
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink, TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import (
+    OpenTransaction,
+    Transaction,
+    TransactionDescription,
+    driver_id,
+    sink_id,
+    writer_id,
+)
 from kafka_sink.exactly_once.writing import FEWEST_IDS, open_producer
 from kafka_sink.producer import config as producer_config
 from kafka_sink.protocol.api_key import ApiKey

@@ -14,22 +14,27 @@ from kafka_sink.broker.faults.faults import set_fault
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.errors import SinkWriteError, UnwritableRowsError
-from kafka_sink.exactly_once.atomic import TaskRows
 from kafka_sink.exactly_once.model import (
     AttemptError,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
-    OpenTransaction,
+    Plan,
     Progress,
     ProgressError,
     RowRange,
-    Transaction,
     UndecidedError,
 )
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, writer_pattern
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.protocols import TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import (
+    OpenTransaction,
+    Transaction,
+    driver_id,
+    is_writer_id,
+    sink_id,
+    writer_pattern,
+)
 from kafka_sink.exactly_once.writing import open_producer
 from kafka_sink.producer import config as producer_config
 from kafka_sink.spark.options import parse_options, write_spec

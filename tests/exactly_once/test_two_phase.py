@@ -14,8 +14,8 @@ from kafka_sink.cli.commands.txn import txn
 from kafka_sink.common.errors import ConfigError, KafkaError
 from kafka_sink.common.model import NO_TIMEOUT_MS, TransactionVersion
 from kafka_sink.exactly_once.model import BatchNumbering, ExactlyOnceError, TornBatchError
-from kafka_sink.exactly_once.names import is_writer_id
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import is_writer_id
 from kafka_sink.spark.options import parse_options
 from tests.exactly_once.conftest import LaterClock
 from tests.exactly_once.world import QUERY, World

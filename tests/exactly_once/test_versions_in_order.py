@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kafka_sink.exactly_once.atomic import TaskRows
-from kafka_sink.exactly_once.model import BatchNumbering, ProgressError, Skipped
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, Plan, ProgressError, Skipped
+from kafka_sink.exactly_once.protocols import TaskRows
 from tests.exactly_once.world import QUERY, World
 from tests.support.waiting import until
 

@@ -17,9 +17,8 @@ from typing import Any
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import AttemptError, OpenTransaction, RowRange, Transaction
-from kafka_sink.exactly_once.names import writer_id
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import AttemptError, Plan, RowRange
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction, writer_id
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer import config as producer_config
 

@@ -7,21 +7,11 @@ from dataclasses import replace
 
 from kafka_sink import ProducerRecord
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink, TaskRows
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import (
-    BatchNumbering,
-    Memories,
-    OpenTransaction,
-    PlannedOffsets,
-    Progress,
-    RowRange,
-    Transaction,
-)
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, Memories, Plan, PlannedOffsets, Progress, RowRange
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink, TaskRows
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction, TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions, open_producer
 from kafka_sink.producer import config as producer_config
 from tests.support.readback import read_topic

@@ -20,24 +20,27 @@ from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, error_for
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
 from kafka_sink.exactly_once.accepting import accept, standing
-from kafka_sink.exactly_once.atomic import AtomicSink
 from kafka_sink.exactly_once.model import (
-    FENCED,
     AttemptError,
     BatchNumbering,
     ExactlyOnceError,
     FencedError,
     Memories,
+    Plan,
     ProgressError,
     RowRange,
-    Transaction,
 )
-from kafka_sink.exactly_once.model import OpenTransaction as WrittenTransaction
-from kafka_sink.exactly_once.names import driver_id, repair_id, sink_id
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import (
+    FENCED,
+    Transaction,
+    TransactionDescription,
+    driver_id,
+    repair_id,
+    sink_id,
+)
+from kafka_sink.exactly_once.transactions import OpenTransaction as WrittenTransaction
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.exploration.model import GROUP, PARTITIONS, TOPIC, Offset, offsets_of
 

@@ -28,8 +28,7 @@ from kafka_sink.broker.coordinator.transaction_state import NO_PRODUCER_EPOCH
 from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import LostEndError, ProgressError, TornBatchError
-from kafka_sink.exactly_once.names import driver_id, sink_id
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
+from kafka_sink.exactly_once.transactions import COMPLETING_MS, driver_id, sink_id
 from tests.exploration.drivers import (
     ELSEWHERE,
     FAILED,

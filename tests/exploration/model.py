@@ -31,8 +31,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
-from kafka_sink.exactly_once.model import RESERVED_EPOCHS, Transaction
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import RESERVED_EPOCHS, Transaction, TransactionDescription
 
 TOPIC: Final = "t"
 GROUP: Final = "s"

@@ -14,12 +14,12 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once import accepting, writing
 from kafka_sink.exactly_once.accepting import Standing
-from kafka_sink.exactly_once.model import BatchNumbering, Memories, Transaction
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import BatchNumbering, Memories, Plan
 from kafka_sink.exactly_once.planning import Planner
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Batch, End, Situation
+from kafka_sink.exactly_once.transactions import Transaction
 from tests.exploration.drivers import Client, Settings
 from tests.exploration.explore import Explorer, Faults, ViolationError
 from tests.exploration.model import Entry, Model

@@ -15,12 +15,10 @@ import pytest
 
 from kafka_sink.broker.coordinator.transaction_state import TransactionMetadata
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import Transaction
-from kafka_sink.exactly_once.names import driver_id, sink_id
+from kafka_sink.exactly_once.protocols import AtomicSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Situation
-from kafka_sink.exactly_once.transaction_description import COMPLETING_MS
+from kafka_sink.exactly_once.transactions import COMPLETING_MS, Transaction, driver_id, sink_id
 from tests.conftest import Figure
 from tests.exploration.drivers import LOOKS, PAUSE, Ended, Settings, Told, driver_of
 from tests.exploration.explore import Alone, Life

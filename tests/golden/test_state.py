@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.common.model import OffsetAndMetadata
-from kafka_sink.exactly_once.names import sink_of_id
 from kafka_sink.exactly_once.progress import ProgressStore, latest_batch
+from kafka_sink.exactly_once.transactions import sink_of_id
 from kafka_sink.reports.writes import read_writes
 from tests.fakes.immediate import returned
 from tests.unit.exactly_once.test_progress import DRIVER, Offsets

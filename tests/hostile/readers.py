@@ -60,9 +60,16 @@ from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.repeated_secrets import RepeatedSecrets
 from kafka_sink.common.sasl_mechanisms import ScramCredential, credential_text, parse_credential
 from kafka_sink.errors import SinkWriteError
-from kafka_sink.exactly_once.model import OpenTransaction, Progress, ProgressError, Transaction
-from kafka_sink.exactly_once.names import is_writer_id, sink_of_id, split_writer_id, writer_id
+from kafka_sink.exactly_once.model import Progress, ProgressError
 from kafka_sink.exactly_once.progress import ProgressStore, decode_lists, encode_lists, latest_batch
+from kafka_sink.exactly_once.transactions import (
+    OpenTransaction,
+    Transaction,
+    is_writer_id,
+    sink_of_id,
+    split_writer_id,
+    writer_id,
+)
 from kafka_sink.formats.bounds import check_json
 from kafka_sink.network.frames import READ_AHEAD_BYTES, UNLIMITED_MEMORY_POOL, FrameReader
 from kafka_sink.network.sasl.mechanism import PlainServer
@@ -578,7 +585,7 @@ TABLE: Final = (
     ),
     Reader(
         "transactional ids",
-        "exactly_once.names:split_writer_id exactly_once.names:sink_of_id",
+        "exactly_once.transactions:split_writer_id exactly_once.transactions:sink_of_id",
         _ids,
         (writer_id(_SINK, bytes(6), 17).encode(), b"s/t.driver", b"s/t.000000000000." + b"9" * 5000),
     ),

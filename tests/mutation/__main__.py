@@ -49,9 +49,10 @@ _EXACTLY_ONCE: Final = ("kafka_sink.exactly_once", "tests.unit.exactly_once", "t
 TARGETS: Final = {
     "situation": Target("kafka_sink.exactly_once.situation", [f"{_UNIT}test_situation"], _EXACTLY_ONCE),
     "description": Target(
-        "kafka_sink.exactly_once.transaction_description",
+        "kafka_sink.exactly_once.transactions",
         [f"{_UNIT}test_situation", f"{_UNIT}test_decision"],
         _EXACTLY_ONCE,
+        frozenset({"COMPLETING_MS", "NO_RECORD_MS", "_RECORD_MS", "record_of", "TransactionDescription"}),
     ),
     "progress": Target(
         "kafka_sink.exactly_once.progress",

@@ -23,11 +23,10 @@ from kafka_sink.common.model import NO_TIMEOUT_MS, TopicPartition
 from kafka_sink.exactly_once.accepting import Standing, standing
 from kafka_sink.exactly_once.accepting import accept as accept_batch
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import ProgressError, Transaction
-from kafka_sink.exactly_once.names import sink_of_id
+from kafka_sink.exactly_once.model import ProgressError
 from kafka_sink.exactly_once.progress import ProgressStore
 from kafka_sink.exactly_once.sink_driver import SinkDriver
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription, sink_of_id
 
 _PREPARED_COMMIT = "PrepareCommit"
 _COMMITTED = "CompleteCommit"

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafka_sink.common.errors import CancelledWriteError, KafkaError, SinkWriteError, is_permanent
-from kafka_sink.exactly_once.model import FENCED, IN_ORDER, AttemptError, ExactlyOnceError, FencedError
+from kafka_sink.exactly_once.model import IN_ORDER, AttemptError, ExactlyOnceError, FencedError
+from kafka_sink.exactly_once.transactions import FENCED
 
 if TYPE_CHECKING:
     from pyspark import Accumulator

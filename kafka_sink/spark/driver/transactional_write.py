@@ -18,9 +18,9 @@ from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from kafka_sink.exactly_once.model import OpenTransaction
-    from kafka_sink.exactly_once.parallel import ParallelSink
-    from kafka_sink.exactly_once.plan import Plan
+    from kafka_sink.exactly_once.model import Plan
+    from kafka_sink.exactly_once.protocols import ParallelSink
+    from kafka_sink.exactly_once.transactions import OpenTransaction
     from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 #: The writer of a sink that is named by txnAppId: any process that continues its numbers.
@@ -46,7 +46,7 @@ def transactions_to_commit(
 def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
     """The sink that commits once as *exactly_once* says."""
     # The planner of other writes starts without importing the protocol and its dependencies.
-    from kafka_sink.exactly_once.parallel import ParallelSink
+    from kafka_sink.exactly_once.protocols import ParallelSink
     from kafka_sink.exactly_once.sink_driver import SinkDriver
     from kafka_sink.spark.task.shared_client import shared_client
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_sink.common.bounded import json_number, parsed_json
 from kafka_sink.common.errors import KafkaError, SinkWriteError
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.exactly_once.model import OpenTransaction, Skipped, Transaction
+from kafka_sink.exactly_once.model import Skipped
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.errors import attributes_of, with_attributes
 from kafka_sink.spark.versions import WriterCommitMessage
 
 if TYPE_CHECKING:
-    from kafka_sink.exactly_once.plan import Plan
+    from kafka_sink.exactly_once.model import Plan
 
 #: The number of leading bits kept of acknowledgement times, which are accurate to one sixteenth.
 _SIGNIFICANT_BITS: Final = 5

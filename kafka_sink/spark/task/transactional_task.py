@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink.common.errors import KafkaError, SinkWriteError
-from kafka_sink.exactly_once.model import OpenTransaction, Skipped, Transaction
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import Plan, Skipped
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.exactly_once.writing import WriterTransactions, may_write, open_producer
 from kafka_sink.producer.task_producer import TaskProducer
 from kafka_sink.spark.errors import told

@@ -10,20 +10,11 @@ import pytest
 from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import ErrorCode, KafkaError
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.atomic import AtomicSink
-from kafka_sink.exactly_once.model import (
-    AttemptError,
-    FencedError,
-    OpenTransaction,
-    Progress,
-    Transaction,
-    UndecidedError,
-)
-from kafka_sink.exactly_once.parallel import ParallelSink
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import AttemptError, FencedError, Plan, Progress, UndecidedError
+from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink
 from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.situation import Situation
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction, TransactionDescription
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate
 from tests.support.cases import with_each

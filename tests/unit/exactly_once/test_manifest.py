@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.model import TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress, Transaction
-from kafka_sink.exactly_once.names import driver_id, is_writer_id, sink_id, sink_of_id, writer_id
+from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.progress import decode_lists, encode_lists
+from kafka_sink.exactly_once.transactions import Transaction, driver_id, is_writer_id, sink_id, sink_of_id, writer_id
 from tests.support.cases import with_each
 
 SINK = "orders.eu-sink"

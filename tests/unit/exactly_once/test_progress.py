@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_sink.common.model import OffsetAndMetadata, ProducerIdAndEpoch, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, Transaction, UndecidedError
-from kafka_sink.exactly_once.names import writer_id
+from kafka_sink.exactly_once.model import OutdatedProgressError, Progress, ProgressError, UndecidedError
 from kafka_sink.exactly_once.progress import ProgressStore, latest_batch
+from kafka_sink.exactly_once.transactions import Transaction, writer_id
 from tests.fakes.immediate import ImmediateClient, immediate, returned
 from tests.support.cases import with_each
 
@@ -155,6 +155,7 @@ OLD_TEXT = f"kafkalite2|2|1|query|17|{'a' * 16}|AAAAAAAAAhICAg=="
         (replace(OLD, next_version=4), OLD_TEXT, False),
         (replace(OLD, decided_s=18), OLD_TEXT, False),
         (BEFORE, OLD_TEXT, False),
+        (OLD, replace(BEFORE, transactions=TASKS), False),
         (BEFORE, "of another program", False),
     ],
 )

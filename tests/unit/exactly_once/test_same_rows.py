@@ -9,16 +9,9 @@ import pytest
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.model import OffsetAndMetadata, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import (
-    NO_OFFSETS,
-    BatchNumbering,
-    PlannedOffsets,
-    Progress,
-    ProgressError,
-    Transaction,
-)
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, Progress, ProgressError
 from kafka_sink.exactly_once.progress import ProgressStore
+from kafka_sink.exactly_once.transactions import Transaction
 from tests.fakes.immediate import returned
 from tests.support.cases import with_each
 from tests.unit.exactly_once.test_progress import DRIVER, Offsets

@@ -15,7 +15,7 @@ import pytest
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition, TransactionVersion
-from kafka_sink.exactly_once.model import Progress, Transaction
+from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.situation import (
     LAST_MOVES,
     TABLE,
@@ -31,9 +31,10 @@ from kafka_sink.exactly_once.situation import (
     outcome_of,
     reserved,
 )
-from kafka_sink.exactly_once.transaction_description import (
+from kafka_sink.exactly_once.transactions import (
     COMPLETING_MS,
     NO_RECORD_MS,
+    Transaction,
     TransactionDescription,
     record_of,
 )

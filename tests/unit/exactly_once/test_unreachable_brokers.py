@@ -18,10 +18,10 @@ from kafka_sink.common.clock import Moment
 from kafka_sink.common.errors import BrokersUnreachableError
 from kafka_sink.common.model import Node, OffsetAndMetadata, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once.coordinator_client import CoordinatorClient
-from kafka_sink.exactly_once.model import Transaction
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import Plan
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
+from kafka_sink.exactly_once.transactions import Transaction
 from kafka_sink.exactly_once.writing import WriterTransactions
 from kafka_sink.protocol.header import RequestHeader
 from kafka_sink.protocol.messages.connection import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

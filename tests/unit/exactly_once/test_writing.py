@@ -12,9 +12,8 @@ from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import DisconnectError, KafkaTimeoutError
 from kafka_sink.common.model import LAST_PRODUCER_EPOCH, TopicPartition, TransactionVersion
 from kafka_sink.exactly_once import writing
-from kafka_sink.exactly_once.model import Progress, Transaction
-from kafka_sink.exactly_once.plan import Plan
-from kafka_sink.exactly_once.transaction_description import TransactionDescription
+from kafka_sink.exactly_once.model import Plan, Progress
+from kafka_sink.exactly_once.transactions import Transaction, TransactionDescription
 from kafka_sink.exactly_once.writing import WriterTransactions
 from tests.fakes.clock import FakeClock
 from tests.fakes.immediate import ImmediateClient, immediate

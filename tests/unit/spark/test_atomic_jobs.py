@@ -12,8 +12,8 @@ import pytest
 from kafka_sink.common.clock import SYSTEM_CLOCK, Moment
 from kafka_sink.common.errors import ConfigError, SinkWriteError
 from kafka_sink.common.model import TransactionVersion
-from kafka_sink.exactly_once.model import AttemptError, Transaction
-from kafka_sink.exactly_once.plan import Plan
+from kafka_sink.exactly_once.model import AttemptError, Plan
+from kafka_sink.exactly_once.transactions import Transaction
 from kafka_sink.spark.driver import jobs
 from kafka_sink.spark.driver.jobs import require_kept_blocks, speculates, until_first_failure
 from kafka_sink.spark.options import parse_options, write_spec

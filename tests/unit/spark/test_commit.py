@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.common.errors import ErrorCode, KafkaError, KafkaTimeoutError
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.errors import SinkWriteError, UnwritableRowsError
-from kafka_sink.exactly_once.model import OpenTransaction, Transaction
+from kafka_sink.exactly_once.transactions import OpenTransaction, Transaction
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.data_source import KafkaliteBatchWriter
