@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, Tries, cluster_request
+from kafka_sink.client.blocking.blocking import BlockingClient, Pause, RequestSpec, Round, cluster_request
 from kafka_sink.client.blocking.coordinator_requests import CoordinatorRequests, caller_reaction
 from kafka_sink.client.blocking.leader_requests import LeaderRequests
 from kafka_sink.client.metadata.cluster import Cluster, PartitionInfo, invalid_topic, not_visible
@@ -133,10 +133,6 @@ class CoordinatorClient(CoordinatorRequests):
         """
         self._verification.require(self._nodes or self._fetch_nodes())
 
-    async def partition_count(self, topic: str) -> int | None:
-        """The number of partitions; None if the topic does not exist or this client may not see it."""
-        return len(await self.partitions(topic)) or None
-
     async def partitions(self, topic: str) -> tuple[PartitionInfo, ...]:
         """The partitions with their leaders; empty if the topic does not exist or this client may not see it.
 
@@ -246,37 +242,24 @@ class CoordinatorClient(CoordinatorRequests):
         *,
         expected: Transaction | None = None,
         two_phase: bool = False,
-        is_repeated: bool = True,
+        repeat_lost: bool = True,
+        final: Collection[ErrorCode] = (),
     ) -> Transaction:
         """Get a new epoch for the id. The previous producer is fenced, and its open transaction is aborted first.
 
         With *expected*, the request succeeds only if *expected* is still the current producer of the id (KIP-360);
         otherwise it fails with PRODUCER_FENCED (or INVALID_PRODUCER_EPOCH). With *two_phase*, its transactions never
-        time out (KIP-939). Unless the request *is_repeated*, CONCURRENT_TRANSACTIONS and a lost answer are raised.
+        time out (KIP-939). The request is not repeated after codes that are *final*.
 
         :raises ApiError: if the coordinator refuses: INVALID_TRANSACTION_TIMEOUT, TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             and the like.
+        :raises DisconnectError: if the answer was lost, unless *repeat_lost*. The request may still reach the broker at
+            any time, and would abort a transaction that is open then.
         :raises KafkaTimeoutError: if there is no final answer within the time-out.
         """
         before = None if expected is None else expected.producer
-        producer = await self.ask(
-            InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase),
-            repeat_lost=is_repeated,
-            final=() if is_repeated else (ErrorCode.CONCURRENT_TRANSACTIONS,),
-        )
-        return Transaction(transactional_id, *producer)
-
-    async def init_own_producer_id(
-        self, transactional_id: str, transaction_timeout_ms: int, *, two_phase: bool = False
-    ) -> Transaction:
-        """As :meth:`init_producer_id`, for an id whose transactions are ended by the driver.
-
-        :raises DisconnectError: if the answer was lost. The request may still reach the broker at any time and would
-            abort an open transaction, so the id must not be used.
-        """
-        request = InitProducerId(transactional_id, transaction_timeout_ms, two_phase=two_phase)
-        producer = await self.ask(request, repeat_lost=False)
-        return Transaction(transactional_id, *producer)
+        request = InitProducerId(transactional_id, transaction_timeout_ms, before, two_phase)
+        return Transaction(transactional_id, *await self.ask(request, repeat_lost=repeat_lost, final=final))
 
     async def fence_open(self, opened: Transaction) -> None:
         """Abort the transaction *opened* by a new epoch of its id (KIP-360), after which its producer cannot go on.
@@ -286,14 +269,14 @@ class CoordinatorClient(CoordinatorRequests):
 
         :raises ApiError: if the coordinator refuses for another reason.
         """
+        # The coordinator has begun the abort, or the transaction had ended.
+        ended = OVERTAKEN | {ErrorCode.CONCURRENT_TRANSACTIONS}
         try:
-            await self.ask(
-                InitProducerId(opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer),
-                final=(ErrorCode.CONCURRENT_TRANSACTIONS,),
+            await self.init_producer_id(
+                opened.transactional_id, _FENCE_TIMEOUT_MS, expected=opened, final=(ErrorCode.CONCURRENT_TRANSACTIONS,)
             )
         except ApiError as error:
-            # The coordinator has begun the abort, or the transaction had ended.
-            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS and error.code not in OVERTAKEN:
+            if error.code not in ended:
                 raise
 
     async def add_to_transaction(
@@ -383,64 +366,43 @@ class CoordinatorClient(CoordinatorRequests):
         :raises UnsupportedVersionError: if the brokers are older than 3.0.
         """
         descriptions: dict[str, TransactionDescription] = {}
-        open_ids = sorted(set(transactional_ids))
+        left = sorted(set(transactional_ids))
         tries = self._tries()
-        while open_ids:
+        while left:
+            await self.locate([(TRANSACTION, name) for name in left], tries)
             by_node: dict[Node, list[str]] = {}
-            await self.locate([(TRANSACTION, name) for name in open_ids], tries)
-            for name in open_ids:
+            for name in left:
                 by_node.setdefault(self.coordinator((TRANSACTION, name)), []).append(name)
-            again = await self._describe_at(by_node, descriptions, tries)
-            open_ids = list(again)
-            if again:
-                await tries.pause("DescribeTransactions", again[open_ids[0]])
+            answers = await Round([(node, _describing(names)) for node, names in by_node.items()], tries.left_ms)
+            again: dict[str, ApiError] = {}
+            for names, answer in zip(by_node.values(), answers, strict=True):
+                if isinstance(answer, DisconnectError | KafkaTimeoutError):
+                    again |= dict.fromkeys(names, answer)
+                    continue
+                if isinstance(answer, ApiError):
+                    raise answer
+                assert isinstance(answer, DescribeTransactionsResponse)
+                for state in answer.transaction_states:
+                    code = ErrorCode.of(state.error_code)
+                    if code is ErrorCode.NONE:
+                        descriptions[state.transactional_id] = TransactionDescription.of(state)
+                    elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                        error = error_for(state.error_code, f"transactional id {state.transactional_id!r}")
+                        if not caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
+                            raise error
+                        again[state.transactional_id] = error
+            left = list(again)
+            if left:
+                self._forget((TRANSACTION, name) for name in left)
+                await tries.pause("DescribeTransactions", again[left[0]])
         return descriptions
-
-    async def _describe_at(
-        self, by_node: Mapping[Node, list[str]], descriptions: dict[str, TransactionDescription], tries: Tries
-    ) -> dict[str, ApiError]:
-        """Ask all nodes about their ids at once, and return the ids that must be asked about again, with the reason."""
-        requests = [(node, _describing(names)) for node, names in by_node.items()]
-        answers = await Round(requests, tries.left_ms)
-        again: dict[str, ApiError] = {}
-        for names, answer in zip(by_node.values(), answers, strict=True):
-            if isinstance(answer, DisconnectError | KafkaTimeoutError):
-                self._forget((TRANSACTION, name) for name in names)
-                again |= dict.fromkeys(names, answer)
-                continue
-            if isinstance(answer, ApiError):
-                raise answer
-            assert isinstance(answer, DescribeTransactionsResponse)
-            again |= self._take_descriptions(answer, descriptions)
-        return again
-
-    def _take_descriptions(
-        self, body: DescribeTransactionsResponse, descriptions: dict[str, TransactionDescription]
-    ) -> dict[str, ApiError]:
-        again: dict[str, ApiError] = {}
-        for state in body.transaction_states:
-            code = ErrorCode.of(state.error_code)
-            if code is ErrorCode.NONE:
-                descriptions[state.transactional_id] = TransactionDescription.of(state)
-                continue
-            error = error_for(state.error_code, f"transactional id {state.transactional_id!r}")
-            if caller_reaction(ApiKey.DESCRIBE_TRANSACTIONS, code).is_retry:
-                self._forget([(TRANSACTION, state.transactional_id)])
-                again[state.transactional_id] = error
-            elif code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise error
-        return again
-
-    async def list_ongoing(self, pattern: str) -> list[str]:
-        """The ids with an open transaction that match the regular expression *pattern*, from all brokers that can be
-        reached. Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
-        return await self.list_ids(["Ongoing"], pattern)
 
     async def list_ids(
         self, states: Sequence[str] = (), pattern: str | None = None, producer_ids: Collection[int] = ()
     ) -> list[str]:
-        """As :meth:`list_ongoing`, for transactions in any of *states* (Kafka's names; empty means all) and, by
-        default, any id; with *producer_ids*, only ids that have one of them."""
+        """The ids whose transaction is in any of *states* (Kafka's names; empty means all), from all brokers that can
+        be reached: those that match the regular expression *pattern*, and with *producer_ids*, that have one of them.
+        Only brokers from 4.1 on apply patterns (KIP-1152), so the caller must filter the ids again."""
 
         def build(version: int) -> Struct:
             request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=sorted(producer_ids))

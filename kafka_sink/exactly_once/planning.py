@@ -356,7 +356,7 @@ class Planner:
         return replace(s, left_open=())
 
     def _search(self, s: Situation) -> Situation:
-        self._driver.search(self._logs, s.version)
+        self._client.run(self._driver.search(self._logs, s.version))
         return replace(s, has_new_leaders=False)
 
     def _held(self, s: Situation) -> Plan:

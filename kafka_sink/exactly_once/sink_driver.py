@@ -15,9 +15,9 @@ that one is ended. This needs no permission that the sink does not have.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.client.metadata.cluster import PartitionInfo
@@ -55,10 +55,8 @@ from kafka_sink.exactly_once.transactions import (
 
 _log = logging.getLogger(__name__)
 
-#: Kafka's default for transaction.max.timeout.ms.
-LONGEST_TIMEOUT_MS: Final = 900_000
-#: No practical broker configuration has a lower limit.
-_SHORTEST_TIMEOUT_MS: Final = 1000
+#: Time-outs from Kafka's default for transaction.max.timeout.ms on; no practical broker configuration allows only less.
+_TIMEOUTS_MS: Final = tuple(900_000 >> halvings for halvings in range(10))
 
 _SLICE_S: Final = 0.5
 
@@ -159,7 +157,7 @@ class SinkDriver:
     async def left_open(self, winners: Collection[Transaction] = ()) -> list[Transaction]:
         """The open transactions of tasks, without those whose ids are in *winners*, and without those whose lost
         commit is written again."""
-        names = await self.client.list_ongoing(writer_pattern(self.id))
+        names = await self.client.list_ids(["Ongoing"], writer_pattern(self.id))
         known = {each.transactional_id for each in winners}
         others = [name for name in names if name not in known and is_writer_id(self.id, name)]
         described = await self.client.describe(others)
@@ -217,7 +215,7 @@ class SinkDriver:
     @property
     def wanted_timeout_ms(self) -> int:
         """The time-out of the driver's transactions. Those that record a lost commit have a meaning of their own."""
-        timeout_ms = LONGEST_TIMEOUT_MS if self._timeout_ms is None else self._timeout_ms
+        timeout_ms = _TIMEOUTS_MS[0] if self._timeout_ms is None else self._timeout_ms
         return timeout_ms - (timeout_ms in COMPLETING_MS)
 
     async def fence(self) -> tuple[Transaction, int]:
@@ -230,16 +228,28 @@ class SinkDriver:
         :raises ApiError: CONCURRENT_TRANSACTIONS if the id had an open or unfinished transaction.
         :raises DisconnectError: if the answer was lost.
         """
-        timeout_ms = self.wanted_timeout_ms
-        while True:
+        timeouts_ms = _TIMEOUTS_MS if self._timeout_ms is None else (self.wanted_timeout_ms,)
+        final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
+        return await self._begin_epoch(driver_id(self.id), timeouts_ms, repeat_lost=False, final=final)
+
+    async def _begin_epoch(
+        self,
+        name: str,
+        timeouts_ms: Sequence[int],
+        *,
+        expected: Transaction | None = None,
+        repeat_lost: bool = True,
+        final: Collection[ErrorCode] = (),
+    ) -> tuple[Transaction, int]:
+        """The id with a new epoch, and the first of *timeouts_ms* that the brokers allow."""
+        options: dict[str, Any] = {"expected": expected, "repeat_lost": repeat_lost, "final": final}
+        for timeout_ms in timeouts_ms[:-1]:
             try:
-                driver = await self.client.init_producer_id(driver_id(self.id), timeout_ms, is_repeated=False)
-                return driver, timeout_ms
+                return await self.client.init_producer_id(name, timeout_ms, **options), timeout_ms
             except ApiError as error:
-                is_too_long = error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-                if not is_too_long or self._timeout_ms is not None or timeout_ms // 2 < _SHORTEST_TIMEOUT_MS:
+                if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                     raise
-                timeout_ms = timeout_ms // 2 - (timeout_ms // 2 in COMPLETING_MS)
+        return await self.client.init_producer_id(name, timeouts_ms[-1], **options), timeouts_ms[-1]
 
     def try_two_phase(self) -> None:
         """Return if the brokers offer two-phase commit to this principal; the driver's id has to be fenced again.
@@ -247,7 +257,7 @@ class SinkDriver:
         :raises ExactlyOnceError: if they do not; the text says what they need.
         """
         try:
-            self.client.run(self.client.init_producer_id(driver_id(self.id), LONGEST_TIMEOUT_MS, two_phase=True))
+            self.client.run(self.client.init_producer_id(driver_id(self.id), _TIMEOUTS_MS[0], two_phase=True))
         except ApiError as error:
             if error.code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
                 raise
@@ -256,18 +266,22 @@ class SinkDriver:
 
     # --- decide ------------------------------------------------------------------------------------------------------
 
-    async def propose(self, plan: Plan, progress: Progress) -> None:
+    async def propose(self, plan: Plan, progress: Progress, of_tasks: Sequence[Transaction] = ()) -> None:
         """Add *progress* to the driver's transaction; nothing is decided until the transaction is committed.
 
         From then on it is certain that *plan*'s progress is the latest decision. The coordinator that accepted the
         write is the current one, all decisions before the driver's fence have ended there, and since then nobody else
         can have decided, or this driver's transaction cannot be committed.
 
-        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction is open.
+        :raises OutdatedProgressError: if *plan*'s progress is not the latest decision; the transaction and those
+            *of_tasks* were aborted.
         :raises FencedError: if the driver's epoch is no longer the current one.
         """
         try:
             await self.store.write(plan.driver, plan.transaction_version, progress, plan.partition_count, plan.progress)
+        except OutdatedProgressError:
+            await self.client.end([*of_tasks, plan.driver], plan.transaction_version, commit=False)
+            raise
         except ApiError as error:
             if error.code in FENCED:
                 # The progress that only proves something is of no batch.
@@ -301,7 +315,7 @@ class SinkDriver:
         :raises FencedError: if a newer driver has taken over; the batch was not decided.
         :raises UndecidedError: if the brokers aborted the driver's transaction.
         """
-        self._propose_or_abort(plan, progress)
+        self.client.run(self.propose(plan, progress))
         self.end_decision(plan, progress)
 
     def prove(self, plan: Plan) -> None:
@@ -314,15 +328,9 @@ class SinkDriver:
         :raises OutdatedProgressError: if it is not.
         :raises FencedError: if a newer driver has taken over.
         """
-        self._propose_or_abort(plan, Progress(0, "nobody", plan.transaction_version, self.now_s()))
+        nobody = Progress(0, "nobody", plan.transaction_version, self.now_s())
+        self.client.run(self.propose(plan, nobody))
         self.abort([plan.driver], plan.transaction_version)
-
-    def _propose_or_abort(self, plan: Plan, progress: Progress) -> None:
-        try:
-            self.client.run(self.propose(plan, progress))
-        except OutdatedProgressError:
-            self.abort([plan.driver], plan.transaction_version)
-            raise
 
     def abort(self, transactions: Collection[Transaction], transaction_version: TransactionVersion) -> None:
         """Abort *transactions*; none of their rows will ever be visible. Those that have ended already stay as they
@@ -371,28 +379,20 @@ class SinkDriver:
         try:
             transaction = known.transaction
             if commit and not known.is_repair:
-                transaction = await self._record_repair(known.transaction, transaction_version)
+                if transaction.transactional_id == driver_id(self.id):
+                    # Late fences of two frozen drivers could abort the transaction that writes the commit again, and
+                    # then overwrite its time-out, so an id of its own records it as well.
+                    committed = transaction.epoch - (transaction_version is TransactionVersion.V2)
+                    await self.client.init_producer_id(repair_id(self.id), record_of(committed))
+                transaction, _ = await self._begin_epoch(
+                    transaction.transactional_id, COMPLETING_MS, expected=transaction
+                )
             await self.client.add_to_transaction(transaction, places, group)
             await self.client.end([transaction], transaction_version, commit=commit)
         except ApiError as error:
             if error.code not in OVERTAKEN:
                 raise
             _log.info("%s has another producer by now: %s", known.transaction.transactional_id, error)
-
-    async def _record_repair(self, last: Transaction, transaction_version: TransactionVersion) -> Transaction:
-        """The id of *last* with a new epoch, recorded as one whose commit is written again. If it is the driver's, the
-        commit is recorded in an id of its own as well: late fences of two frozen drivers could abort the transaction
-        that writes it again, and then overwrite that record."""
-        if last.transactional_id == driver_id(self.id):
-            committed = last.epoch - (transaction_version is TransactionVersion.V2)
-            await self.client.init_producer_id(repair_id(self.id), record_of(committed))
-        for timeout_ms in COMPLETING_MS[:-1]:
-            try:
-                return await self.client.init_producer_id(last.transactional_id, timeout_ms, expected=last)
-            except ApiError as error:
-                if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-                    raise
-        return await self.client.init_producer_id(last.transactional_id, COMPLETING_MS[-1], expected=last)
 
     async def clear_record(self, record: Transaction) -> None:
         """Record that no commit is lost, unless another driver has changed *record*."""
@@ -403,29 +403,25 @@ class SinkDriver:
                 raise
             _log.info("%s has another producer by now: %s", record.transactional_id, error)
 
-    def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
+    async def search(self, logs: frozenset[Log], transaction_version: TransactionVersion) -> None:
         """Write ends of tasks' transactions that the brokers have lost, so that readers need not wait for them.
 
         Brokers lose ends only in partitions without a leader, so logs are searched when this process begins, and when
-        some of *logs*, those that may have rows of the sink, have other leaders than when they were searched. A failure
-        is logged: what is lost holds readers up, and keeps nobody from writing.
+        some of *logs*, those that may have rows of the sink, have other leaders than when they were searched.
+        Partitions whose leader does not answer are left out, to be searched the next time. A failure is logged: what is
+        lost holds readers up, and keeps nobody from writing.
         """
-        searched = logs
+        leaders, searched = self.client.leaders, logs
         try:
-            searched = self.client.run(self._search(transaction_version))
+            partitions = await leaders.partitions_of(self._topics)
+            ends = await leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
+            opened = await leaders.open_before(ends, hasty=True)
+            if opened:
+                await self._end_writers(opened, transaction_version)
+            searched = logs_of(each for each in partitions if each.topic_partition in ends)
         except KafkaError as error:
             _log.warning("the logs were not searched for transactions whose end the brokers have lost: %s", error)
         self.remembered.logs = searched
-
-    async def _search(self, transaction_version: TransactionVersion) -> frozenset[Log]:
-        """The logs that were searched; partitions whose leader does not answer are left out."""
-        leaders = self.client.leaders
-        partitions = await leaders.partitions_of(self._topics)
-        ends = await leaders.end_offsets([each.topic_partition for each in partitions], stable=False, hasty=True)
-        opened = await leaders.open_before(ends, hasty=True)
-        if opened:
-            await self._end_writers(opened, transaction_version)
-        return logs_of(each for each in partitions if each.topic_partition in ends)
 
     async def _end_writers(
         self, opened: Mapping[TopicPartition, Collection[LogTransaction]], transaction_version: TransactionVersion

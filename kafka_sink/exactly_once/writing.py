@@ -210,7 +210,9 @@ def may_write(attempt_number: int) -> bool:
 def _request(client: CoordinatorClient, name: str, plan: Plan) -> Transaction:
     """The next transaction of the id, or the first one of its next producer id if only reserved epochs are left."""
     for _ in range(RESERVED_EPOCHS + 1):
-        transaction = client.run(client.init_own_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase))
+        transaction = client.run(
+            client.init_producer_id(name, plan.timeout_ms, two_phase=plan.two_phase, repeat_lost=False)
+        )
         if not transaction.is_reserved:
             break
     return transaction

@@ -167,9 +167,9 @@ def test_drivers_pass_the_last_epoch_on_kafka(real_kafka: RealKafka, protocol: s
     world = World(real_kafka.bootstrap_servers, topic, timeout_ms=90_000)
     world.write_batch(protocol, 0, b"00-a", b"00-b")
     name = driver_id(sink_id(topic, topic))
-    aged = world.client.run(world.client.init_own_producer_id(name, 60_000))
+    aged = world.client.run(world.client.init_producer_id(name, 60_000, repeat_lost=False))
     while aged.epoch < LAST_PRODUCER_EPOCH - 4:
-        aged = world.client.run(world.client.init_own_producer_id(name, 60_000))
+        aged = world.client.run(world.client.init_producer_id(name, 60_000, repeat_lost=False))
     world.restart()
     drivers = [aged]
     for version in range(1, 9):

@@ -280,7 +280,7 @@ def test_a_task_that_fails_aborts_its_own_transaction(world: World) -> None:
         write_in_transaction(rows(), options, plan, 0, QUERY)
     names = [name for name in world.client.run(world.client.list_ids()) if is_writer_id(plan.sink, name)]
     assert len(names) == 1
-    assert world.client.run(world.client.list_ongoing(writer_pattern(plan.sink))) == []
+    assert world.client.run(world.client.list_ids(["Ongoing"], writer_pattern(plan.sink))) == []
     assert world.client.run(world.client.describe(names))[names[0]].state in ("PrepareAbort", "CompleteAbort")
 
 

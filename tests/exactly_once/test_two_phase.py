@@ -101,7 +101,7 @@ def test_undecided_is_ended_by_the_next_driver_or_by_hand(world: World) -> None:
     sink = patient(world)
     sink.write_task(sink.parallel.plan(), 0, b"void")
     patient(world).parallel.plan()
-    assert world.client.run(world.client.list_ongoing(".*")) == []
+    assert world.client.run(world.client.list_ids(["Ongoing"], ".*")) == []
     sink = patient(world)
     undecided = sink.write_task(sink.parallel.plan(), 0, b"void").transaction.transactional_id
     assert "none" in run("list", "--prefix", undecided) and "none" in run("describe", undecided)

@@ -211,17 +211,15 @@ class Client:
         *,
         expected: Transaction | None = None,
         two_phase: bool = False,
-        is_repeated: bool = True,
+        repeat_lost: bool = True,
+        final: Collection[ErrorCode] = (),
     ) -> Transaction:
         request = ("init", name, timeout_ms, None if expected is None else expected.producer, two_phase)
-        given = self._ask(*request) if is_repeated else self._answer(request)
+        given = self._answer(request) if final else self._ask(*request)
         if isinstance(given, ErrorCode):
             raise error_for(given, name)
         assert isinstance(given, Transaction)
         return given
-
-    async def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool = False) -> Transaction:
-        return await self.init_producer_id(name, timeout_ms, two_phase=two_phase)
 
     async def fence_open(self, opened: Transaction) -> None:
         answer = self._answer(("init", opened.transactional_id, _FENCE_TIMEOUT_MS, opened.producer, False))
@@ -272,11 +270,10 @@ class Client:
         found = self._ask("describe", asked) if asked else ()
         return {each.transaction.transactional_id: each for each in found}
 
-    async def list_ongoing(self, pattern: str) -> list[str]:
-        return list(self._ask("list", ("Ongoing",), frozenset()))
-
-    async def list_ids(self, *, producer_ids: Collection[int]) -> list[str]:
-        return list(self._ask("list", (), frozenset(producer_ids)))
+    async def list_ids(
+        self, states: Sequence[str] = (), pattern: str | None = None, producer_ids: Collection[int] = ()
+    ) -> list[str]:
+        return list(self._ask("list", tuple(states), frozenset(producer_ids)))
 
     # --- what is asked of leaders ------------------------------------------------------------------------------------
 

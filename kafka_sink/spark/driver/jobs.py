@@ -262,7 +262,7 @@ def shuffle_tasks(df: DataFrame, topic: str | None, producer: ProducerSpec) -> i
     if conf.get("spark.sql.adaptive.enabled") == "true":
         return None
     client, context = shared_client(producer), classic_context(df.sparkSession)
-    largest = None if topic is None else client.run(client.partition_count(topic))
+    largest = None if topic is None else len(client.run(client.partitions(topic)))
     if not largest and context is not None:
         largest = int(context.defaultParallelism)
     return min(int(conf.get("spark.sql.shuffle.partitions") or largest), largest) if largest else None

@@ -109,8 +109,8 @@ class _Placing:
             from kafka_sink.spark.task.shared_client import shared_client
 
             client = shared_client(self._spec.producer)
-            count = client.run(client.partition_count(topic))
-            if count is None:
+            count = len(client.run(client.partitions(topic)))
+            if not count:
                 raise error_for(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist; create it first"
                 )

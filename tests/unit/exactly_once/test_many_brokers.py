@@ -116,7 +116,7 @@ def client(brokers: Brokers) -> Iterator[CoordinatorClient]:
 
 
 def test_all_are_asked_for_open_transactions_at_once(client: CoordinatorClient) -> None:
-    assert sorted(client.run(client.list_ongoing(".*"))) == IDS
+    assert sorted(client.run(client.list_ids(["Ongoing"], ".*"))) == IDS
 
 
 def test_all_coordinators_describe_their_transactions_at_once(client: CoordinatorClient) -> None:
@@ -131,14 +131,14 @@ def test_a_coordinator_that_is_not_ready_is_asked_again_alone(brokers: Brokers, 
 
 def test_loading_broker_is_asked_again_for_open_transactions(brokers: Brokers, client: CoordinatorClient) -> None:
     brokers.busy = {IDS[3]}
-    assert sorted(client.run(client.list_ongoing(".*"))) == IDS
+    assert sorted(client.run(client.list_ids(["Ongoing"], ".*"))) == IDS
     assert brokers.listed == [*brokers.listed[: len(IDS)], IDS[3]]
 
 
 def test_a_broker_that_is_gone_hides_its_own_transactions_alone(brokers: Brokers, client: CoordinatorClient) -> None:
-    client.run(client.list_ongoing(".*"))
+    client.run(client.list_ids(["Ongoing"], ".*"))
     brokers.lost = 5
-    assert sorted(client.run(client.list_ongoing(".*"))) == [*IDS[:5], *IDS[6:]]
+    assert sorted(client.run(client.list_ids(["Ongoing"], ".*"))) == [*IDS[:5], *IDS[6:]]
 
 
 @pytest.mark.parametrize("missing", [ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_TRANSACTIONS])
@@ -147,6 +147,6 @@ def test_brokers_that_do_not_know_the_question_are_refused(
 ) -> None:
     brokers.missing = {missing}
     with pytest.raises(UnsupportedVersionError, match=missing.name):
-        client.run(client.list_ongoing(".*")) if missing is ApiKey.LIST_TRANSACTIONS else client.run(
+        client.run(client.list_ids(["Ongoing"], ".*")) if missing is ApiKey.LIST_TRANSACTIONS else client.run(
             client.describe(IDS)
         )

@@ -94,7 +94,7 @@ def begin(client: CoordinatorClient) -> object:
 #: Everything that waits for a certain broker.
 QUESTIONS: dict[str, Callable[[CoordinatorClient], object]] = {
     "init": of(lambda client: client.init_producer_id("s/t.driver", 1_000)),
-    "init own": of(lambda client: client.init_own_producer_id("s/t.1", 1_000)),
+    "init own": of(lambda client: client.init_producer_id("s/t.1", 1_000, repeat_lost=False)),
     "fence open": of(lambda client: client.fence_open(TRANSACTION)),
     "add": of(lambda client: client.add_to_transaction(TRANSACTION, [PLACE], "s")),
     "end": of(lambda client: client.end([TRANSACTION], V2, commit=True)),

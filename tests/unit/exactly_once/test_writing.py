@@ -71,7 +71,7 @@ class Coordinators(ImmediateClient):
         )
 
     @immediate
-    def init_own_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
+    def init_producer_id(self, name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
         self.initialized.append(name)
         return Transaction(name, 1, 0)
 
@@ -94,12 +94,12 @@ def test_sinks_of_one_name_in_two_clusters_have_ids_of_their_own() -> None:
 @pytest.mark.behaviour("Exactly once: parallel", "A task whose ids are all lost names the broker and the reason")
 def test_task_whose_ids_are_lost_tells_the_reason() -> None:
     @immediate
-    def lose(name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
+    def lose(name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
         coordinators.initialized.append(name)
         raise DisconnectError("broker 1 at kafka:29092: connection reset by the other side")
 
     coordinators = Coordinators(None)
-    coordinators.init_own_producer_id = lose  # type: ignore[method-assign]
+    coordinators.init_producer_id = lose  # type: ignore[method-assign]
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), TransactionVersion.V2, 20_000, 0, None, 1)
     with pytest.raises(KafkaTimeoutError, match=r"in 5 attempts: .*: broker 1 at kafka:29092: connection reset"):
         WriterTransactions().begin(coordinators, plan, 1)  # type: ignore[arg-type]
@@ -252,13 +252,13 @@ def test_transaction_continues_from_the_epoch_the_last_end_began(
 @pytest.mark.parametrize("epochs_left", range(6))
 def test_task_ids_do_not_use_the_reserved_epochs(transaction_version: TransactionVersion, epochs_left: int) -> None:
     @immediate
-    def init(name: str, timeout_ms: int, *, two_phase: bool) -> Transaction:
+    def init(name: str, timeout_ms: int, *, two_phase: bool, repeat_lost: bool) -> Transaction:
         last = coordinators.after.get(name, Transaction(name, 1, LAST_PRODUCER_EPOCH - epochs_left))
         coordinators.after[name] = _after(last)
         return coordinators.after[name]
 
     ids, coordinators = WriterTransactions(FakeClock()), Coordinators("CompleteCommit")
-    coordinators.init_own_producer_id = init  # type: ignore[method-assign]
+    coordinators.init_producer_id = init  # type: ignore[method-assign]
     plan = Plan("s", "s/t", Transaction("s/t.driver", 8, 0), transaction_version, 20_000, 0, DECIDED, 1)
     begun = []
     for version in range(1, 15, 2):
