@@ -1,7 +1,7 @@
 """Requests to coordinators by callers that wait: each looks up its coordinator, and is repeated until the outcome is
 final.
 
-The ``async`` methods are exchanges, see :mod:`exchange`; :meth:`CoordinatorRequests.run` runs one on the calling
+The ``async`` methods are exchanges, see :mod:`blocking`; :meth:`CoordinatorRequests.run` runs one on the calling
 thread. The coordinators are cached; the caller follows the outcomes.
 
 Every request sent here may be repeated, whatever became of it before. So a caller takes errors differently from a

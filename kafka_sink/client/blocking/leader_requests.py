@@ -1,6 +1,6 @@
 """Requests to the leaders of partitions about the transactions in their logs, by callers that wait.
 
-The ``async`` methods are exchanges, see :mod:`exchange`. Each asks all leaders at once and repeats what may succeed
+The ``async`` methods are exchanges, see :mod:`blocking`. Each asks all leaders at once and repeats what may succeed
 later, until its deadline. Only :meth:`LeaderRequests.write_marker` changes anything: it ends the transaction that
 begins at the offset given by its caller.
 

@@ -3,9 +3,9 @@
 Calling threads begin and end transactions and add to them. The sender thread takes the requests, one at a time, and
 passes their answers back; the requests and the reading of their answers are pure values, and only the manager changes
 the state. One lock guards the state; no thread waits or runs foreign code while it holds the lock. The manager never
-sends anything itself. :mod:`state` explains the state machine, :mod:`state_machine` holds the state of the producer,
-:class:`TransactionScope` the partitions of the open transaction, :mod:`epochs` its version and epoch;
-:mod:`idempotence` holds the sequences, on the sender thread.
+sends anything itself. :mod:`state_machine` explains and holds the state of the producer, :class:`TransactionScope` the
+partitions of the open transaction, :class:`TransactionEpochs` its version and epoch; :mod:`idempotence` holds the
+sequences, on the sender thread.
 
 Without a transactional id only three states and one request are used: InitProducerId, for idempotent writes.
 
