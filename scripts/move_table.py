@@ -31,7 +31,7 @@ def move_table() -> str:
 def _cells(rule: Rule) -> Iterator[str]:
     for names in (rule.fences, rule.ends, rule.batches):
         yield _names(names)
-    yield "; ".join((condition.__doc__ or "").strip().replace("\n    ", " ") for condition in rule.also)
+    yield "; ".join(condition.text for condition in rule.also)
     yield f"**{rule.move.name}**: {rule.move.value}"
     yield rule.because
 

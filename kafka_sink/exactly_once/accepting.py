@@ -6,11 +6,10 @@ records the decision in its transaction, like a batch without rows. Used on one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kafka_sink.common.model import TransactionVersion
 from kafka_sink.exactly_once.model import ExactlyOnceError, Progress
 from kafka_sink.exactly_once.planning import plan_batch
 from kafka_sink.exactly_once.sink_driver import SinkDriver
@@ -35,9 +34,6 @@ class Standing:
     progress: Progress | None
     outcomes: Mapping[Transaction, Outcome] = field(default_factory=dict)
     is_commit_lost: bool = False
-
-    def of(self, outcome: Outcome) -> Sequence[Transaction]:
-        return [each for each, its_outcome in self.outcomes.items() if its_outcome is outcome]
 
     def against(self, version: int, writer: str | None) -> str | None:
         """Why *version* must not be recorded as the last complete one; None if nothing speaks against it."""
@@ -75,19 +71,16 @@ async def standing(driver: SinkDriver) -> Standing:
         progress=progress,
     )
     is_commit_lost = seen.end is End.REPAIR_ABORTED or seen.is_decision_lost
-    if progress is None:
-        return Standing(None, is_commit_lost=is_commit_lost)
-    version = progress.transaction_version
-    outcomes = {each: _outcome(each, described.get(each.transactional_id), version) for each in decided}
+    outcomes = {each: _outcome(each, described.get(each.transactional_id), progress) for each in decided if progress}
     return Standing(progress, outcomes, is_commit_lost)
 
 
-def _outcome(transaction: Transaction, known: TransactionDescription | None, version: TransactionVersion) -> Outcome:
+def _outcome(transaction: Transaction, known: TransactionDescription | None, progress: Progress) -> Outcome:
     if known is None:
         return Outcome.FORGOTTEN
     if not known.is_over:
         return Outcome.OPEN
-    return Outcome.COMMITTED if known.is_commit_of(transaction, version) else Outcome.ABORTED
+    return Outcome.COMMITTED if known.is_commit_of(transaction, progress.transaction_version) else Outcome.ABORTED
 
 
 def accept(driver: SinkDriver, version: int, writer: str | None = None) -> None:

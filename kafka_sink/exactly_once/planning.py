@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -91,13 +92,10 @@ def plan_batch(
     """
     try:
         with explained(driver.id), driver.turn():
-            for plans_left in reversed(range(_PLANS)):
-                try:
+            for _ in range(_PLANS - 1):
+                with suppress(OutdatedProgressError):
                     return Planner(driver, with_rows=with_rows).plan(writer, version, accepted)
-                except OutdatedProgressError:
-                    if not plans_left:
-                        raise
-            raise AssertionError("the last plan returns or raises")
+            return Planner(driver, with_rows=with_rows).plan(writer, version, accepted)
     except UnsupportedVersionError as error:
         # The error's own advice, to upgrade, helps nobody whose brokers are a service.
         missing, _, _ = str(error).partition("; ")
@@ -147,10 +145,6 @@ class Planner:
             Move.CLEAR_RECORD: self._clear_record,
             Move.ABORT_LEFT: self._abort_left,
             Move.SEARCH: self._search,
-            Move.REFUSE_WRITER: self._stop,
-            Move.STOP_LOST_END: self._stop,
-            Move.STOP_FENCED: self._stop,
-            Move.STOP_TORN: self._stop,
         }
 
     def plan(self, writer: str | None, version: int | None, accepted: int | None) -> Plan:
@@ -158,8 +152,13 @@ class Planner:
         situation = self._observe(writer, version, accepted)
         while (move := next_move(situation)) not in LAST_MOVES:
             _log.debug("sink %s: %s", self._driver.id, move.name)
-            situation = self._moves[move](situation)
-        plan = self._begun(situation, move)
+            situation = self._moves.get(move, self._stop)(situation)
+        if move is Move.BEGIN:
+            plan = self._held(situation)
+        elif move is Move.FOLLOW and situation.last is not None:
+            plan = self._plan_with(situation, situation.last.transaction, situation.last.timeout_ms)
+        else:
+            plan = self._plan_with(situation, Transaction(driver_id(self._driver.id), -1, -1), 0)
         remembered = self._driver.remembered
         if move is not Move.SKIP:
             remembered.driver, remembered.ends = plan.driver, None
@@ -168,15 +167,9 @@ class Planner:
             remembered.recent_ids = tuple(recent)[:_MOST_RECENT_IDS]
         return plan
 
-    def _begun(self, s: Situation, move: Move) -> Plan:
-        transaction, timeout_ms = Transaction(driver_id(self._driver.id), -1, -1), 0
-        if move is Move.FOLLOW:
-            assert s.last is not None
-            transaction, timeout_ms = s.last.transaction, s.last.timeout_ms
-        elif move is Move.BEGIN:
-            assert s.fence is not None
-            transaction, timeout_ms = s.fence, s.timeout_ms
-        return self._plan_with(s, transaction, timeout_ms)
+    def _held(self, s: Situation) -> Plan:
+        assert s.fence is not None
+        return self._plan_with(s, s.fence, s.timeout_ms)
 
     def _plan_with(self, s: Situation, transaction: Transaction, timeout_ms: int) -> Plan:
         return Plan(
@@ -358,10 +351,6 @@ class Planner:
     def _search(self, s: Situation) -> Situation:
         self._client.run(self._driver.search(self._logs, s.version))
         return replace(s, has_new_leaders=False)
-
-    def _held(self, s: Situation) -> Plan:
-        assert s.fence is not None
-        return self._plan_with(s, s.fence, s.timeout_ms)
 
     # --- stop --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kafka_sink.client.blocking.leader_requests import LogTransaction
 from kafka_sink.common.errors import ErrorCode
@@ -270,23 +270,16 @@ def follows(fence: Transaction, last: Transaction | None) -> bool:
     return fence.epoch == last.epoch + 1
 
 
-# --- conditions, with their texts for the documentation --------------------------------------------------------------
+class Condition(NamedTuple):
+    """A condition of rules, with its *text* in the documentation."""
 
-
-def another_writer(s: Situation) -> bool:
-    """the progress belongs to another writer"""
-    return s.writer is not None and s.progress is not None and s.progress.writer != s.writer
-
-
-def later_batch(s: Situation) -> bool:
-    """the batch to be written is older than the last committed one"""
-    return s.batch_version is not None and s.progress is not None and s.batch_version < s.progress.version
+    text: str
+    holds: Callable[[Situation], bool]
 
 
 def nothing_happened(s: Situation) -> bool:
-    """transaction version 2; the last transaction is the commit of the batch that this process planned last, and has
-    decided the progress; no task of any process has a transaction open; no leader has changed; its epoch is not
-    reserved, and its time-out is an ordinary one"""
+    """Whether no driver, task or leader has been there since this process planned its last batch, which is committed
+    and decided the progress."""
     last, own, progress = s.last, s.own, s.progress
     return (
         s.version is TransactionVersion.V2
@@ -301,59 +294,54 @@ def nothing_happened(s: Situation) -> bool:
     )
 
 
-def not_described(s: Situation) -> bool:
-    """they were not described in this plan"""
-    return s.described is None
-
-
-def recorded_commit(s: Situation) -> bool:
-    """the last transaction is a commit, and a lost one is recorded"""
-    return s.recorded_epoch is not None and s.last is not None and s.last.state == "CompleteCommit"
-
-
-def recorded(s: Situation) -> bool:
-    """a commit is recorded as lost, and no operator accepts a batch"""
-    return s.recorded_epoch is not None and s.accepted is None
-
-
-def lost_decision(s: Situation) -> bool:
-    """a commit is recorded as lost, the progress does not prove that it is complete, and no operator accepts a batch"""
-    return s.is_decision_lost and s.accepted is None
-
-
-def accepted(s: Situation) -> bool:
-    """an operator accepts a batch, which is decided when the plan has ended"""
-    return s.accepted is not None
-
-
-def reserved(s: Situation) -> bool:
-    """the epoch is one of the last two of its producer id"""
-    return s.fence is not None and s.fence.is_reserved
-
-
-def not_proven(s: Situation) -> bool:
-    """the progress is not proven"""
-    return not s.is_proven
-
-
-def new_or_left_open(s: Situation) -> bool:
-    """there is no progress, or before the fence tasks had transactions open that the progress does not list"""
-    return s.progress is None or bool(s.undecided)
-
-
-def left_undecided(s: Situation) -> bool:
-    """before the fence tasks had transactions open that the progress does not list, and they are not aborted yet"""
-    return bool(s.undecided)
-
-
-def two_phase_untried(s: Situation) -> bool:
-    """two-phase commit is wanted, and this process has not tried it"""
-    return s.needs_two_phase
-
-
-def new_leaders(s: Situation) -> bool:
-    """this process has not searched the partitions, or not under their present leaders"""
-    return s.has_new_leaders
+_ANOTHER_WRITER: Final = Condition(
+    "the progress belongs to another writer",
+    lambda s: s.writer is not None and s.progress is not None and s.progress.writer != s.writer,
+)
+_LATER_BATCH: Final = Condition(
+    "the batch to be written is older than the last committed one",
+    lambda s: s.batch_version is not None and s.progress is not None and s.batch_version < s.progress.version,
+)
+_NOTHING_HAPPENED: Final = Condition(
+    "transaction version 2; the last transaction is the commit of the batch that this process planned last, and has "
+    "decided the progress; no task of any process has a transaction open; no leader has changed; its epoch is not "
+    "reserved, and its time-out is an ordinary one",
+    nothing_happened,
+)
+_NOT_DESCRIBED: Final = Condition("they were not described in this plan", lambda s: s.described is None)
+_RECORDED_COMMIT: Final = Condition(
+    "the last transaction is a commit, and a lost one is recorded",
+    lambda s: s.recorded_epoch is not None and s.last is not None and s.last.state == "CompleteCommit",
+)
+_RECORDED: Final = Condition(
+    "a commit is recorded as lost, and no operator accepts a batch",
+    lambda s: s.recorded_epoch is not None and s.accepted is None,
+)
+_LOST_DECISION: Final = Condition(
+    "a commit is recorded as lost, the progress does not prove that it is complete, and no operator accepts a batch",
+    lambda s: s.is_decision_lost and s.accepted is None,
+)
+_ACCEPTED: Final = Condition(
+    "an operator accepts a batch, which is decided when the plan has ended", lambda s: s.accepted is not None
+)
+RESERVED: Final = Condition(
+    "the epoch is one of the last two of its producer id", lambda s: s.fence is not None and s.fence.is_reserved
+)
+_NOT_PROVEN: Final = Condition("the progress is not proven", lambda s: not s.is_proven)
+_NEW_OR_LEFT_OPEN: Final = Condition(
+    "there is no progress, or before the fence tasks had transactions open that the progress does not list",
+    lambda s: s.progress is None or bool(s.undecided),
+)
+_LEFT_UNDECIDED: Final = Condition(
+    "before the fence tasks had transactions open that the progress does not list, and they are not aborted yet",
+    lambda s: bool(s.undecided),
+)
+_TWO_PHASE_UNTRIED: Final = Condition(
+    "two-phase commit is wanted, and this process has not tried it", lambda s: s.needs_two_phase
+)
+_NEW_LEADERS: Final = Condition(
+    "this process has not searched the partitions, or not under their present leaders", lambda s: s.has_new_leaders
+)
 
 
 @dataclass(frozen=True)
@@ -366,14 +354,14 @@ class Rule:
     fences: tuple[Fence, ...] = ()
     ends: tuple[End, ...] = ()
     batches: tuple[Batch, ...] = ()
-    also: tuple[Callable[[Situation], bool], ...] = ()
+    also: tuple[Condition, ...] = ()
 
     def applies(self, s: Situation) -> bool:
         return (
             (not self.fences or s.fence_state in self.fences)
             and (not self.ends or s.end in self.ends)
             and (not self.batches or s.batch in self.batches)
-            and all(condition(s) for condition in self.also)
+            and all(condition.holds(s) for condition in self.also)
         )
 
 
@@ -386,14 +374,14 @@ TABLE: Final = (
     Rule(
         Move.REFUSE_WRITER,
         "A sink has one writer. Before the fence, the other writer is not even disturbed.",
-        also=(another_writer,),
+        also=(_ANOTHER_WRITER,),
     ),
     Rule(
         Move.SKIP,
         "What is below the last committed batch is never written, whoever is the driver now, so no fence is needed. A "
         "stale answer can only tell less.",
         _BEFORE,
-        also=(later_batch,),
+        also=(_LATER_BATCH,),
     ),
     Rule(
         Move.DESCRIBE,
@@ -401,7 +389,7 @@ TABLE: Final = (
         _BEFORE,
         (End.ENDED,),
         (Batch.UNKNOWN,),
-        (nothing_happened, not_described),
+        (_NOTHING_HAPPENED, _NOT_DESCRIBED),
     ),
     Rule(
         Move.FOLLOW,
@@ -411,7 +399,7 @@ TABLE: Final = (
         _BEFORE,
         (End.ENDED,),
         (Batch.COMMITTED,),
-        (nothing_happened,),
+        (_NOTHING_HAPPENED,),
     ),
     Rule(
         Move.SEE,
@@ -446,7 +434,7 @@ TABLE: Final = (
         "The operator has compared the batches with their source, and says which one is the last.",
         _BEFORE,
         (End.REPAIR_ABORTED,),
-        also=(accepted,),
+        also=(_ACCEPTED,),
     ),
     Rule(
         Move.STOP_LOST_END,
@@ -460,7 +448,7 @@ TABLE: Final = (
         "The description proves that the commit is complete: it was written again, or a later one follows it. The "
         "fence will end that proof.",
         _BEFORE,
-        also=(recorded_commit,),
+        also=(_RECORDED_COMMIT,),
     ),
     Rule(
         Move.FENCE,
@@ -480,26 +468,26 @@ TABLE: Final = (
         "After its last epochs an id gets another producer id, and no request reaches what the former one has open. "
         "They are kept for ends that are written again.",
         _AFTER,
-        also=(reserved,),
+        also=(RESERVED,),
     ),
     Rule(
         Move.PROVE,
         "A group coordinator that was replaced may have answered with an older progress.",
         _AFTER,
-        also=(lost_decision, not_proven),
+        also=(_LOST_DECISION, _NOT_PROVEN),
     ),
     Rule(
         Move.STOP_LOST_END,
         "Fences of other drivers may have aborted the lost commit while it was written again, and have overwritten "
         "the trace of that. An operator has to look.",
         _AFTER,
-        also=(lost_decision,),
+        also=(_LOST_DECISION,),
     ),
     Rule(
         Move.CLEAR_RECORD,
         "The progress is the recorded decision, or a later one.",
         _AFTER,
-        also=(recorded,),
+        also=(_RECORDED,),
     ),
     Rule(
         Move.COMMIT_DECIDED,
@@ -515,7 +503,7 @@ TABLE: Final = (
         _AFTER,
         (),
         (Batch.ABORTED, Batch.FORGOTTEN, Batch.TORN),
-        (not_proven,),
+        (_NOT_PROVEN,),
     ),
     Rule(
         Move.STOP_TORN,
@@ -530,26 +518,26 @@ TABLE: Final = (
         "Only what the latest progress does not list may be aborted. Of a new sink this also finds missing permissions "
         "before the first row.",
         _AFTER,
-        also=(new_or_left_open, not_proven),
+        also=(_NEW_OR_LEFT_OPEN, _NOT_PROVEN),
     ),
     Rule(
         Move.TRY_TWO_PHASE,
         "Brokers that refuse it are found before the first row.",
         _AFTER,
-        also=(two_phase_untried,),
+        also=(_TWO_PHASE_UNTRIED,),
     ),
     Rule(
         Move.ABORT_LEFT,
         "They were listed before the fence, and so belong to no newer driver; the progress, which is the latest one, "
         "does not list them.",
         _AFTER,
-        also=(left_undecided,),
+        also=(_LEFT_UNDECIDED,),
     ),
     Rule(
         Move.SEARCH,
         "Lost ends of tasks hold up readers only: their ids are not used again.",
         _AFTER,
-        also=(new_leaders,),
+        also=(_NEW_LEADERS,),
     ),
     Rule(
         Move.BEGIN,

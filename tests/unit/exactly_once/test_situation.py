@@ -18,6 +18,7 @@ from kafka_sink.common.model import LAST_PRODUCER_EPOCH, ProducerIdAndEpoch, Top
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.exactly_once.situation import (
     LAST_MOVES,
+    RESERVED,
     TABLE,
     Batch,
     End,
@@ -29,7 +30,6 @@ from kafka_sink.exactly_once.situation import (
     next_move,
     nothing_happened,
     outcome_of,
-    reserved,
 )
 from kafka_sink.exactly_once.transactions import (
     COMPLETING_MS,
@@ -470,7 +470,7 @@ def test_only_a_torn_batch_is_accepted() -> None:
 def test_conditions_hold_only_for_what_is_there() -> None:
     assert not nothing_happened(replace(CALM, last=None))
     assert not nothing_happened(replace(CALM, progress=None))
-    assert not reserved(CALM)
+    assert not RESERVED.holds(CALM)
     for last in (None, repair(9, "CompleteCommit"), described(9, "CompleteAbort")):
         assert replace(CALM, last=last).is_in_progress
 
