@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -121,23 +120,17 @@ class AtomicSink:
         """What *write_rows* returns; if it fails, the transaction of *plan* is aborted."""
         try:
             return write_rows(plan)
-        except FencedError as error:
-            if self._is_fenced(plan):
+        except BaseException as error:
+            if isinstance(error, FencedError) and self._is_fenced(plan):
                 raise FencedError(
                     f"batch {version} was not committed: a newer driver has taken over the sink {plan.name!r} "
                     f"({error}); this one stops"
                 ) from error
             self._give_up(plan)
-            raise AttemptError(str(error)) from error
-        except AttemptError:
-            self._give_up(plan)
-            raise
-        except KafkaError as error:
-            self._give_up(plan)
-            error.args = (f"batch {version} was not committed: {error}",)
-            raise
-        except BaseException:
-            self._give_up(plan)
+            if isinstance(error, FencedError):
+                raise AttemptError(str(error)) from error
+            if isinstance(error, KafkaError) and not isinstance(error, AttemptError):
+                error.args = (f"batch {version} was not committed: {error}",)
             raise
 
     def _is_fenced(self, plan: Plan) -> bool:
@@ -209,13 +202,8 @@ class AtomicSink:
         ends = tuple(sorted((partition, each.end) for partition, each in ranges.items()))
         decided_s, offsets = self._driver.now_s(), plan.offsets_of(version)
         progress = Progress(version + 1, writer, plan.transaction_version, decided_s, offsets=offsets, ends=ends)
-        try:
-            _, shared_with = self._driver.client.together(
-                self._driver.propose(plan, progress), self._open_before(plan, ranges)
-            )
-        except OutdatedProgressError:
-            self._driver.abort([plan.driver], plan.transaction_version)
-            raise
+        proposal = self._driver.propose(plan, progress)
+        _, shared_with = self._driver.client.together(proposal, self._open_before(plan, ranges))
         if shared_with:
             self._driver.abort([plan.driver], plan.transaction_version)
             raise AttemptError(
@@ -265,14 +253,12 @@ class ParallelSink:
 
     def __init__(self, driver: SinkDriver) -> None:
         self._driver, self._client = driver, driver.client
+        #: Within, no other thread of this process writes to the sink.
+        self.turn = driver.turn
 
     def plan(self, writer: str | None = None, version: int | None = None) -> Plan:
         """Begin a batch; see :func:`~kafka_sink.exactly_once.planning.plan_batch`."""
         return plan_batch(self._driver, writer, version)
-
-    def turn(self) -> AbstractContextManager[None]:
-        """Within, no other thread of this process writes to the sink; see :meth:`SinkDriver.turn`."""
-        return self._driver.turn()
 
     def commit(
         self,
@@ -300,60 +286,52 @@ class ParallelSink:
         :raises ExactlyOnceError: if the brokers refuse it, with what to do; the next :meth:`plan` finishes the batch if
             it was decided.
         """
-        with explained(self._driver.id):
-            return self._commit(plan, version, writer, written, numbers, records_empty=records_empty)
-
-    def _commit(
-        self,
-        plan: Plan,
-        version: int,
-        writer: str,
-        written: Sequence[OpenTransaction],
-        numbers: BatchNumbering,
-        *,
-        records_empty: bool,
-    ) -> Plan | None:
         transactions = tuple(sorted(each.transaction for each in written))
         offsets = plan.offsets_of(version)
         progress = Progress(version + 1, writer, plan.transaction_version, self._driver.now_s(), transactions, offsets)
-        if not transactions:
-            known = plan.progress
-            if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
-                self._driver.decide(plan, progress)
-            return None
-        problem = self._too_late(plan)
-        if problem is None:
-            try:
-                # The progress takes effect only when the driver's transaction is committed, which happens after this
-                # check.
-                problem, _ = self._client.together(self._problem(written), self._driver.propose(plan, progress))
-            except OutdatedProgressError:
+        with explained(self._driver.id):
+            if not transactions:
+                known = plan.progress
+                if records_empty or known is None or progress.decided_s - known.decided_s > _REFRESH_S:
+                    self._driver.decide(plan, progress)
+                return None
+            problem = self._too_late(plan)
+            if problem is None:
+                try:
+                    # The progress takes effect only when the driver's transaction is committed, which happens after
+                    # this check.
+                    proposal = self._driver.propose(plan, progress, transactions)
+                    problem, _ = self._client.together(self._problem(written), proposal)
+                except OutdatedProgressError:
+                    current = replace(self.plan(writer, version), offsets=plan.offsets)
+                    if current.must_write(version, writer, numbers):
+                        raise
+                    return current
+            if problem is not None:
                 self._driver.abort([*transactions, plan.driver], plan.transaction_version)
-                current = replace(self.plan(writer, version), offsets=plan.offsets)
-                if current.must_write(version, writer, numbers):
-                    raise
-                return current
-        if problem is not None:
-            self._driver.abort([*transactions, plan.driver], plan.transaction_version)
-            raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
-        self._driver.end_decision(plan, progress)
+                raise UndecidedError(f"batch {version} was not committed: {problem}; run it again")
+            self._driver.end_decision(plan, progress)
+            self._end(plan, progress)
+        return None
+
+    def _end(self, plan: Plan, progress: Progress) -> None:
+        """Commit the transactions that *progress*, which is decided, lists."""
         outcomes, losers = self._client.together(
-            self._client.end(transactions, plan.transaction_version, commit=True), self._losers(transactions)
+            self._client.end(progress.transactions, plan.transaction_version, commit=True),
+            self._losers(progress.transactions),
         )
         batch = outcome_of(progress, outcomes)
         if batch is not Batch.COMMITTED:
             self._driver.prove(plan.after(progress))
-        if batch is Batch.TORN:
-            raise torn(progress, outcomes)
-        if batch is not Batch.COMMITTED:
+            if batch is Batch.TORN:
+                raise torn(progress, outcomes)
             raise UndecidedError(
-                f"batch {version} was decided, but the brokers had already aborted all of its transactions: none of "
-                "its rows are in Kafka; run it again"
+                f"batch {progress.version} was decided, but the brokers had already aborted all of its transactions: "
+                "none of its rows are in Kafka; run it again"
             )
         self._driver.warn_of_long(plan)
         if losers:
             self._abort_losers(plan.after(progress), losers)
-        return None
 
     def give_up(self, plan: Plan) -> None:
         """Abort the batch of *plan* at once, so that readers need not wait for what its tasks have written. Its tasks

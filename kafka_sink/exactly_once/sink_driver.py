@@ -232,17 +232,9 @@ class SinkDriver:
         final = (ErrorCode.CONCURRENT_TRANSACTIONS,)
         return await self._begin_epoch(driver_id(self.id), timeouts_ms, repeat_lost=False, final=final)
 
-    async def _begin_epoch(
-        self,
-        name: str,
-        timeouts_ms: Sequence[int],
-        *,
-        expected: Transaction | None = None,
-        repeat_lost: bool = True,
-        final: Collection[ErrorCode] = (),
-    ) -> tuple[Transaction, int]:
-        """The id with a new epoch, and the first of *timeouts_ms* that the brokers allow."""
-        options: dict[str, Any] = {"expected": expected, "repeat_lost": repeat_lost, "final": final}
+    async def _begin_epoch(self, name: str, timeouts_ms: Sequence[int], **options: Any) -> tuple[Transaction, int]:
+        """The id with a new epoch, and the first of *timeouts_ms* that the brokers allow; *options* are those of
+        :meth:`CoordinatorClient.init_producer_id`."""
         for timeout_ms in timeouts_ms[:-1]:
             try:
                 return await self.client.init_producer_id(name, timeout_ms, **options), timeout_ms

@@ -15,13 +15,13 @@ Source: KIP-890, part 1 (Apache Kafka 3.6; ``transaction.partition.verification.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from kafka_sink.client.blocking.blocking import BlockingClient, RequestSpec
 from kafka_sink.client.connection.api_versions import api_versions_request
-from kafka_sink.common.clock import Clock
+from kafka_sink.common.clock import Clock, end_of
 from kafka_sink.common.errors import (
     ApiError,
     BrokersUnreachableError,
@@ -77,10 +77,8 @@ class Verification(Enum):
     TOO_OLD = auto()
 
 
-class LostAnswer(NamedTuple):
-    """The reason why a broker gave no usable answer."""
-
-    cause: str
+#: What is found of a broker: whether it verifies, or the reason why it gave no usable answer.
+Answer: TypeAlias = Verification | str
 
 
 class TransactionVerification:
@@ -104,19 +102,22 @@ class TransactionVerification:
         :raises ExactlyOnceError: if some do not; the text names them and says what to do.
         :raises BrokersUnreachableError: if a broker did not answer; the text has its address and the cause.
         """
-        started_ms = self._clock.monotonic_ms()
+        deadline_ms = end_of(self._timeout_ms, self._clock)
         while unknown := [node for node in nodes if not self._is_known(node)]:
-            answers = versions_and_setting(self._client, unknown, max(self._left_ms(started_ms), 1))
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            answers = versions_and_setting(self._client, unknown, max(left_ms, 1))
             findings = {node: verification_of(*pair) for node, pair in answers.items()}
-            self._take(findings)
-            lost = {node: finding for node, finding in findings.items() if isinstance(finding, LostAnswer)}
+            _refuse(findings)
+            self._warn_of([node for node, finding in findings.items() if finding is Verification.MAY_VERIFY])
+            now_ms = self._clock.monotonic_ms()
+            self._found_ms |= {node: now_ms for node, finding in findings.items() if isinstance(finding, Verification)}
+            lost = [finding for finding in findings.values() if isinstance(finding, str)]
             if not lost:
                 return
-            if self._left_ms(started_ms) <= _PAUSE_MS:
-                causes = "; ".join(finding.cause for finding in lost.values())
+            if deadline_ms - now_ms <= _PAUSE_MS:
                 raise BrokersUnreachableError(
                     f"not every broker answered within {self._timeout_ms} ms whether it verifies transactions, and "
-                    f"exactly-once writes depend on each broker: {causes}"
+                    f"exactly-once writes depend on each broker: {'; '.join(lost)}"
                 )
             self._client.idle(_PAUSE_MS)
             # A broker that has died leaves the cluster once its session has expired.
@@ -126,20 +127,10 @@ class TransactionVerification:
         found_ms = self._found_ms.get(node)
         return found_ms is not None and self._clock.monotonic_ms() - found_ms < _VALID_MS
 
-    def _left_ms(self, started_ms: int) -> int:
-        return self._timeout_ms - (self._clock.monotonic_ms() - started_ms)
-
-    def _take(self, findings: dict[Node, Verification | LostAnswer]) -> None:
-        """:raises ExactlyOnceError: if a broker does not verify."""
-        _refuse(findings)
-        now_ms = self._clock.monotonic_ms()
-        for node, finding in findings.items():
-            if not isinstance(finding, LostAnswer):
-                self._found_ms[node] = now_ms
-        hidden = [node for node, finding in findings.items() if finding is Verification.MAY_VERIFY]
+    def _warn_of(self, hidden: Sequence[Node]) -> None:
         unwarned = [node for node in hidden if node not in self._warned_of]
+        self._warned_of.update(unwarned)
         if unwarned:
-            self._warned_of.update(unwarned)
             _log.warning(
                 "cannot read %s of %s: exactly-once writes need the value true, which is the default. Grant "
                 "DESCRIBE_CONFIGS on the cluster to this principal to have it checked",
@@ -172,14 +163,14 @@ def versions_and_setting(
     return dict(zip(nodes, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
 
-def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Verification | LostAnswer:
+def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> Answer:
     """The finding from a broker's answers in :func:`versions_and_setting`.
 
     :raises ApiError: if an answer is another error than a lost connection or a missing version.
     """
     for answer in (versions, setting):
         if isinstance(answer, DisconnectError | KafkaTimeoutError):
-            return LostAnswer(str(answer))
+            return str(answer)
         if isinstance(answer, ApiError) and not isinstance(answer, UnsupportedVersionError):
             raise answer
     version = _add_partitions_version(versions)
@@ -192,7 +183,7 @@ def verification_of(versions: Struct | ApiError, setting: Struct | ApiError) -> 
         if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             return Verification.MAY_VERIFY
         if code.is_retriable:
-            return LostAnswer(f"broker {broker}: DescribeConfigs failed with {code.name}")
+            return f"broker {broker}: DescribeConfigs failed with {code.name}"
         if code is not ErrorCode.NONE:
             # A managed service may refuse DescribeConfigs altogether.
             return Verification.MAY_VERIFY
@@ -210,7 +201,7 @@ def _add_partitions_version(versions: Struct | ApiError) -> int:
     return next((each.max_version for each in versions.api_keys if each.api_key == ApiKey.ADD_PARTITIONS_TO_TXN), -1)
 
 
-def _refuse(findings: dict[Node, Verification | LostAnswer]) -> None:
+def _refuse(findings: Mapping[Node, Answer]) -> None:
     """:raises ExactlyOnceError: if a broker does not verify transactions."""
     old = [node for node, finding in findings.items() if finding is Verification.TOO_OLD]
     off = [node for node, finding in findings.items() if finding is Verification.SWITCHED_OFF]

@@ -31,7 +31,7 @@ from kafka_sink.exactly_once.transactions import PROCESS_BYTES, driver_id, sink_
 from kafka_sink.exactly_once.verification import (
     SETTING,
     VERSIONS_REQUEST,
-    LostAnswer,
+    Answer,
     Verification,
     setting_request,
     verification_of,
@@ -281,7 +281,7 @@ class ExactlyOnceSteps:
         return Finding(step, self._target.name, Status.WARNING, "no broker is the coordinator yet", advice)
 
 
-def _verification(node: Node, finding: Verification | LostAnswer) -> Finding:
+def _verification(node: Node, finding: Answer) -> Finding:
     subject = _name(node)
     match finding:
         case Verification.VERIFIES:
@@ -297,7 +297,7 @@ def _verification(node: Node, finding: Verification | LostAnswer) -> Finding:
             return Finding(TRANSACTIONS, subject, Status.FAILED, f"{SETTING} is false", advice)
         case Verification.TOO_OLD:
             return Finding(TRANSACTIONS, subject, Status.FAILED, "does not verify transactions (KIP-890)", _UPGRADE)
-        case LostAnswer(cause):
+        case str(cause):
             return Finding(TRANSACTIONS, subject, Status.FAILED, cause, "look into the broker's log")
 
 
