@@ -227,12 +227,12 @@ class Planner:
 
     def _see(self, s: Situation) -> Situation:
         """*s* with the driver's id as it is described now, and the progress as it is read after that."""
-        (last, rows, behind), record = self._client.together(
+        (last, rows), record = self._client.together(
             self._driver.last_transaction(with_rows=self._with_rows), self._driver.record()
         )
         progress, is_stable = self._client.run(self._driver.peek())
-        if self._with_rows and progress is not None and progress.ends and last is not None:
-            behind = self._client.run(self._driver.behind(dict(progress.ends)))
+        ends = dict(progress.ends) if self._with_rows and progress is not None and last is not None else {}
+        behind = self._client.run(self._driver.behind(ends))
         return replace(
             s.with_progress(progress),
             last=last,

@@ -168,25 +168,20 @@ class SinkDriver:
         own = self.remembered.driver
         return own is not None and any(last.is_commit_of(own, version) for version in TransactionVersion)
 
-    async def last_transaction(
-        self, *, with_rows: bool
-    ) -> tuple[TransactionDescription | None, OpenRows, frozenset[TopicPartition]]:
-        """The description of the driver's id; what its producer id has open in partitions although it is at rest; and
-        the partitions in which the last batch of this process has not ended. With nothing of both unless *with_rows*,
-        for drivers whose transactions contain no rows."""
+    async def last_transaction(self, *, with_rows: bool) -> tuple[TransactionDescription | None, OpenRows]:
+        """The description of the driver's id, and what its producer id has open in partitions although it is at rest;
+        nothing of that unless *with_rows*, for drivers whose transactions contain no rows."""
         name = driver_id(self.id)
         last = (await self.client.describe([name])).get(name)
         if last is None or not with_rows or not (last.is_over or last.is_repair):
-            return last, {}, frozenset()
+            return last, {}
         own_ends = self.remembered.ends if self.is_own_commit(last) else None
-        if own_ends is not None:
-            behind = await self.behind(own_ends)
-            if not behind:
-                return last, {}, behind
+        if own_ends is not None and not await self.behind(own_ends):
+            return last, {}
         partitions = [each.topic_partition for each in await self.client.leaders.partitions_of(self._topics)]
         ends = await self.client.leaders.end_offsets(partitions, stable=False)
         opened = await self._open_before(ends)
-        return last, _of_producer(opened, last.transaction.producer_id), frozenset()
+        return last, _of_producer(opened, last.transaction.producer_id)
 
     async def record(self) -> TransactionDescription | None:
         """The description of the id that records a lost commit; None if there is none, as of most sinks."""

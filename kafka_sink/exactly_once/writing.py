@@ -13,7 +13,7 @@ import os
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -52,29 +52,14 @@ _RECENT_MS: Final = 60_000
 @dataclass(slots=True)
 class _Used:
     """The last use of an id: the version and the transaction. *ends* are the offsets behind its rows, in each
-    partition; None until all rows are acknowledged."""
+    partition; None until all rows are acknowledged. *over* is the description of *at_ms* once the transaction was found
+    to be committed, in every partition. That stays so, as only this process begins transactions with the id."""
 
     version: int
     transaction: Transaction
     ends: Mapping[TopicPartition, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """An id whose last transaction is committed, in every partition, with its description of *at_ms*."""
-
-    name: str
-    described: TransactionDescription
-    at_ms: int
-
-
-@dataclass(slots=True)
-class _Ids:
-    """The ids of a sink. The last transactions of those that are *over* stay so, as only this process begins
-    transactions with them."""
-
-    used: dict[str, _Used] = field(default_factory=dict)
-    over: list[_Over] = field(default_factory=list)
+    over: TransactionDescription | None = None
+    at_ms: int = 0
 
 
 class WriterTransactions:
@@ -89,8 +74,9 @@ class WriterTransactions:
     def _forked(self) -> None:
         self._process = os.urandom(PROCESS_BYTES)
         self._numbers = 0
-        #: By client and sink.
-        self._ids: weakref.WeakKeyDictionary[CoordinatorClient, defaultdict[str, _Ids]] = weakref.WeakKeyDictionary()
+        #: The ids by client, sink and name.
+        self._used: weakref.WeakKeyDictionary[CoordinatorClient, defaultdict[str, dict[str, _Used]]]
+        self._used = weakref.WeakKeyDictionary()
 
     def begin(self, client: CoordinatorClient, plan: Plan, version: int) -> Transaction:
         """Begin a transaction for rows of *version*; it does not contain any rows yet.
@@ -99,16 +85,14 @@ class WriterTransactions:
         :raises ApiError: if the coordinator refused for another reason.
         :raises KafkaTimeoutError: if the answers of all attempts were lost.
         """
-        ids = self._ids.setdefault(client, defaultdict(_Ids))[plan.sink]
-        used = ids.used
+        used = self._used.setdefault(client, defaultdict(dict))[plan.sink]
         lost: DisconnectError | None = None
         for _ in range(_ATTEMPTS):
-            over = self._take_over(client, plan, ids)
-            name = self._fresh(plan.sink) if over is None else over.name
+            name = self._free(client, plan, used) or self._fresh(plan.sink)
             last = used.pop(name, None)
             try:
                 with explained(plan.sink):
-                    transaction = self._next(over, last, plan) or _request(client, name, plan)
+                    transaction = self._next(last, plan) or _request(client, name, plan)
             except DisconnectError as error:
                 lost = error
                 continue
@@ -121,54 +105,47 @@ class WriterTransactions:
     def wrote(self, sink: str, transaction: Transaction, ends: Mapping[TopicPartition, int]) -> None:
         """Note that all rows of *transaction* are acknowledged; *ends* are the offsets behind them. Without this, the
         id is not used again."""
-        for sinks in self._ids.values():
-            if sink in sinks and transaction.transactional_id in sinks[sink].used:
-                sinks[sink].used[transaction.transactional_id].ends = ends
+        for sinks in self._used.values():
+            if sink in sinks and transaction.transactional_id in sinks[sink]:
+                sinks[sink][transaction.transactional_id].ends = ends
 
     def _fresh(self, sink: str) -> str:
         self._numbers += 1
         return writer_id(sink, self._process, self._numbers)
 
-    def _next(self, over: _Over | None, last: _Used | None, plan: Plan) -> Transaction | None:
+    def _next(self, last: _Used | None, plan: Plan) -> Transaction | None:
         """The transaction that the end of *last* has begun: in version 2 the end gives the id its next epoch, and a
         producer continues with it as it does after its own commit (KIP-890). None if it must be requested instead."""
-        if plan.transaction_version is not TransactionVersion.V2 or over is None or last is None:
+        if plan.transaction_version is not TransactionVersion.V2 or last is None or last.over is None:
             return None
-        described, before = over.described, last.transaction
-        if described.transaction.is_reserved:
-            return None
-        is_new = described.transaction.producer_id != before.producer_id or described.transaction.epoch > before.epoch
-        is_recent = self._clock.monotonic_ms() - over.at_ms <= _RECENT_MS
-        return described.transaction if is_new and is_recent and described.timeout_ms == plan.tasks_timeout_ms else None
+        following, before = last.over.transaction, last.transaction
+        is_new = following.producer_id != before.producer_id or following.epoch > before.epoch
+        is_recent = self._clock.monotonic_ms() - last.at_ms <= _RECENT_MS
+        is_usable = is_new and is_recent and not following.is_reserved
+        return following if is_usable and last.over.timeout_ms == plan.tasks_timeout_ms else None
 
-    def _take_over(self, client: CoordinatorClient, plan: Plan, ids: _Ids) -> _Over | None:
+    def _free(self, client: CoordinatorClient, plan: Plan, used: dict[str, _Used]) -> str | None:
         """An id that was last used for a version before the one whose transactions are in the progress: no driver will
         end that transaction again. It is committed, and nothing of it is open in any partition.
 
-        Many ids are looked at together, as each request may involve many brokers. Other free ids that are found are
-        kept for the next tasks.
+        Many ids are looked at together, as each request may involve many brokers.
         """
         if plan.progress is None or not plan.progress.transactions:
             return None
         version = plan.progress.version
-        used, over = ids.used, ids.over
-        if not any(used[each.name].version < version for each in over):
-            if plan.transaction_version is TransactionVersion.V2 and len(used) < FEWEST_IDS:
+        settled = [name for name, each in used.items() if each.version < version]
+        if not any(used[name].over for name in settled):
+            is_early = plan.transaction_version is TransactionVersion.V2 and len(used) < FEWEST_IDS
+            if is_early or not settled:
                 return None
-            known = {each.name for each in over}
-            settled = [name for name, each in used.items() if each.version < version and name not in known]
-            if not settled:
-                return None
-            over += self._committed(client, plan, settled[:MAX_IDS_CHECKED], used)
-        chosen = next((each for each in over if used[each.name].version < version), None)
-        if chosen is not None:
-            over.remove(chosen)
-        return chosen
+            self._find_committed(client, plan, settled[:MAX_IDS_CHECKED], used)
+        return next((name for name in settled if name in used and used[name].over), None)
 
-    def _committed(
+    def _find_committed(
         self, client: CoordinatorClient, plan: Plan, names: Sequence[str], used: dict[str, _Used]
-    ) -> list[_Over]:
-        """The ids of *names* whose last transaction is committed everywhere. Ids that ended otherwise are given up."""
+    ) -> None:
+        """Note which of *names* have a last transaction that is committed everywhere. Ids that ended otherwise are
+        given up."""
         ends: dict[TopicPartition, int] = {}
         for name in names:
             for partition, end in (used[name].ends or {}).items():
@@ -187,8 +164,7 @@ class WriterTransactions:
             # Something is open, and without READ on the topic nobody can tell whose.
             for name in names:
                 del used[name]
-            return []
-        over: list[_Over] = []
+            return
         for name in names:
             known, last = described.get(name), used[name]
             if known is not None and not known.is_over:
@@ -197,8 +173,7 @@ class WriterTransactions:
             if known is None or not is_committed or last.ends is None or last.transaction.producer_id in open_ids:
                 del used[name]
             else:
-                over.append(_Over(name, known, now_ms))
-        return over
+                last.over, last.at_ms = known, now_ms
 
 
 def may_write(attempt_number: int) -> bool:
