@@ -330,18 +330,23 @@ class TornBatchError(ExactlyOnceError):
     committed: Sequence[Transaction] = ()
 
     def __init__(self, version: int, lost: Sequence[Transaction], committed: Sequence[Transaction] = ()) -> None:
-        sink, _, _ = lost[0].transactional_id.rsplit(".", 2)
-        super().__init__(
-            f"batch {version} was decided, but no driver completed it within transaction.timeout.ms: the brokers "
-            f"aborted {len(lost)} of its {len(lost) + len(committed)} transactions, and their rows are missing: "
-            f"{', '.join(map(str, lost))}. Until somebody has judged that, the sink writes nothing. Compare the batch "
-            "with its source ('kafkalite verify') and write the missing rows with another program, or do without them; "
-            f"then run `{accept_command(sink, version)}` and start the sink again, which goes on with the next batch"
-        )
+        super().__init__(_torn(version, lost, len(committed)))
         self.version, self.lost, self.committed = version, lost, committed
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.version, self.lost, self.committed)
+
+
+def _torn(version: int, lost: Sequence[Transaction], committed: int) -> str:
+    sink, _, _ = lost[0].transactional_id.rsplit(".", 2)
+    return (
+        f"batch {version} was decided, but no driver completed it within transaction.timeout.ms: the "
+        f"brokers aborted {len(lost)} of its {len(lost) + committed} transactions, and their rows are "
+        f"missing: {', '.join(map(str, lost))}. Until somebody has judged that, the sink writes nothing. Compare "
+        "the batch with its source ('kafkalite verify') and write the missing rows with another program, or do "
+        f"without them; then run `{accept_command(sink, version)}` and start the sink again, which goes on with "
+        "the next batch"
+    )
 
 
 _REMEDIES: Final = {
