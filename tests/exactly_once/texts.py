@@ -197,7 +197,7 @@ OTHERS: Final = (
     "exactly-once writes need the value true",
     "no transactional id was acquired in",
     "is for a transaction for each task",
-    "is set twice: as an argument",
+    "a topic is a log and cannot be replaced",
     "the write has no plan",
     "this principal may not write to topic",
     "is not present in metadata after",
