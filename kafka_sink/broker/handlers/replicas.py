@@ -179,7 +179,12 @@ def describe_log_dirs(context: BrokerContext, request: ApiRequest[m.DescribeLogD
     """DescribeLogDirs (key 35): the directory of this broker with the sizes of its partitions (KIP-113, KIP-827).
     Answers with the partitions of which this node has a replica; nodes share one directory.
     """
-    require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    try:
+        require(context, request, AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    except ApiError as error:
+        # Kafka names no directory then.
+        request.respond(m.DescribeLogDirsResponse(error_code=error.code))
+        return
     named = request.body.topics
     wanted = None if named is None else {(item.topic, index) for item in named for index in item.partitions}
     topics: dict[str, list[m.DescribeLogDirsPartition]] = defaultdict(list)
