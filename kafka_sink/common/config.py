@@ -216,10 +216,12 @@ class ConfigKey:
         try:
             parsed = self.type.parse(value)
         except (TypeError, ValueError):
-            raise ConfigError(f"option {shown_as}: {seen} is not {self.type.name}; {self.doc}") from None
+            error = ConfigError(f"option {shown_as}: {seen} is not {self.type.name}; {self.doc}")
+            raise error.of_option(shown_as) from None
         if self.validator is not None and not self.validator.accepts(parsed):
             rule = self.validator.expected
-            raise ConfigError(f"option {shown_as}: {seen} is not allowed, expected {rule}; {self.doc}")
+            error = ConfigError(f"option {shown_as}: {seen} is not allowed, expected {rule}; {self.doc}")
+            raise error.of_option(shown_as)
         return parsed
 
 
@@ -430,7 +432,7 @@ def parse(
         values[item.name] = _read(entry, value, f"{prefix}{name}", providers)
     for name, (entry, item) in table.items():
         if item.default is MISSING and item.name not in values:
-            raise ConfigError(f"option {prefix}{name} is required: {entry.doc}")
+            raise ConfigError(f"option {prefix}{name} is required: {entry.doc}").of_option(f"{prefix}{name}")
     warn_without_effect(ignored, prefix)
     return config(**values, **made).settle(properties.keys())
 
@@ -455,8 +457,8 @@ def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
     reason = config.NOT_SUPPORTED.get(name)
     if reason is not None:
         reason = reason.replace("{prefix}", prefix)
-        return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it")
-    return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}")
+        return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it").of_option(f"{prefix}{name}")
+    return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}").of_option(f"{prefix}{name}")
 
 
 def hint(config: type[Options], name: str, prefix: str, *, without: Collection[str] = ()) -> str:

@@ -175,6 +175,11 @@ class KafkaError(Exception):
     partition: int | None = None
     option: str | None = None
 
+    def of_option(self, name: str) -> Self:
+        """This error, which is about the option *name*."""
+        self.option = name
+        return self
+
     def __init_subclass__(cls) -> None:
         # Python's traces show the name that users import, and Spark passes on errors as such a trace.
         if cls.__module__.startswith("kafka_sink."):

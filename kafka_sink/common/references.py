@@ -54,9 +54,8 @@ def resolve(option: str, text: str, providers: Collection[str]) -> str:
         try:
             return _PROVIDERS[match["provider"]](match["path"] or "", match["key"])
         except _NotFoundError as error:
-            raise UnresolvedReferenceError(
-                f"option {option}: {match[0]} cannot be resolved on {platform.node()}: {error}"
-            ) from None
+            unresolved = f"option {option}: {match[0]} cannot be resolved on {platform.node()}: {error}"
+            raise UnresolvedReferenceError(unresolved).of_option(option) from None
 
     return _REFERENCE.sub(replaced, text)
 

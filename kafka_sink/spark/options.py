@@ -438,7 +438,7 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
         return ConfigError(
             f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
         )
-    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}")
+    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}").of_option(name)
 
 
 def _check_topic(options: SinkOptions) -> None:

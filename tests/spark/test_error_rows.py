@@ -41,7 +41,7 @@ TASK: Final = "SinkWriteError"
 FINAL: Final = {"is_permanent": True}
 OF_PARTITION: Final = {**FINAL, "topic": "orders", "column": "partition"}
 RAISED: Final[Mapping[str, Mistake]] = {
-    "ConfigError": Mistake(options={"kafka.acks": "7"}),
+    "ConfigError": Mistake(options={"kafka.acks": "7"}, attributes={"option": "kafka.acks"}),
     "SchemaError": Mistake(columns=("value", "1 as price")),
     "FormatError": Mistake(options={"value.format": "avro", "value.schema": "{"}),
     "RegistryUnavailableError": Mistake(
@@ -60,7 +60,7 @@ RAISED: Final[Mapping[str, Mistake]] = {
     ),
     "BrokersUnreachableError": Mistake(
         options={"kafka.bootstrap.servers": f"127.0.0.1:{free_ports()}", "kafka.max.block.ms": "300"},
-        attributes={"option": "kafka.bootstrap.servers"},
+        attributes={"option": "kafka.max.block.ms"},
     ),
     "UnknownTopicOrPartitionError": Mistake(
         options={"topic": "nowhere", "kafka.max.block.ms": "300"}, attributes={"topic": "nowhere"}
@@ -92,7 +92,12 @@ RAISED: Final[Mapping[str, Mistake]] = {
         options={"kafka.delivery.timeout.ms": "400", "kafka.request.timeout.ms": "300", "kafka.linger.ms": "0"},
         fault="produce:error=not_leader_or_follower",
         in_task=TASK,
-        attributes={"is_permanent": False, "topic": "orders", "partition": 0},
+        attributes={
+            "is_permanent": False,
+            "topic": "orders",
+            "partition": 0,
+            "option": "kafka.delivery.timeout.ms",
+        },
     ),
     "InvalidRecordError": Mistake(
         fault="produce:error=invalid_record", in_task=ROW, attributes={**FINAL, "topic": "orders", "partition": 0}

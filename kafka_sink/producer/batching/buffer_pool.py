@@ -143,7 +143,8 @@ class BufferPool:
                 self._check_open()
                 if not signalled and self._clock.monotonic_ms() >= deadline:
                     self._metrics.exhausted.record(1, self._clock.monotonic_ms())
-                    raise BufferExhaustedError(self._exhausted_text(size, max_block_ms))
+                    error = BufferExhaustedError(self._exhausted_text(size, max_block_ms))
+                    raise error.of_option(f"{self._option_prefix}buffer.memory")
                 kept = self._kept(size)
                 if kept is not None:
                     return kept

@@ -112,7 +112,7 @@ class InFlightBatches:
                 + self._missing_leader(batch.topic_partition)
                 + self._what_failed()
             )
-            self.fail(batch, error)
+            self.fail(batch, error.of_option(self._config.option("delivery.timeout.ms")))
 
     def _missing_leader(self, partition: TopicPartition) -> str:
         info = self._metadata.fetch().partition(partition)

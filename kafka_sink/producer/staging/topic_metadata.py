@@ -118,11 +118,11 @@ class TopicMetadata:
             try:
                 self._metadata.await_update(version, remaining_ms)
             except KafkaTimeoutError:
-                raise self._timeout(topic, partition) from None
+                raise self._timeout(topic, partition).of_option(self._config.option("max.block.ms")) from None
             cluster = self._metadata.fetch()
             remaining_ms = self._max_block_ms - (self._clock.monotonic_ms() - started_ms)
             if remaining_ms <= 0:
-                raise self._timeout(topic, partition)
+                raise self._timeout(topic, partition).of_option(self._config.option("max.block.ms"))
             self._metadata.raise_for_topic(topic)
             if _knows(cluster, topic, partition):
                 return cluster

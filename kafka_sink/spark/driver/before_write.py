@@ -110,7 +110,7 @@ def _explained(error: ApiError, topic: str | None) -> ApiError:
             f"{error} (kafka.max.block.ms); check kafka.bootstrap.servers and that the driver's machine can connect "
             "to the brokers' listeners",
         )
-        error.option = "kafka.bootstrap.servers"
+        error.option = "kafka.max.block.ms"
     elif not isinstance(error, AuthenticationError):
         error.topic = topic
     return error
