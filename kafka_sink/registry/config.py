@@ -95,16 +95,22 @@ class RegistryConfig(c.Options):
         "auto.register.schemas",
         True,
         "register the schema before the tasks begin, if the registry allows it; false: it must be registered; false "
-        "by default with use.latest.version=true",
+        "by default with use.latest.version=true and use.schema.id",
     )
     use_latest: bool = c.BOOLEAN(
         "use.latest.version", False, "write by the latest schema of the subject, to which the columns must fit"
     )
+    schema_id: int | None = c.INT(
+        "use.schema.id",
+        None,
+        "write by the schema with this id, a version of the subject, to which the columns must fit",
+        c.between(0, 2**31 - 1),
+    )
     latest_strict: bool = c.BOOLEAN(
         "latest.compatibility.strict",
         True,
-        "with use.latest.version=true, refuse columns that do not fit the latest JSON Schema; false: write them all "
-        "the same; Avro and Protobuf cannot be written by a schema that the columns do not fit",
+        "with use.latest.version=true or use.schema.id, refuse columns that do not fit the JSON Schema; false: write "
+        "them all the same; Avro and Protobuf cannot be written by a schema that the columns do not fit",
     )
     normalize: bool = c.BOOLEAN("normalize.schemas", False, "the registry compares schemas in their normal form")
     key_strategy: str = _STRATEGY(
@@ -148,15 +154,24 @@ class RegistryConfig(c.Options):
         if self.user_info and self.bearer_token:
             raise ConfigError("basic.auth.user.info and bearer.auth.token exclude each other; remove one of them")
         self._check_token_endpoint()
-        if self.use_latest and self.auto_register:
+        if self.use_latest and self.schema_id is not None:
+            raise ConfigError("use.latest.version=true and use.schema.id exclude each other; remove one of them")
+        if self.chosen is not None and self.auto_register:
             raise ConfigError(
-                "use.latest.version=true has no effect while schemas are registered; set auto.register.schemas=false"
+                f"{self.chosen} has no effect while schemas are registered; set auto.register.schemas=false"
             )
-        if self.use_latest and {self.key_strategy, self.value_strategy} != {SubjectNameStrategy.TOPIC}:
+        if self.chosen is not None and {self.key_strategy, self.value_strategy} != {SubjectNameStrategy.TOPIC}:
             raise ConfigError(
-                f"use.latest.version=true needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema "
-                "that is looked for; remove the other strategy"
+                f"{self.chosen} needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema that is "
+                "looked for; remove the other strategy"
             )
+
+    @property
+    def chosen(self) -> str | None:
+        """The option by which a schema is written that the registry has already, as a user sets it; None if none is."""
+        if self.schema_id is not None:
+            return f"use.schema.id={self.schema_id}"
+        return "use.latest.version=true" if self.use_latest else None
 
     @property
     def is_of_endpoint(self) -> bool:
@@ -180,6 +195,51 @@ class RegistryConfig(c.Options):
                 f"bearer.auth.credentials.source={OAUTHBEARER} excludes bearer.auth.token and basic.auth.user.info; "
                 "remove them"
             )
+
+
+_NO_RULES: Final = "the rules of data contracts are not run"
+_IN_HEADER: Final = "the id of a schema stands before the payload"
+#: Options of Confluent's serializers that decide what is written: the value that says what is written here (empty if
+#: none does), and why there is no other.
+_OF_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
+    "use.latest.with.metadata": ("", "set use.schema.id to the id of the version that has this metadata"),
+    "context.name.strategy": ("", "name the context in schema.registry.url (…/contexts/NAME)"),
+    "subject.name.strategy": ("", "set key.subject.name.strategy or value.subject.name.strategy"),
+    "subject.name.strategy.type": ("", "set key.subject.name.strategy or value.subject.name.strategy"),
+    "subject.name.strategy.conf": ("", "set key.subject.name.strategy or value.subject.name.strategy"),
+    "rule.executors": ("", _NO_RULES),
+    "rule.actions": ("", _NO_RULES),
+    "validation.rules.execution": ("disabled", _NO_RULES),
+    "validation.rules.executor": ("", _NO_RULES),
+    "schema.id.serializer": ("prefixschemaidserializer", _IN_HEADER),
+    "key.schema.id.serializer": ("prefixschemaidserializer", _IN_HEADER),
+    "value.schema.id.serializer": ("prefixschemaidserializer", _IN_HEADER),
+    "json.default.property.inclusion": ("non_null", "null fields are left out where the schema does not require them"),
+    "json.write.dates.iso8601": ("true", "dates and timestamps are texts of ISO 8601"),
+    "json.schema.spec.version": ("draft_7", "schemas that are derived are of draft 7; give another one"),
+    "json.oneof.for.nullables": ("true", "schemas that are derived have oneOf with null; give another one"),
+    "skip.known.types": ("true", "the types of google.protobuf are not registered"),
+    "use.deprecated.format": ("false", "the position of a message is written as Confluent's Java serializer does"),
+    "reference.lookup.only": ("false", "set auto.register.schemas=false, which looks up schemas and references"),
+    "propagate.schema.tags": ("false", "schemas are registered as they are given"),
+}
+
+
+def check_of_serializers(name: str, value: str) -> None:
+    """Check the *value* of an option of Confluent's serializers that is none here (*name*, in lower case).
+
+    :raises ConfigError: if it would have something else written.
+    """
+    option = next((each for each in ("rule.executors", "rule.actions") if name.startswith(f"{each}.")), name)
+    taken, reason = _OF_ONE_VALUE[option]
+    if not taken or value.strip().lower().rpartition(".")[2] != taken:
+        only = f", expected {taken}" if taken else ""
+        raise ConfigError(f"option {name}: {value!r} would decide what is written{only}: {reason}; remove it")
+
+
+def is_of_serializers(name: str) -> bool:
+    """Whether the option *name*, in lower case, is one that :func:`check_of_serializers` judges."""
+    return name in _OF_ONE_VALUE or name.startswith(("rule.executors.", "rule.actions."))
 
 
 def is_of_registry(name: str) -> bool:
@@ -219,7 +279,7 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
 
 def _reconcile(config: RegistryConfig, explicit: frozenset[str]) -> RegistryConfig:
     """*config*, where what is not in *explicit* (the names that the user set) gives way to what is."""
-    if config.use_latest and "auto.register.schemas" not in explicit:
+    if config.chosen is not None and "auto.register.schemas" not in explicit:
         config = replace(config, auto_register=False)
     if config.user_info and "basic.auth.credentials.source" not in explicit:
         config = replace(config, credentials_source=_USER_INFO)

@@ -23,7 +23,14 @@ from kafka_sink.formats.column_format import FORMATS, JSON, PROTOBUF, ColumnForm
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.topic_limits import TopicLimits
-from kafka_sink.registry.config import RegistryConfig, is_of_registry, registry_configs, registry_secrets
+from kafka_sink.registry.config import (
+    RegistryConfig,
+    check_of_serializers,
+    is_of_registry,
+    is_of_serializers,
+    registry_configs,
+    registry_secrets,
+)
 from kafka_sink.spark.producer_spec import KAFKA_PREFIX, REFUSED, TWO_PHASE, ProducerSpec, producer_spec
 from kafka_sink.spark.write_spec import DEAD_LETTER, DROP, FAIL, BadRowLimit, ExactlyOnce, WriteSpec
 
@@ -358,11 +365,15 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
             sink_values[own[lowered]] = value
         elif is_of_registry(lowered):
             registry_values[lowered] = value
+        elif is_of_serializers(lowered):
+            check_of_serializers(lowered, value)
+            without_effect[name] = "what is written in any case"
         elif reader := _reader_of(lowered):
             # They stand in mappings that others use too.
             without_effect[name] = reader
         else:
             raise _refused(name, value, list(own.values()))
+    _check_prefixed(kafka_values, own)
     registry, registry_tls = registry_configs(registry_values)
     secrets_of_registry = registry_secrets(registry_values)
     secrets = producer_config.inline_secrets(kafka_values)
@@ -397,6 +408,21 @@ def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, 
         if name.lower() in named:
             raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
     return parse_options({**texts, **argument_texts})
+
+
+def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Options of the sink (*own*, by their names in lower case) have no prefix; a partitioner of the user's may have
+    options of its own.
+
+    :raises ConfigError: if one of *kafka_values* is an option of the sink, or of a serializer.
+    """
+    for name in kafka_values.keys() - producer_config.names_for_plugins(kafka_values) - c.keys(ProducerConfig).keys():
+        if name in own or is_of_registry(name):
+            raise ConfigError(
+                f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own.get(name, name)}"
+            )
+        if is_of_serializers(name):
+            check_of_serializers(name, kafka_values[name])
 
 
 def _warn_of_secrets(names: Sequence[str]) -> None:
@@ -466,8 +492,10 @@ def _check_formats(options: SinkOptions) -> None:
         _check_format(wanted, options.registry)
     if options.registry_properties and not formatted:
         raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
-    if options.registry.use_latest and (options.key_schema or options.value_schema):
-        raise ConfigError("key.schema and value.schema have no effect with use.latest.version=true; remove one of them")
+    if options.registry.chosen is not None and (options.key_schema or options.value_schema):
+        raise ConfigError(
+            f"key.schema and value.schema have no effect with {options.registry.chosen}; remove one of them"
+        )
 
 
 def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
@@ -490,7 +518,7 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
             f"option {column}.message has no effect with {column}.format={wanted.name}: only schemas of Protobuf have "
             "messages; remove it"
         )
-    if wanted.schema is None and not registry.use_latest:
+    if wanted.schema is None and registry.chosen is None:
         raise ConfigError(
             f"option {column}.message has no effect without {column}.schema or use.latest.version=true: a derived "
             "schema has one message; remove it, or give a schema"

@@ -77,12 +77,21 @@ REGISTRY_CLIENTS: Final = words("""
     basic.auth.credentials.source basic.auth.user.info bearer.auth.cache.expiry.buffer.seconds bearer.auth.client.id
     bearer.auth.client.secret bearer.auth.credentials.source bearer.auth.identity.pool.id
     bearer.auth.issuer.endpoint.url bearer.auth.logical.cluster bearer.auth.scope bearer.auth.scope.claim.name
-    bearer.auth.sub.claim.name bearer.auth.token http.connect.timeout.ms http.read.timeout.ms id.compatibility.strict
-    json.fail.invalid.schema json.key.type json.oneof.for.nullables json.value.type key.subject.name.strategy
-    latest.cache.size latest.cache.ttl.sec latest.compatibility.strict max.schemas.per.subject normalize.schemas
-    proxy.host proxy.port reference.subject.name.strategy schema.format schema.reflection schema.registry.url
-    specific.avro.key.type specific.avro.reader specific.avro.value.type specific.protobuf.key.type
-    specific.protobuf.value.type use.latest.version use.latest.with.metadata use.schema.id value.subject.name.strategy
+    bearer.auth.sub.claim.name bearer.auth.token context.name.strategy derive.type http.connect.timeout.ms
+    http.read.timeout.ms id.compatibility.strict json.default.property.inclusion json.fail.invalid.schema
+    json.fail.unknown.properties json.key.type json.oneof.for.nullables json.schema.scan.packages
+    json.schema.spec.version json.value.type json.write.dates.iso8601 key.schema.id.deserializer
+    key.schema.id.serializer key.subject.name.strategy latest.cache.size latest.cache.ttl.sec
+    latest.compatibility.strict max.schemas.per.subject missing.cache.size missing.id.cache.ttl.sec
+    missing.id.query.range missing.schema.cache.ttl.sec missing.version.cache.ttl.sec normalize.schemas
+    propagate.schema.tags proxy.host proxy.port reference.lookup.only reference.subject.name.strategy rule.actions
+    rule.executors rule.service.loader.enable schema.format schema.id.deserializer schema.id.serializer
+    schema.reflection schema.registry.url skip.known.types specific.avro.key.type specific.avro.reader
+    specific.avro.value.type specific.protobuf.key.type specific.protobuf.value.type subject.name.strategy
+    subject.name.strategy.conf subject.name.strategy.type type.property use.deprecated.format use.latest.version
+    use.latest.with.metadata use.schema.id validate validate.strict validate.strict.allow.default
+    validation.rules.execution validation.rules.executor validation.rules.fail.fast value.schema.id.deserializer
+    value.schema.id.serializer value.subject.name.strategy
 """)
 
 BY_READER: Final[Mapping[str, tuple[str, ...]]] = {

@@ -67,10 +67,10 @@ def formats_of(schema: StructType, options: SinkOptions) -> list[ColumnFormat]:
 
 def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration | None) -> ColumnFormat:
     column, name = wanted.column, wanted.name
-    latest = None if registry is None else registry.latest(column, name)
+    chosen = None if registry is None else registry.chosen(column, name)
     forms: Sequence[ColumnFormat]
-    if registry is not None and latest is not None:
-        forms = [_by_latest(wanted, kind, latest.schema, registry)]
+    if registry is not None and chosen is not None:
+        forms = [_by_chosen(wanted, kind, chosen.schema, registry)]
     elif name == JSON and registry is None:
         # JSON needs no schema to be written or read.
         forms = [ColumnFormat(column, name, "")]
@@ -83,11 +83,11 @@ def _format_of(wanted: WantedFormat, kind: pa.DataType, registry: Registration |
     format_of(name).encoder(forms[0], kind)
     if registry is None:
         return forms[0]
-    ready, schema_id = registry.registered(forms) if latest is None else (forms[0], latest.schema_id)
+    ready, schema_id = registry.registered(forms) if chosen is None else (forms[0], chosen.schema_id)
     return replace(ready, prefix=wire_header(schema_id) + _position(ready), source=None)
 
 
-def _by_latest(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, registry: Registration) -> ColumnFormat:
+def _by_chosen(wanted: WantedFormat, kind: pa.DataType, schema: SchemaText, registry: Registration) -> ColumnFormat:
     if wanted.name == JSON and not registry.config.latest_strict:
         # Takes everything.
         return ColumnFormat(wanted.column, JSON, "{}")

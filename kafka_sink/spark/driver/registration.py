@@ -39,7 +39,7 @@ class Registration:
     client: RegistryClient
     config: RegistryConfig
     _ids: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    _latest: dict[str, RegisteredSchema] = field(default_factory=dict)
+    _chosen: dict[str, RegisteredSchema] = field(default_factory=dict)
     _referred: dict[tuple[str, int], RegisteredSchema] = field(default_factory=dict)
     topic: str | None = None
 
@@ -60,23 +60,36 @@ class Registration:
         registered = self._referred[place]
         return replace(reference, schema=registered.schema, version=registered.version)
 
-    def latest(self, column: str, form: str) -> RegisteredSchema | None:
-        """The latest schema of the column's subject, of the format *form*, if the options ask for it.
+    def chosen(self, column: str, form: str) -> RegisteredSchema | None:
+        """The schema of the column's subject, of the format *form*, that the options choose: the latest one, or the one
+        with an id; None if they choose none.
 
         :raises RegistryError: if there is none, or the registry cannot be reached.
         """
-        if not self.config.use_latest:
+        option = self.config.chosen
+        if option is None:
             return None
         subject = subject_name(self.config.strategy(column), column, self.topic, None)
-        if subject not in self._latest:
+        if subject not in self._chosen:
             try:
-                self._latest[subject] = self.client.latest(subject, form.upper())
+                self._chosen[subject] = self._choose(subject, form.upper())
             except SchemaNotFoundError as error:
                 raise SchemaNotFoundError(
-                    f"column '{column}': subject {subject} has no schema ({error}); register one, or set "
-                    "auto.register.schemas=true and use.latest.version=false"
+                    f"column '{column}': subject {subject} has no schema for {option} ({error}); register one, or set "
+                    f"auto.register.schemas=true and remove {option.partition('=')[0]}"
                 ) from None
-        return self._latest[subject]
+        return self._chosen[subject]
+
+    def _choose(self, subject: str, kind: str) -> RegisteredSchema:
+        schema_id = self.config.schema_id
+        if schema_id is None:
+            return self.client.latest(subject, kind)
+        from kafka_sink.registry.client import RegisteredSchema
+
+        schema = self.client.schema(schema_id, kind)
+        # One id stands for equal schemas of several subjects.
+        self.client.id_of(subject, schema, kind)
+        return RegisteredSchema(schema_id, 0, schema)
 
     def id_of(self, form: ColumnFormat) -> int:
         """The id of the column's schema, which is registered if the options allow it.

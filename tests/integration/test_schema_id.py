@@ -1,0 +1,63 @@
+"""``use.schema.id``: rows by the schema that a job pins, as confluent-kafka's serializer writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql.types import LongType, StructField, StructType
+
+from kafka_sink.errors import SchemaNotFoundError
+from kafka_sink.formats.column_format import format_of
+from kafka_sink.spark.driver.column_formats import formats_of
+from kafka_sink.spark.options import parse_options
+from kafka_sink.testing import EmbeddedRegistry
+
+ROW: dict[str, Any] = {"id": 7}
+COLUMNS = StructType([StructField("value", StructType([StructField("id", LongType())]))])
+_AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}%s]}'
+_JSON = '{"title":"R","type":"object","properties":{"id":{"type":"integer"}%s},"required":["id"]}'
+#: Of each format a schema with an optional field, the latest one without it, and Confluent's serializer.
+FORMATS: dict[str, tuple[str, str, Any]] = {
+    "avro": (_AVRO % ',{"name":"note","type":["null","string"],"default":null}', _AVRO % "", AvroSerializer),
+    "json": (_JSON % ',"note":{"type":"string"}', _JSON % "", JSONSerializer),
+}
+
+
+def payload_of(form: str, registry: EmbeddedRegistry, schema_id: int) -> bytes:
+    options = {
+        "kafka.bootstrap.servers": "b:1",
+        "topic": "orders",
+        "value.format": form,
+        "schema.registry.url": registry.url,
+        "use.schema.id": str(schema_id),
+    }
+    (decided,) = formats_of(COLUMNS, parse_options(options))
+    rows = pa.array([ROW], pa.struct([("id", pa.int64())]))
+    payload: bytes = format_of(form).encoder(decided, rows.type).encode(rows, decided.prefix)[0].as_py()
+    return payload
+
+
+@pytest.mark.behaviour("Schema registry", "use.schema.id writes by the schema with this id, as confluent-kafka does")
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_have_the_schema_with_the_id(form: str) -> None:
+    wider, latest, serializer = FORMATS[form]
+    with EmbeddedRegistry() as registry:
+        client = SchemaRegistryClient({"url": registry.url})
+        client.set_compatibility("orders-value", level="NONE")
+        ids = [client.register_schema("orders-value", Schema(each, form.upper())) for each in (wider, latest)]
+        other = client.register_schema("other-value", Schema(latest.replace("id", "no"), form.upper()))
+        for each in ids:
+            conf = {"auto.register.schemas": False, "use.schema.id": each}
+            arguments = (client, latest) if form == "avro" else (latest, client)
+            judge = serializer(*arguments, conf=conf)
+            theirs = judge(ROW, SerializationContext("orders", MessageField.VALUE))
+            assert payload_of(form, registry, each).replace(b" ", b"") == theirs.replace(b" ", b"")
+        for wrong in (other, 99):
+            with pytest.raises(SchemaNotFoundError, match=f"has no schema for use.schema.id={wrong}"):
+                payload_of(form, registry, wrong)
