@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,7 @@ _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
     (t.StringType(), "a"),
     (t.BinaryType(), b"a"),
     (t.DateType(), date(2026, 1, 31)),
+    (t.TimeType(), time(12, 34, 56, 500_000)),
     (t.TimestampType(), datetime(2026, 1, 31, 12, tzinfo=UTC)),
     (t.TimestampNTZType(), datetime(2026, 1, 31, 12)),
     (t.DayTimeIntervalType(), timedelta(days=1)),
@@ -54,8 +55,9 @@ _SPARK: Final[tuple[tuple[t.DataType, Any], ...]] = (
 )
 
 _LOGICAL: Final = {
-    "int": ("date",),
+    "int": ("date", "time-millis"),
     "long": (
+        "time-micros",
         "timestamp-millis",
         "timestamp-micros",
         "timestamp-nanos",

@@ -211,3 +211,22 @@ def _as_offsets_layout(array: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
         return array.cast(pa.binary())
     raise SerializationError(f"keys and values must be text or bytes, got an Arrow column of type {kind}")
+
+
+def is_utf8(array: pa.Array) -> Bools:
+    """Where the bytes or the text of *array*, which nothing may have checked before, are UTF-8; True for null."""
+    data = array.cast(pa.large_binary())
+    try:
+        data.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        # Only what is wrong is looked at row by row.
+        return np.array([_decodes(each.as_buffer()) for each in data], np.bool_)
+    return np.ones(len(array), np.bool_)
+
+
+def _decodes(data: pa.Buffer | None) -> bool:
+    try:
+        str(data or b"", "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

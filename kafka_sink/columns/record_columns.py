@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s, is_utf8
 from kafka_sink.columns.gather import Piece, column_pieces, join_rows, varint_fields
 from kafka_sink.common.errors import RowSerializationError, SerializationError
 
@@ -44,7 +44,8 @@ class HeadersColumn:
         headers.
 
         :raises SerializationError: if *array* has another type.
-        :raises RowSerializationError: if a row holds a null header or a header with a null key.
+        :raises RowSerializationError: if a row holds a null header, or a header whose key is null or not UTF-8: the
+            protocol has it as a text, and readers do not read other bytes.
         """
         kind = array.type
         if not (_is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2):
@@ -60,8 +61,9 @@ class HeadersColumn:
         structs = array.values.slice(begin, end - begin)
         first, last = first - begin, last - begin
         keys, values = BinaryColumn.from_arrow(structs.field(0)), BinaryColumn.from_arrow(structs.field(1))
-        _require(structs.is_valid(), first, last, "is null")
-        _require(structs.field(0).is_valid(), first, last, "has a null key")
+        _require(structs.is_valid(), first, last, "is null; every header needs a key")
+        _require(structs.field(0).is_valid(), first, last, "has a null key; every header needs a key")
+        _require(pa.array(is_utf8(structs.field(0))), first, last, "has a key that is not valid UTF-8; correct it")
         if len(structs) == 0:
             return cls(counts, BinaryColumn.of(pa.py_buffer(b""), first, counts, None, is_contiguous=False))
         data, bounds = join_rows([*field_pieces(keys), *field_pieces(values)], len(structs))
@@ -98,7 +100,7 @@ def _require(valid: pa.Array, first: Int64s, last: Int64s, problem: str) -> None
 
         def problem_of(row: int) -> str:
             entry = int(np.flatnonzero(missing[first[row] : last[row]])[0])
-            return f"has a header ({entry}) that {problem}; every header needs a key"
+            return f"has a header ({entry}) that {problem}"
 
         raise RowSerializationError.about(rows, problem_of, "headers")
 

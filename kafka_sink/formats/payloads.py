@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Bools, Int64s, is_utf8
 from kafka_sink.columns.gather import Piece, constant_fields
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.fields import Absent, either, joined, nulls_of, only_present
@@ -145,18 +145,8 @@ def refuse_nulls(array: pa.Array, absent: Absent, path: str, problem: str) -> No
 
 def refuse_other_than_utf8(array: pa.Array, absent: Absent, path: str, remedy: str) -> None:
     """:raises RowSerializationError: about the rows of a column of text that are no UTF-8 and not *absent*."""
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        wrong = [row for row in range(len(array)) if (absent is None or not absent[row]) and not _is_utf8(array[row])]
-        if wrong:
-            problem = f"has bytes in column '{path}' that are not valid UTF-8; {remedy}"
-            raise RowSerializationError.about(wrong, lambda _: problem, path) from None
-
-
-def _is_utf8(value: pa.Scalar) -> bool:
-    try:
-        value.as_py()
-    except UnicodeDecodeError:
-        return False
-    return True
+    wrong = ~is_utf8(array)
+    rows = np.flatnonzero(wrong if absent is None else wrong & ~absent).tolist()
+    if rows:
+        problem = f"has bytes in column '{path}' that are not valid UTF-8; {remedy}"
+        raise RowSerializationError.about(rows, lambda _: problem, path)

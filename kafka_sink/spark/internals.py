@@ -133,6 +133,16 @@ def micro_batch_of(context: Any) -> tuple[str | None, str | None]:
     return context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
 
 
+def keeps_null_fields(context: Any) -> bool:
+    """Whether the session of the task with this *context* has JSON with null fields: tasks have the settings that a
+    session changed as properties (``spark.sql.jsonGenerator.ignoreNullFields``).
+
+    Seen in Spark 4.3 (``SQLExecution.withSQLConfPropagated``). Gone, and without a context: False.
+    """
+    setting = None if context is None else context.getLocalProperty("spark.sql.jsonGenerator.ignoreNullFields")
+    return setting is not None and setting.strip().lower() == "false"
+
+
 def java_query(query: Any) -> Any:
     """The object of the JVM for a StreamingQuery; None over Spark Connect.
 

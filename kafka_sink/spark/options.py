@@ -416,11 +416,11 @@ def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> 
 
     :raises ConfigError: if one of *kafka_values* is an option of the sink, or of a serializer.
     """
-    for name in kafka_values.keys() - producer_config.names_for_plugins(kafka_values) - c.keys(ProducerConfig).keys():
+    others = kafka_values.keys() - c.keys(ProducerConfig).keys()
+    for name in others and others - producer_config.names_for_plugins(kafka_values):
         if name in own or is_of_registry(name):
-            raise ConfigError(
-                f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own.get(name, name)}"
-            )
+            own_name = own.get(name, name)
+            raise ConfigError(f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own_name}")
         if is_of_serializers(name):
             check_of_serializers(name, kafka_values[name])
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.errors import RowSerializationError
 from kafka_sink.formats.avro.schema import (
     NO_DEFAULT,
@@ -87,27 +88,6 @@ _MOST_DECIMAL_BYTES: Final = 512
 _MOST_DEFAULT_BYTES: Final = 1 << 16
 _PER_SECOND: Final[Mapping[str, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNIT_NAMES: Final[Mapping[str, str]] = {"millis": "ms", "micros": "us", "nanos": "ns"}
-
-
-def default_column(field: RecordField, path: str) -> tuple[AvroType, pa.Array]:
-    """The type of the default (of a union its first one, and no logical type) and an array with the default.
-
-    :raises FormatError: if the default is none of its type.
-    """
-    declared = field.type.branches[0] if isinstance(field.type, Union) else field.type
-    if _has_more(declared, MOST_VALUES):
-        raise FormatError(
-            f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
-            "with all names written out; add the column, or change the schema"
-        )
-    kind = _plain(declared)
-    try:
-        return kind, pa.array([_value(kind, field.default)], _arrow(kind))
-    except (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError, OverflowError):
-        raise FormatError(
-            f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
-            f"{kind}; correct the schema, or add the column"
-        ) from None
 
 
 def _has_more(avro: AvroType, most: int) -> bool:
@@ -266,22 +246,35 @@ def _writer_without_column(field: RecordField, path: str) -> PieceWriter:
 
 
 def _default_bytes(field: RecordField, path: str) -> bytes:
-    """The default of *field* as it is written; a union's is of its first type."""
-    kind, array = default_column(field, path)
-    prefix = b""
-    if isinstance(field.type, Union):
-        prefix = b"\x00"
-    try:
-        pieces = writer_for(kind, array.type, path).pieces(array, None)
-    except RowSerializationError as error:
-        raise FormatError(f"the default of the schema's field '{field.name}' {error.problem}") from None
-    data, _ = joined(pieces, 1)
-    if len(data) > _MOST_DEFAULT_BYTES:
+    """The default of *field* as it is written: a union's is of the first of its types that it is a value of."""
+    branches = field.type.branches if isinstance(field.type, Union) else (field.type,)
+    if any(_has_more(each, MOST_VALUES) for each in branches):
         raise FormatError(
-            f"column '{path}' is missing, and the default of the schema's field has {len(data)} bytes, more than "
-            f"{_MOST_DEFAULT_BYTES}; add the column, or change the schema"
+            f"column '{path}' is missing, and the default of the schema's field has more than {MOST_VALUES} values "
+            "with all names written out; add the column, or change the schema"
         )
-    return prefix + bytes(data)
+    problem = (
+        f"column '{path}' is missing, and the default {repr(field.default)[:_SHOWN]} of the schema's field is no "
+        f"{_plain(field.type)}; correct the schema, or add the column"
+    )
+    for index, branch in enumerate(map(_plain, branches)):
+        if isinstance(field.default, bool) != (branch == Primitive("boolean")):
+            continue
+        try:
+            array = pa.array([_value(branch, field.default)], _arrow(branch))
+            data = bytes(joined(writer_for(branch, array.type, path).pieces(array, None), 1)[0])
+        except RowSerializationError as error:
+            problem = f"the default of the schema's field '{field.name}' {error.problem}"
+            continue
+        except (pa.ArrowException, TypeError, ValueError, LookupError, AttributeError, OverflowError):
+            continue
+        if len(data) > _MOST_DEFAULT_BYTES:
+            raise FormatError(
+                f"column '{path}' is missing, and the default of the schema's field has {len(data)} bytes, more than "
+                f"{_MOST_DEFAULT_BYTES}; add the column, or change the schema"
+            )
+        return (encode_varint(index) if isinstance(field.type, Union) else b"") + data
+    raise FormatError(problem)
 
 
 def _primitive_writer(avro: Primitive, kind: pa.DataType, path: str) -> PieceWriter:

@@ -25,7 +25,7 @@ from kafka_sink.formats.column_format import JSON, ColumnEncoder, ColumnFormat
 from kafka_sink.formats.errors import FormatError, shown_type
 from kafka_sink.formats.fields import is_list, is_text, nulls_of
 from kafka_sink.formats.json.matching import Matching, NullFields
-from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter, known_zone
+from kafka_sink.formats.json.moments import PER_SECOND, DateWriter, TimestampWriter, TimeWriter, known_zone
 from kafka_sink.formats.json.parsing import parse_schema
 from kafka_sink.formats.json.writers import (
     ArrayWriter,
@@ -89,6 +89,8 @@ def _leaf_writer(kind: pa.DataType, path: str, is_strict: bool) -> TokenWriter |
         return BinaryWriter(path)
     if is_of.is_date32(kind):
         return DateWriter()
+    if is_of.is_time(kind):
+        return TimeWriter(PER_SECOND[kind.unit])
     return NothingWriter() if is_of.is_null(kind) else None
 
 

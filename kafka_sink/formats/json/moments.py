@@ -186,6 +186,26 @@ class DateWriter:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeWriter:
+    """A time of day in quotes, *per_second* units of it in a second, with as many digits of microseconds as it has."""
+
+    per_second: int
+
+    def tokens(self, array: pa.Array, absent: Absent) -> Sequence[Token]:
+        values = numbers(array, np.int32 if pa.types.is_time32(array.type) else np.int64).astype(np.int64)
+        seconds = values // self.per_second
+        micros = (values - seconds * self.per_second) * 10**6 // self.per_second
+        digits = np.where(micros == 0, 0, 7 - sum((micros % 10**zeros == 0).astype(np.int64) for zeros in range(1, 6)))
+        three = _digit_words(1000, 3)
+        word = np.uint64(ord(".")) | three.take(micros // 1000) << np.uint64(8)
+        word |= three.take(micros % 1000) << np.uint64(32)
+        sizes = digits.astype(np.uint64)
+        fraction = WordField(word & ((np.uint64(1) << np.uint64(8) * sizes) - np.uint64(1)), sizes, 0, 7)
+        pieces = [WordField(_clock_words().take(seconds), 8, 8, 8), fraction]
+        return [Literal(_QUOTE, absent), *only_present(pieces, absent), Literal(_QUOTE, absent)]
+
+
+@dataclass(frozen=True, slots=True)
 class TimestampWriter:
     """A moment in quotes, *per_second* units of it in a second, in milliseconds; with the offset of *zone*, or without
     one if it is None.

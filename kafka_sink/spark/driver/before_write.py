@@ -261,6 +261,10 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     """
     present = {item.name: item.dataType for item in schema.fields}
     shown = ", ".join(f"{item.name}: {item.dataType.simpleString()}" for item in schema.fields)
+    if len(present) < len(schema.fields):
+        names = [item.name for item in schema.fields]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(f"two columns are named '{twice}' among ({shown}); drop one of them, or rename it")
     for name in present:
         called = name.lower()
         if called in _COLUMNS and called not in present:

@@ -172,7 +172,7 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
 
     :raises ConfigError: if a file cannot be read, or the references are none.
     """
-    value, column = wanted.schema or "", wanted.column
+    value, column = (wanted.schema or "").removeprefix("\ufeff"), wanted.column
     schema = SchemaText(value) if _is_itself(value, wanted.name) else _of_files(value, wanted)
     if wanted.references is None:
         return schema

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -172,13 +172,18 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[object]:
 
 
 def _own_headers(batch: pa.RecordBatch) -> list[_Headers]:
-    """The headers that the rows have themselves, without those that no record can have."""
-    all_headers: Sequence[Any] = (
-        batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(batch)
-    )
+    """The headers that the rows have themselves, without those that no record can have; of a key that is not UTF-8 what
+    is wrong becomes U+FFFD, as in Spark's own sink."""
+    if "headers" not in batch.schema.names:
+        return [[] for _ in range(len(batch))]
+    raw = pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())]))
     return [
-        [(each["key"], each["value"]) for each in headers or () if each is not None and each["key"] is not None]
-        for headers in all_headers
+        [
+            (each["key"].decode(errors="replace"), each["value"])
+            for each in headers or ()
+            if each is not None and each["key"] is not None
+        ]
+        for headers in batch.column("headers").cast(raw).to_pylist()
     ]
 
 

@@ -9,18 +9,20 @@ batch as a whole, and only then are its rows sorted out, into an error, nothing,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark import TaskContext
 
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import ConfigError, RowError, RowSerializationError
 from kafka_sink.formats.column_format import ColumnEncoder, ColumnFormat, format_of
 from kafka_sink.producer.staging.arrow_rows import rows_of
+from kafka_sink.spark.internals import keeps_null_fields
 from kafka_sink.spark.write_spec import WriteSpec
 
 T = TypeVar("T")
@@ -115,7 +117,8 @@ class Payloads:
             index = batch.schema.get_field_index(each.column)
             rows = batch.column(index)
             if each.column not in self._encoders:
-                self._encoders[each.column] = format_of(each.name).encoder(each, rows.type)
+                form = replace(each, keeps_nulls=keeps_null_fields(TaskContext.get()))
+                self._encoders[each.column] = format_of(each.name).encoder(form, rows.type)
             payloads = self._encoders[each.column].encode(rows, each.prefix)
             batch = batch.set_column(index, each.column, payloads)
         return batch

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
-from kafka_sink.common.errors import SerializationError
+from kafka_sink.common.errors import RowSerializationError, SerializationError
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ROWS = [b"one", None, b"", b"a longer row", b"\xff\xfe"]
@@ -165,6 +165,20 @@ def test_headers_outside_a_part_may_be_anything() -> None:
 def test_headers_without_key_name_their_row(row: list[object], message: str) -> None:
     with pytest.raises(SerializationError, match=message):
         HeadersColumn.from_arrow(pa.array([None, [{"key": "b", "value": None}], row], HEADERS))
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string()])
+def test_keys_of_headers_are_utf8(text: pa.DataType) -> None:
+    keys = pa.array([b"a", b"h\xff", "ü".encode(), b"\xc3", None], pa.large_binary()).cast(pa.binary())
+    raw = pa.Array.from_buffers(pa.string(), 5, keys.buffers()).cast(text)
+    items = pa.StructArray.from_arrays([raw, pa.array([b""] * 5)], ["key", "value"])
+    array = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), items)
+    with pytest.raises(
+        RowSerializationError, match=r"has a header \(0\) that has a key that is not valid UTF-8"
+    ) as refused:
+        HeadersColumn.from_arrow(array)
+    assert list(refused.value.rows) == [1, 2]
+    assert HeadersColumn.from_arrow(array[:1]).counts.tolist() == [1]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.string()), pa.list_(pa.struct([("key", pa.string())]))])

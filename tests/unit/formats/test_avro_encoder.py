@@ -49,6 +49,12 @@ DEFAULTS: list[tuple[Any, Any, Any]] = [
     (FIXED, "abc", b"abc"),
     (["null", "int"], None, None),
     (["int", "null"], 3, 3),
+    # Avro 1.12: the first type of the union that the default is a value of.
+    (["null", "string"], "hello", "hello"),
+    (["string", "null"], None, None),
+    (["null", "int", "boolean"], True, True),
+    (["null", ENUM, "string"], "GREEN", "GREEN"),
+    (["null", "double"], 2, 2.0),
     ({"type": "array", "items": "long"}, [1, 2], [1, 2]),
     ({"type": "map", "values": "string"}, {"a": "b"}, {"a": "b"}),
     ({"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]}, {"x": 1}, {"x": 1}),

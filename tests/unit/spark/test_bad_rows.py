@@ -74,6 +74,11 @@ def numbered(count: int) -> pa.Array:
 
 
 TIMES = pa.array([datetime(2026, 1, 1, tzinfo=UTC) - timedelta(days=days * 10_000) for days in (0, 1, 3)] * 2)
+_KEYS = pa.array([b"a", b"h\xff", b"b"], pa.binary())
+NOT_UTF8 = pa.StructArray.from_arrays(
+    [pa.Array.from_buffers(pa.string(), 3, _KEYS.buffers()), pa.array([b"1", b"2", None])],
+    fields=[*HEADERS_TYPE.value_type],
+)
 REASONS: list[tuple[dict[str, pa.Array], dict[str, str], list[int], str, str, str]] = [
     (
         {"partition": pa.array([0, 2, None, 1, 9, 0], pa.int32())},
@@ -111,6 +116,14 @@ REASONS: list[tuple[dict[str, pa.Array], dict[str, str], list[int], str, str, st
         "invalid-headers",
         "headers",
         r"has a header \(1\) that has a null key",
+    ),
+    (
+        {"headers": pa.ListArray.from_arrays([0, 0, 2, 3, 3, 3, 3], NOT_UTF8)},
+        {},
+        [1],
+        "invalid-headers",
+        "headers",
+        r"has a header \(1\) that has a key that is not valid UTF-8; correct it",
     ),
     (
         {"key": pa.array(["k", "k" * 2000, None, "k", "k" * 9000, "k"])},

@@ -93,3 +93,9 @@ def test_registrations_of_the_latest_topics_are_kept() -> None:
     assert registration_of(config, tls, "t-0") is others[0]
     assert registration_of(config, tls, "t-1") is not others[1], "nobody had asked for it since"
     assert "hidden-from-all" not in repr(vars(registration))
+
+
+@pytest.mark.parametrize("form", ["avro", "json", "protobuf"])
+def test_a_byte_order_mark_before_a_schema_is_left_out(form: str) -> None:
+    text = 'syntax = "proto3"; message R { int64 id = 1; }' if form == "protobuf" else '{"type": "object"}'
+    assert given_schema(WantedFormat("value", form, f"\ufeff{text}", None)).text == text

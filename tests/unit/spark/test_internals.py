@@ -35,6 +35,7 @@ ANOTHER: Any = SimpleNamespace()
         (lambda spark: internals.environment_of_jvm(spark, "PYSPARK_PYTHON"), None),
         (internals.python_of_workers, None),
         (lambda _: internals.micro_batch_of(None), (None, None)),
+        (lambda _: internals.keeps_null_fields(None), False),
         (lambda _: internals.worker_socket(), None),
     ],
 )

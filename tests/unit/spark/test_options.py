@@ -211,6 +211,14 @@ def test_extra_columns_are_errors() -> None:
         check_schema(schema, parse_options(REQUIRED))
 
 
+def test_two_columns_of_one_name_are_an_error() -> None:
+    schema = StructType().add("key", "string").add("value", "string").add("key", "binary")
+    with pytest.raises(
+        SchemaError, match=r"two columns are named 'key' among \(key: string, value: string, key: binary"
+    ):
+        check_schema(schema, parse_options(REQUIRED))
+
+
 @pytest.mark.parametrize("name", ["Value", "KEY", "Topic"])
 def test_columns_whose_names_differ_in_case_are_to_be_renamed(name: str) -> None:
     schema = StructType().add(name, "string")
