@@ -101,7 +101,7 @@ EXCEPTED: Final = {
             "producer.batching.column_append",
             "producer.plugins.partitioner",
             "producer.staging.column_staging",
-            "producer.topic_limits:_out_of_time",
+            "producer.staging.limit_checks:_out_of_time",
             "producer.staging.record_staging",
             "spark.peek",
             "spark.task.placing",

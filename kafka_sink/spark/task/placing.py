@@ -25,8 +25,8 @@ from kafka_sink.common.errors import ErrorCode, KafkaError, RowError, error_for
 from kafka_sink.producer.kafka_producer import ANY_PARTITION
 from kafka_sink.producer.plugins.partitioner import key_partitions
 from kafka_sink.producer.staging.column_staging import checked_sizes
+from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
-from kafka_sink.producer.topic_limits import LimitChecks
 from kafka_sink.spark.errors import of_task
 from kafka_sink.spark.task.dead_letters import DeadLetters, first_message
 from kafka_sink.spark.task.task_rows import BadRows, Payloads, TaskRows, TopicChunk, topic_chunks

@@ -30,9 +30,9 @@ from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import Delivery
 from kafka_sink.producer.kafka_producer import PartlyStagedError
 from kafka_sink.producer.staging.column_staging import piece_bytes
+from kafka_sink.producer.staging.limit_checks import LimitChecks
 from kafka_sink.producer.staging.topic_metadata import check_partitions
 from kafka_sink.producer.task_producer import TaskProducer
-from kafka_sink.producer.topic_limits import LimitChecks
 from kafka_sink.reports.writes import PartitionRange
 from kafka_sink.spark.errors import of_task
 from kafka_sink.spark.task.dead_letters import DeadLetters
