@@ -145,6 +145,10 @@ class Planner:
             Move.CLEAR_RECORD: self._clear_record,
             Move.ABORT_LEFT: self._abort_left,
             Move.SEARCH: self._search,
+            Move.REFUSE_WRITER: self._stop,
+            Move.STOP_LOST_END: self._stop,
+            Move.STOP_FENCED: self._stop,
+            Move.STOP_TORN: self._stop,
         }
 
     def plan(self, writer: str | None, version: int | None, accepted: int | None) -> Plan:
@@ -152,7 +156,7 @@ class Planner:
         situation = self._observe(writer, version, accepted)
         while (move := next_move(situation)) not in LAST_MOVES:
             _log.debug("sink %s: %s", self._driver.id, move.name)
-            situation = self._moves.get(move, self._stop)(situation)
+            situation = self._moves[move](situation)
         if move is Move.BEGIN:
             plan = self._held(situation)
         elif move is Move.FOLLOW and situation.last is not None:

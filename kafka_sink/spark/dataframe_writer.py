@@ -20,7 +20,6 @@ from kafka_sink.common.log_context import Said, once
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.exactly_once.model import NO_OFFSETS, BatchNumbering, Plan, PlannedOffsets, RowRange, Skipped
 from kafka_sink.exactly_once.protocols import AtomicSink, ParallelSink
-from kafka_sink.exactly_once.sink_driver import SinkDriver
 from kafka_sink.exactly_once.transactions import FENCED
 from kafka_sink.reports.writes import WriteReport
 from kafka_sink.spark.driver import lineage
@@ -36,7 +35,13 @@ from kafka_sink.spark.driver.jobs import (
     until_first_failure,
 )
 from kafka_sink.spark.driver.progress_line import progress_line
-from kafka_sink.spark.driver.transactional_write import APPLICATION, note_call, sink_of, transactions_to_commit
+from kafka_sink.spark.driver.transactional_write import (
+    APPLICATION,
+    driver_of,
+    note_call,
+    sink_of,
+    transactions_to_commit,
+)
 from kafka_sink.spark.driver.write_report import (
     check_bad_rows,
     check_messages,
@@ -49,7 +54,6 @@ from kafka_sink.spark.errors import cause_of
 from kafka_sink.spark.internals import array_of_one, classic_context, micro_batch_of, running_query
 from kafka_sink.spark.options import OptionValue, SinkOptions, parse_arguments
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, offsets_of, run_of
-from kafka_sink.spark.task.shared_client import shared_client
 from kafka_sink.spark.task.task_outcome import TaskOutcome, outcome_of, total_of
 from kafka_sink.spark.task.worker_process import worker_process
 from kafka_sink.spark.versions import require_local_checkpoint
@@ -307,9 +311,7 @@ class _Write:
         require_local_checkpoint(self.df)
         require_kept_blocks(self.df.sparkSession)
         with_copies = speculates(self.df.sparkSession)
-        client, timeout_ms = shared_client(spec.producer), spec.producer.transaction_timeout_ms
-        driver = SinkDriver(client, once.name, once.progress_topic, timeout_ms=timeout_ms, topics=spec.topics)
-        sink, of_writing = AtomicSink(driver), spec.placed()
+        sink, of_writing = AtomicSink(driver_of(spec, once)), spec.placed()
         last: list[TaskOutcome] = []
         written_ms = 0
 

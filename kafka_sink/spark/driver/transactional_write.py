@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from kafka_sink.exactly_once.model import Plan
     from kafka_sink.exactly_once.protocols import ParallelSink
+    from kafka_sink.exactly_once.sink_driver import SinkDriver
     from kafka_sink.exactly_once.transactions import OpenTransaction
-    from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 #: The writer of a sink that is named by txnAppId: any process that continues its numbers.
 APPLICATION: Final = "an application"
@@ -43,24 +43,27 @@ def transactions_to_commit(
     return [each for each in transactions if each is not None]
 
 
-def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
-    """The sink that commits once as *exactly_once* says."""
+def driver_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> SinkDriver:
+    """The driver of the sink that *exactly_once* names."""
     # The planner of other writes starts without importing the protocol and its dependencies.
-    from kafka_sink.exactly_once.protocols import ParallelSink
     from kafka_sink.exactly_once.sink_driver import SinkDriver
     from kafka_sink.spark.task.shared_client import shared_client
 
-    client = shared_client(spec.producer)
-    return ParallelSink(
-        SinkDriver(
-            client,
-            exactly_once.name,
-            exactly_once.progress_topic,
-            timeout_ms=spec.producer.transaction_timeout_ms,
-            two_phase=exactly_once.two_phase,
-            topics=spec.topics,
-        )
+    return SinkDriver(
+        shared_client(spec.producer),
+        exactly_once.name,
+        exactly_once.progress_topic,
+        timeout_ms=spec.producer.transaction_timeout_ms,
+        two_phase=exactly_once.two_phase,
+        topics=spec.topics,
     )
+
+
+def sink_of(spec: WriteSpec, exactly_once: ExactlyOnce) -> ParallelSink:
+    """The sink that commits once as *exactly_once* says, with a transaction for each task."""
+    from kafka_sink.exactly_once.protocols import ParallelSink
+
+    return ParallelSink(driver_of(spec, exactly_once))
 
 
 class _Call(NamedTuple):
