@@ -166,9 +166,9 @@ class Planner:
         remembered = self._driver.remembered
         if move is not Move.SKIP:
             remembered.driver, remembered.ends = plan.driver, None
-        if len(situation.decided_ids) * _IDS_OF_A_TASK <= _MOST_RECENT_IDS:
-            recent = dict.fromkeys([*situation.decided_ids, *remembered.recent_ids])
-            remembered.recent_ids = tuple(recent)[:_MOST_RECENT_IDS]
+        recent = dict.fromkeys([*situation.decided_ids, *remembered.recent_ids])
+        are_few = len(situation.decided_ids) * _IDS_OF_A_TASK <= _MOST_RECENT_IDS
+        remembered.recent_ids = tuple(recent)[:_MOST_RECENT_IDS] if are_few else ()
         return plan
 
     def _held(self, s: Situation) -> Plan:
