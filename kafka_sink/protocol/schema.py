@@ -82,7 +82,7 @@ RECORDS: Final = Primitive("records", "", None)
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of *element*."""
+    """The type of a list of *element*."""
 
     element: Primitive | type[Struct]
 
@@ -112,8 +112,46 @@ class StructSchema:
     flexible: VersionRange
 
 
-class Struct:
-    """Base class of messages and of the structs inside them. Fields have Kafka's names (snake_case) and defaults."""
+def _default_maker(item: dataclasses.Field[Any]) -> Callable[[], Any]:
+    if item.default_factory is not dataclasses.MISSING:
+        return item.default_factory
+    value = item.default
+    return lambda: value
+
+
+@dataclass_transform()
+class _StructType(type):
+    """Makes the classes of structs: dataclasses with slots, and with a schema of their :func:`field` declarations."""
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        versions: str = "",
+        flexible: str = "none",
+    ) -> Any:
+        made: Any = super().__new__(cls, name, bases, namespace)
+        if "__slots__" in namespace:
+            # A base class, or the class that dataclass() makes of one without slots.
+            return made
+        struct = dataclass(slots=True)(made)
+        fields = (
+            item.metadata[_FIELD](name=item.name, make_default=_default_maker(item))
+            for item in dataclasses.fields(struct)
+        )
+        struct.SCHEMA = StructSchema(
+            tuple(fields), VersionRange.parse(versions) if versions else None, VersionRange.parse(flexible)
+        )
+        return struct
+
+
+class Struct(metaclass=_StructType):
+    """Base class of messages and of the structs inside them. Fields have Kafka's names (snake_case) and defaults.
+
+    The class statement of a request or response has its *versions* and those that are *flexible* (KIP-482).
+    """
 
     __slots__ = ()
     SCHEMA: ClassVar[StructSchema]
@@ -127,11 +165,6 @@ class RequestBody(Struct, Generic[A_co]):
     """Base class of requests; *A_co* is the class of the response."""
 
     __slots__ = ()
-
-
-def array(element: Primitive | type[Struct]) -> Array:
-    """The type of a list of *element*."""
-    return Array(element)
 
 
 def field(
@@ -164,37 +197,3 @@ def field(
     if isinstance(type, Primitive):
         return dataclasses.field(default=type.default, metadata=metadata)
     return dataclasses.field(default_factory=list if isinstance(type, Array) else type, metadata=metadata)
-
-
-def _default_maker(item: dataclasses.Field[Any]) -> Callable[[], Any]:
-    if item.default_factory is not dataclasses.MISSING:
-        return item.default_factory
-    value = item.default
-    return lambda: value
-
-
-def _build(cls: type[S], versions: VersionRange | None, flexible: VersionRange) -> type[S]:
-    built = dataclass(slots=True)(cls)
-    declared: Any = built
-    fields = tuple(
-        item.metadata[_FIELD](name=item.name, make_default=_default_maker(item))
-        for item in dataclasses.fields(declared)
-    )
-    built.SCHEMA = StructSchema(fields, versions, flexible)
-    return built
-
-
-@dataclass_transform()
-def struct(cls: type[S]) -> type[S]:
-    """Class decorator: declares a struct that is used inside messages, from :func:`field` declarations."""
-    return _build(cls, None, NO_VERSIONS)
-
-
-@dataclass_transform()
-def message(*, versions: str, flexible: str) -> Callable[[type[S]], type[S]]:
-    """Class decorator: declares a request or response, its *versions* and those that are *flexible* (KIP-482)."""
-
-    def build(cls: type[S]) -> type[S]:
-        return _build(cls, VersionRange.parse(versions), VersionRange.parse(flexible))
-
-    return build

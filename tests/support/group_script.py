@@ -83,7 +83,7 @@ class Script:
         if isinstance(value, Struct):
             return {
                 field.name: self._plain(getattr(value, field.name))
-                for field in fields(value)  # type: ignore[arg-type]
+                for field in fields(value)
                 if field.name not in _LEFT_OUT
             }
         if isinstance(value, list):

@@ -70,7 +70,7 @@ class Script:
 
     def _plain(self, value: Any, name: str = "") -> Any:
         if isinstance(value, Struct):
-            items = {item.name: getattr(value, item.name) for item in fields(value)}  # type: ignore[arg-type]
+            items = {item.name: getattr(value, item.name) for item in fields(value)}
             if items.get("error_code"):
                 # Not an id: what the field holds where there is none.
                 items["producer_id"] = -1

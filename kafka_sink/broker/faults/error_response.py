@@ -289,7 +289,7 @@ class _Cut:
         if not side:
             return None
         changed: Any = {name: side.get(name, []) for name in questions}
-        replaced: Struct = dataclasses.replace(body, **changed)  # type: ignore[type-var]
+        replaced: Struct = dataclasses.replace(body, **changed)
         return replaced
 
     def _item(self, pair: Pair, item: Any, topic: str | None) -> tuple[Any, Any]:

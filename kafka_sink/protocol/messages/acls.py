@@ -21,7 +21,6 @@ from kafka_sink.common.errors import ErrorCode
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class AclCreation(s.Struct):
     """One ACL; pattern type 3 is a literal name, 4 a prefix."""
 
@@ -34,14 +33,12 @@ class AclCreation(s.Struct):
     permission_type: int = s.field(s.INT8, "0+")
 
 
-@s.message(versions="1-3", flexible="2+")
-class CreateAclsRequest(s.RequestBody["CreateAclsResponse"]):
+class CreateAclsRequest(s.RequestBody["CreateAclsResponse"], versions="1-3", flexible="2+"):
     """CreateAcls (key 30): permissions for principals on resources (KIP-11, KIP-290). The ACLs to create."""
 
-    creations: list[AclCreation] = s.field(s.array(AclCreation), "0+")
+    creations: list[AclCreation] = s.field(s.Array(AclCreation), "0+")
 
 
-@s.struct
 class AclCreationResult(s.Struct):
     """What became of one ACL."""
 
@@ -49,15 +46,13 @@ class AclCreationResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.message(versions="1-3", flexible="2+")
-class CreateAclsResponse(s.Struct):
+class CreateAclsResponse(s.Struct, versions="1-3", flexible="2+"):
     """A result for each ACL, in the order of the request."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[AclCreationResult] = s.field(s.array(AclCreationResult), "0+")
+    results: list[AclCreationResult] = s.field(s.Array(AclCreationResult), "0+")
 
 
-@s.struct
 class AclFilter(s.Struct):
     """A filter; null and 1 match anything."""
 
@@ -70,12 +65,10 @@ class AclFilter(s.Struct):
     permission_type: int = s.field(s.INT8, "0+")
 
 
-@s.message(versions="1-3", flexible="2+")
-class DescribeAclsRequest(AclFilter, s.RequestBody["DescribeAclsResponse"]):
+class DescribeAclsRequest(AclFilter, s.RequestBody["DescribeAclsResponse"], versions="1-3", flexible="2+"):
     """DescribeAcls (key 29): the ACLs that match a filter (KIP-140, KIP-290). The ACLs that match it are asked for."""
 
 
-@s.struct
 class AclDescription(s.Struct):
     """One ACL of a resource."""
 
@@ -85,39 +78,34 @@ class AclDescription(s.Struct):
     permission_type: int = s.field(s.INT8, "0+")
 
 
-@s.struct
 class DescribeAclsResource(s.Struct):
     """The ACLs with the same resource pattern."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
     pattern_type: int = s.field(s.INT8, "1+", default=3)
-    acls: list[AclDescription] = s.field(s.array(AclDescription), "0+")
+    acls: list[AclDescription] = s.field(s.Array(AclDescription), "0+")
 
 
-@s.message(versions="1-3", flexible="2+")
-class DescribeAclsResponse(s.Struct):
+class DescribeAclsResponse(s.Struct, versions="1-3", flexible="2+"):
     """The ACLs that match, by resource pattern."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    resources: list[DescribeAclsResource] = s.field(s.array(DescribeAclsResource), "0+")
+    resources: list[DescribeAclsResource] = s.field(s.Array(DescribeAclsResource), "0+")
 
 
-@s.struct
 class DeleteAclsFilter(AclFilter):
     """What matches it is deleted."""
 
 
-@s.message(versions="1-3", flexible="2+")
-class DeleteAclsRequest(s.RequestBody["DeleteAclsResponse"]):
+class DeleteAclsRequest(s.RequestBody["DeleteAclsResponse"], versions="1-3", flexible="2+"):
     """DeleteAcls (key 31): the filters of the ACLs to delete (KIP-140, KIP-290)."""
 
-    filters: list[DeleteAclsFilter] = s.field(s.array(DeleteAclsFilter), "0+")
+    filters: list[DeleteAclsFilter] = s.field(s.Array(DeleteAclsFilter), "0+")
 
 
-@s.struct
 class DeleteAclsMatchingAcl(s.Struct):
     """An ACL that was deleted, or could not be."""
 
@@ -132,21 +120,19 @@ class DeleteAclsMatchingAcl(s.Struct):
     permission_type: int = s.field(s.INT8, "0+")
 
 
-@s.struct
 class DeleteAclsFilterResult(s.Struct):
     """The ACLs that matched one filter."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    matching_acls: list[DeleteAclsMatchingAcl] = s.field(s.array(DeleteAclsMatchingAcl), "0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = s.field(s.Array(DeleteAclsMatchingAcl), "0+")
 
 
-@s.message(versions="1-3", flexible="2+")
-class DeleteAclsResponse(s.Struct):
+class DeleteAclsResponse(s.Struct, versions="1-3", flexible="2+"):
     """A result for each filter, in the order of the request."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    filter_results: list[DeleteAclsFilterResult] = s.field(s.array(DeleteAclsFilterResult), "0+")
+    filter_results: list[DeleteAclsFilterResult] = s.field(s.Array(DeleteAclsFilterResult), "0+")
 
 
 _Filter = TypeVar("_Filter", bound=AclFilter)

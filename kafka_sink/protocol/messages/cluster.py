@@ -8,8 +8,7 @@ from kafka_sink.protocol import schema as s
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 
-@s.message(versions="0-2", flexible="0+")
-class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"]):
+class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"], versions="0-2", flexible="0+"):
     """DescribeCluster (key 60): the brokers and the id of the cluster (KIP-700). *endpoint_type* 1 asks for brokers, 2
     for controllers.
     """
@@ -19,7 +18,6 @@ class DescribeClusterRequest(s.RequestBody["DescribeClusterResponse"]):
     include_fenced_brokers: bool = s.field(s.BOOL, "2+")
 
 
-@s.struct
 class DescribeClusterBroker(s.Struct):
     """A broker and its address on the listener that was asked."""
 
@@ -30,8 +28,7 @@ class DescribeClusterBroker(s.Struct):
     is_fenced: bool = s.field(s.BOOL, "2+")
 
 
-@s.message(versions="0-2", flexible="0+")
-class DescribeClusterResponse(s.Struct):
+class DescribeClusterResponse(s.Struct, versions="0-2", flexible="0+"):
     """The cluster as one broker sees it."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
@@ -40,35 +37,31 @@ class DescribeClusterResponse(s.Struct):
     endpoint_type: int = s.field(s.INT8, "1+", default=1)
     cluster_id: str = s.field(s.STRING, "0+")
     controller_id: int = s.field(s.INT32, "0+", default=-1)
-    brokers: list[DescribeClusterBroker] = s.field(s.array(DescribeClusterBroker), "0+")
+    brokers: list[DescribeClusterBroker] = s.field(s.Array(DescribeClusterBroker), "0+")
     cluster_authorized_operations: int = s.field(s.INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@s.struct
 class PartitionData(s.Struct):
     """One partition."""
 
     partition_index: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class TopicData(s.Struct):
     """Partitions of one topic."""
 
     topic_name: str = s.field(s.STRING, "0+")
-    partitions: list[PartitionData] = s.field(s.array(PartitionData), "0+")
+    partitions: list[PartitionData] = s.field(s.Array(PartitionData), "0+")
 
 
-@s.message(versions="0-2", flexible="0+")
-class DescribeQuorumRequest(s.RequestBody["DescribeQuorumResponse"]):
+class DescribeQuorumRequest(s.RequestBody["DescribeQuorumResponse"], versions="0-2", flexible="0+"):
     """DescribeQuorum (key 55): the quorum of controllers (KIP-595, KIP-836, KIP-853). The only topic that has a quorum
     is that of the cluster's metadata.
     """
 
-    topics: list[TopicData] = s.field(s.array(TopicData), "0+")
+    topics: list[TopicData] = s.field(s.Array(TopicData), "0+")
 
 
-@s.struct
 class ReplicaState(s.Struct):
     """A member; offsets and times (ms since 1970) are −1 if not known."""
 
@@ -79,7 +72,6 @@ class ReplicaState(s.Struct):
     last_caught_up_timestamp: int = s.field(s.INT64, "1+", default=-1, ignorable=True)
 
 
-@s.struct
 class PartitionQuorum(s.Struct):
     """The quorum of one partition."""
 
@@ -89,19 +81,17 @@ class PartitionQuorum(s.Struct):
     leader_id: int = s.field(s.INT32, "0+")
     leader_epoch: int = s.field(s.INT32, "0+")
     high_watermark: int = s.field(s.INT64, "0+")
-    current_voters: list[ReplicaState] = s.field(s.array(ReplicaState), "0+")
-    observers: list[ReplicaState] = s.field(s.array(ReplicaState), "0+")
+    current_voters: list[ReplicaState] = s.field(s.Array(ReplicaState), "0+")
+    observers: list[ReplicaState] = s.field(s.Array(ReplicaState), "0+")
 
 
-@s.struct
 class TopicQuorum(s.Struct):
     """The partitions of one topic."""
 
     topic_name: str = s.field(s.STRING, "0+")
-    partitions: list[PartitionQuorum] = s.field(s.array(PartitionQuorum), "0+")
+    partitions: list[PartitionQuorum] = s.field(s.Array(PartitionQuorum), "0+")
 
 
-@s.struct
 class Listener(s.Struct):
     """One address."""
 
@@ -110,32 +100,28 @@ class Listener(s.Struct):
     port: int = s.field(s.UINT16, "2+")
 
 
-@s.struct
 class Node(s.Struct):
     """A member's addresses."""
 
     node_id: int = s.field(s.INT32, "2+")
-    listeners: list[Listener] = s.field(s.array(Listener), "2+")
+    listeners: list[Listener] = s.field(s.Array(Listener), "2+")
 
 
-@s.message(versions="0-2", flexible="0+")
-class DescribeQuorumResponse(s.Struct):
+class DescribeQuorumResponse(s.Struct, versions="0-2", flexible="0+"):
     """The quorum of each partition, and the addresses of its members."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "2+", nullable="2+", ignorable=True)
-    topics: list[TopicQuorum] = s.field(s.array(TopicQuorum), "0+")
-    nodes: list[Node] = s.field(s.array(Node), "2+")
+    topics: list[TopicQuorum] = s.field(s.Array(TopicQuorum), "0+")
+    nodes: list[Node] = s.field(s.Array(Node), "2+")
 
 
-@s.struct
 class TopicRequest(s.Struct):
     """DescribeTopicPartitions (key 75): topics and their partitions, some at a time (KIP-966). One topic."""
 
     name: str = s.field(s.STRING, "0+")
 
 
-@s.struct
 class Cursor(s.Struct):
     """The first partition of an answer."""
 
@@ -143,16 +129,14 @@ class Cursor(s.Struct):
     partition_index: int = s.field(s.INT32, "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeTopicPartitionsRequest(s.RequestBody["DescribeTopicPartitionsResponse"]):
+class DescribeTopicPartitionsRequest(s.RequestBody["DescribeTopicPartitionsResponse"], versions="0", flexible="0+"):
     """No *topics* asks for all; *cursor* is where the answer before ended."""
 
-    topics: list[TopicRequest] = s.field(s.array(TopicRequest), "0+")
+    topics: list[TopicRequest] = s.field(s.Array(TopicRequest), "0+")
     response_partition_limit: int = s.field(s.INT32, "0+", default=2000)
     cursor: Cursor | None = s.field(Cursor, "0+", default=None, nullable="0+")
 
 
-@s.struct
 class DescribeTopicPartitionsResponsePartition(s.Struct):
     """A partition; *eligible_leader_replicas* were in sync when its last leader was lost."""
 
@@ -160,14 +144,13 @@ class DescribeTopicPartitionsResponsePartition(s.Struct):
     partition_index: int = s.field(s.INT32, "0+")
     leader_id: int = s.field(s.INT32, "0+")
     leader_epoch: int = s.field(s.INT32, "0+", default=-1, ignorable=True)
-    replica_nodes: list[int] = s.field(s.array(s.INT32), "0+")
-    isr_nodes: list[int] = s.field(s.array(s.INT32), "0+")
-    eligible_leader_replicas: list[int] | None = s.field(s.array(s.INT32), "0+", default=None, nullable="0+")
-    last_known_elr: list[int] | None = s.field(s.array(s.INT32), "0+", default=None, nullable="0+")
-    offline_replicas: list[int] = s.field(s.array(s.INT32), "0+", ignorable=True)
+    replica_nodes: list[int] = s.field(s.Array(s.INT32), "0+")
+    isr_nodes: list[int] = s.field(s.Array(s.INT32), "0+")
+    eligible_leader_replicas: list[int] | None = s.field(s.Array(s.INT32), "0+", default=None, nullable="0+")
+    last_known_elr: list[int] | None = s.field(s.Array(s.INT32), "0+", default=None, nullable="0+")
+    offline_replicas: list[int] = s.field(s.Array(s.INT32), "0+", ignorable=True)
 
 
-@s.struct
 class DescribeTopicPartitionsResponseTopic(s.Struct):
     """A topic, or what is wrong with it."""
 
@@ -176,15 +159,14 @@ class DescribeTopicPartitionsResponseTopic(s.Struct):
     topic_id: uuid.UUID = s.field(s.UUID, "0+", ignorable=True)
     is_internal: bool = s.field(s.BOOL, "0+", ignorable=True)
     partitions: list[DescribeTopicPartitionsResponsePartition] = s.field(
-        s.array(DescribeTopicPartitionsResponsePartition), "0+"
+        s.Array(DescribeTopicPartitionsResponsePartition), "0+"
     )
     topic_authorized_operations: int = s.field(s.INT32, "0+", default=-2147483648)
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeTopicPartitionsResponse(s.Struct):
+class DescribeTopicPartitionsResponse(s.Struct, versions="0", flexible="0+"):
     """*next_cursor* is where the next answer goes on, null at the end."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
-    topics: list[DescribeTopicPartitionsResponseTopic] = s.field(s.array(DescribeTopicPartitionsResponseTopic), "0+")
+    topics: list[DescribeTopicPartitionsResponseTopic] = s.field(s.Array(DescribeTopicPartitionsResponseTopic), "0+")
     next_cursor: Cursor | None = s.field(Cursor, "0+", default=None, nullable="0+")

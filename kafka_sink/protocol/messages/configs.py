@@ -5,7 +5,6 @@ from __future__ import annotations
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class AlterableConfig(s.Struct):
     """A setting; a null value is its default."""
 
@@ -13,26 +12,23 @@ class AlterableConfig(s.Struct):
     value: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class AlterConfigsResource(s.Struct):
     """A topic or broker and all the settings it is to have."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
-    configs: list[AlterableConfig] = s.field(s.array(AlterableConfig), "0+")
+    configs: list[AlterableConfig] = s.field(s.Array(AlterableConfig), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"]):
+class AlterConfigsRequest(s.RequestBody["AlterConfigsResponse"], versions="0-2", flexible="2+"):
     """AlterConfigs (key 33): every setting of a topic or broker at once; what is not named goes back to its default.
     *validate_only* changes nothing.
     """
 
-    resources: list[AlterConfigsResource] = s.field(s.array(AlterConfigsResource), "0+")
+    resources: list[AlterConfigsResource] = s.field(s.Array(AlterConfigsResource), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class AlterConfigsResourceResponse(s.Struct):
     """The outcome for one resource."""
 
@@ -42,15 +38,13 @@ class AlterConfigsResourceResponse(s.Struct):
     resource_name: str = s.field(s.STRING, "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class AlterConfigsResponse(s.Struct):
+class AlterConfigsResponse(s.Struct, versions="0-2", flexible="2+"):
     """The outcome for every resource."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    responses: list[AlterConfigsResourceResponse] = s.field(s.array(AlterConfigsResourceResponse), "0+")
+    responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
 
-@s.struct
 class IncrementalAlterableConfig(s.Struct):
     """A change: *config_operation* 0 sets, 1 deletes, 2 appends to a list, 3 takes from a list."""
 
@@ -59,54 +53,48 @@ class IncrementalAlterableConfig(s.Struct):
     value: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class IncrementalAlterConfigsResource(s.Struct):
     """A topic or broker and the changes to it."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
-    configs: list[IncrementalAlterableConfig] = s.field(s.array(IncrementalAlterableConfig), "0+")
+    configs: list[IncrementalAlterableConfig] = s.field(s.Array(IncrementalAlterableConfig), "0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class IncrementalAlterConfigsRequest(s.RequestBody["IncrementalAlterConfigsResponse"]):
+class IncrementalAlterConfigsRequest(s.RequestBody["IncrementalAlterConfigsResponse"], versions="0-1", flexible="1+"):
     """IncrementalAlterConfigs (key 44): change single settings of topics and brokers (KIP-339). *validate_only* changes
     nothing.
     """
 
-    resources: list[IncrementalAlterConfigsResource] = s.field(s.array(IncrementalAlterConfigsResource), "0+")
+    resources: list[IncrementalAlterConfigsResource] = s.field(s.Array(IncrementalAlterConfigsResource), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class IncrementalAlterConfigsResponse(s.Struct):
+class IncrementalAlterConfigsResponse(s.Struct, versions="0-1", flexible="1+"):
     """The outcome for every resource."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    responses: list[AlterConfigsResourceResponse] = s.field(s.array(AlterConfigsResourceResponse), "0+")
+    responses: list[AlterConfigsResourceResponse] = s.field(s.Array(AlterConfigsResourceResponse), "0+")
 
 
-@s.struct
 class DescribeConfigsResource(s.Struct):
     """A topic (type 2) or broker (type 4); null *configuration_keys* ask for all settings."""
 
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
-    configuration_keys: list[str] | None = s.field(s.array(s.STRING), "0+", nullable="0+")
+    configuration_keys: list[str] | None = s.field(s.Array(s.STRING), "0+", nullable="0+")
 
 
-@s.message(versions="1-4", flexible="4+")
-class DescribeConfigsRequest(s.RequestBody["DescribeConfigsResponse"]):
+class DescribeConfigsRequest(s.RequestBody["DescribeConfigsResponse"], versions="1-4", flexible="4+"):
     """DescribeConfigs (key 32): settings of topics and brokers, and where they come from (KIP-226). *include_synonyms*
     asks for every level at which a setting has a value.
     """
 
-    resources: list[DescribeConfigsResource] = s.field(s.array(DescribeConfigsResource), "0+")
+    resources: list[DescribeConfigsResource] = s.field(s.Array(DescribeConfigsResource), "0+")
     include_synonyms: bool = s.field(s.BOOL, "1+", default=False)
     include_documentation: bool = s.field(s.BOOL, "3+", default=False)
 
 
-@s.struct
 class DescribeConfigsSynonym(s.Struct):
     """The value at one level."""
 
@@ -115,7 +103,6 @@ class DescribeConfigsSynonym(s.Struct):
     source: int = s.field(s.INT8, "1+")
 
 
-@s.struct
 class DescribeConfigsResourceResult(s.Struct):
     """A setting; the value of a sensitive one is null."""
 
@@ -124,12 +111,11 @@ class DescribeConfigsResourceResult(s.Struct):
     read_only: bool = s.field(s.BOOL, "0+")
     config_source: int = s.field(s.INT8, "1+", default=-1, ignorable=True)
     is_sensitive: bool = s.field(s.BOOL, "0+")
-    synonyms: list[DescribeConfigsSynonym] = s.field(s.array(DescribeConfigsSynonym), "1+", ignorable=True)
+    synonyms: list[DescribeConfigsSynonym] = s.field(s.Array(DescribeConfigsSynonym), "1+", ignorable=True)
     config_type: int = s.field(s.INT8, "3+", default=0, ignorable=True)
     documentation: str | None = s.field(s.STRING, "3+", nullable="0+", ignorable=True)
 
 
-@s.struct
 class DescribeConfigsResult(s.Struct):
     """The settings of one resource."""
 
@@ -137,27 +123,24 @@ class DescribeConfigsResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
     resource_type: int = s.field(s.INT8, "0+")
     resource_name: str = s.field(s.STRING, "0+")
-    configs: list[DescribeConfigsResourceResult] = s.field(s.array(DescribeConfigsResourceResult), "0+")
+    configs: list[DescribeConfigsResourceResult] = s.field(s.Array(DescribeConfigsResourceResult), "0+")
 
 
-@s.message(versions="1-4", flexible="4+")
-class DescribeConfigsResponse(s.Struct):
+class DescribeConfigsResponse(s.Struct, versions="1-4", flexible="4+"):
     """What every resource is set to."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[DescribeConfigsResult] = s.field(s.array(DescribeConfigsResult), "0+")
+    results: list[DescribeConfigsResult] = s.field(s.Array(DescribeConfigsResult), "0+")
 
 
-@s.message(versions="0-1", flexible="0+")
-class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"]):
+class ListConfigResourcesRequest(s.RequestBody["ListConfigResourcesResponse"], versions="0-1", flexible="0+"):
     """ListConfigResources (key 74): what has settings (KIP-1142). No *resource_types* asks for all kinds; version 0
     asks for those of client metrics.
     """
 
-    resource_types: list[int] = s.field(s.array(s.INT8), "1+")
+    resource_types: list[int] = s.field(s.Array(s.INT8), "1+")
 
 
-@s.struct
 class ConfigResource(s.Struct):
     """One of them."""
 
@@ -165,10 +148,9 @@ class ConfigResource(s.Struct):
     resource_type: int = s.field(s.INT8, "1+", default=16, ignorable=True)
 
 
-@s.message(versions="0-1", flexible="0+")
-class ListConfigResourcesResponse(s.Struct):
+class ListConfigResourcesResponse(s.Struct, versions="0-1", flexible="0+"):
     """The names, by kind."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
-    config_resources: list[ConfigResource] = s.field(s.array(ConfigResource), "0+")
+    config_resources: list[ConfigResource] = s.field(s.Array(ConfigResource), "0+")

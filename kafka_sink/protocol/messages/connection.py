@@ -10,15 +10,13 @@ _VERSIONS = "0-4"
 _FLEXIBLE = "3+"
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ApiVersionsRequest(s.RequestBody["ApiVersionsResponse"]):
+class ApiVersionsRequest(s.RequestBody["ApiVersionsResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
     """Asks a broker what it can do; the names tell it who asks."""
 
     client_software_name: str = s.field(s.STRING, "3+", ignorable=True)
     client_software_version: str = s.field(s.STRING, "3+", ignorable=True)
 
 
-@s.struct
 class ApiVersion(s.Struct):
     """The versions of one API."""
 
@@ -27,7 +25,6 @@ class ApiVersion(s.Struct):
     max_version: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class SupportedFeatureKey(s.Struct):
     """A feature the broker has, with the levels it can run at."""
 
@@ -36,7 +33,6 @@ class SupportedFeatureKey(s.Struct):
     max_version: int = s.field(s.INT16, "3+")
 
 
-@s.struct
 class FinalizedFeatureKey(s.Struct):
     """A feature the whole cluster has agreed on."""
 
@@ -45,21 +41,19 @@ class FinalizedFeatureKey(s.Struct):
     min_version_level: int = s.field(s.INT16, "3+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ApiVersionsResponse(s.Struct):
+class ApiVersionsResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """*finalized_features_epoch* −1 says that finalized features are not known."""
 
     error_code: int = s.field(s.INT16, "0+")
-    api_keys: list[ApiVersion] = s.field(s.array(ApiVersion), "0+")
+    api_keys: list[ApiVersion] = s.field(s.Array(ApiVersion), "0+")
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
-    supported_features: list[SupportedFeatureKey] = s.field(s.array(SupportedFeatureKey), "3+", tag=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = s.field(s.Array(SupportedFeatureKey), "3+", tag=0, ignorable=True)
     finalized_features_epoch: int = s.field(s.INT64, "3+", tag=1, default=-1, ignorable=True)
-    finalized_features: list[FinalizedFeatureKey] = s.field(s.array(FinalizedFeatureKey), "3+", tag=2, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = s.field(s.Array(FinalizedFeatureKey), "3+", tag=2, ignorable=True)
     zk_migration_ready: bool = s.field(s.BOOL, "3+", tag=3, ignorable=True)
 
 
-@s.message(versions="0-1", flexible="none")
-class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"]):
+class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"], versions="0-1", flexible="none"):
     """SaslHandshake (key 17): choose the SASL mechanism.
 
     After version 0 bare SASL tokens follow, after version 1 SaslAuthenticate requests (KIP-152).
@@ -70,16 +64,14 @@ class SaslHandshakeRequest(s.RequestBody["SaslHandshakeResponse"]):
     mechanism: str = s.field(s.STRING, "0+")
 
 
-@s.message(versions="0-1", flexible="none")
-class SaslHandshakeResponse(s.Struct):
+class SaslHandshakeResponse(s.Struct, versions="0-1", flexible="none"):
     """The mechanisms there are."""
 
     error_code: int = s.field(s.INT16, "0+")
-    mechanisms: list[str] = s.field(s.array(s.STRING), "0+")
+    mechanisms: list[str] = s.field(s.Array(s.STRING), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"]):
+class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"], versions="0-2", flexible="2+"):
     """SaslAuthenticate (key 36): one step of a SASL exchange (KIP-152); the bytes are the mechanism's. The client's
     token.
     """
@@ -87,8 +79,7 @@ class SaslAuthenticateRequest(s.RequestBody["SaslAuthenticateResponse"]):
     auth_bytes: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class SaslAuthenticateResponse(s.Struct):
+class SaslAuthenticateResponse(s.Struct, versions="0-2", flexible="2+"):
     """The server's token; *session_lifetime_ms* is when to authenticate again, 0 never (KIP-368)."""
 
     error_code: int = s.field(s.INT16, "0+")

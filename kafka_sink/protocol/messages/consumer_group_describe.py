@@ -11,31 +11,29 @@ _VERSIONS = "0-1"
 _FLEXIBLE = "0+"
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ConsumerGroupDescribeRequest(s.RequestBody["ConsumerGroupDescribeResponse"]):
+class ConsumerGroupDescribeRequest(
+    s.RequestBody["ConsumerGroupDescribeResponse"], versions=_VERSIONS, flexible=_FLEXIBLE
+):
     """Groups that the broker asked coordinates."""
 
-    group_ids: list[str] = s.field(s.array(s.STRING), "0+")
+    group_ids: list[str] = s.field(s.Array(s.STRING), "0+")
     include_authorized_operations: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class TopicPartitions(s.Struct):
     """Partitions of one topic."""
 
     topic_id: uuid.UUID = s.field(s.UUID, "0+")
     topic_name: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class Assignment(s.Struct):
     """The partitions of a member."""
 
-    topic_partitions: list[TopicPartitions] = s.field(s.array(TopicPartitions), "0+")
+    topic_partitions: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
-@s.struct
 class Member(s.Struct):
     """A member, what it has and what it is to have; *member_type* is 1, and 0 for one of the classic protocol."""
 
@@ -45,14 +43,13 @@ class Member(s.Struct):
     member_epoch: int = s.field(s.INT32, "0+")
     client_id: str = s.field(s.STRING, "0+")
     client_host: str = s.field(s.STRING, "0+")
-    subscribed_topic_names: list[str] = s.field(s.array(s.STRING), "0+")
+    subscribed_topic_names: list[str] = s.field(s.Array(s.STRING), "0+")
     subscribed_topic_regex: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     assignment: Assignment = s.field(Assignment, "0+")
     target_assignment: Assignment = s.field(Assignment, "0+")
     member_type: int = s.field(s.INT8, "1+", default=-1, ignorable=True)
 
 
-@s.struct
 class DescribedGroup(s.Struct):
     """A group, or why it is not described."""
 
@@ -63,13 +60,12 @@ class DescribedGroup(s.Struct):
     group_epoch: int = s.field(s.INT32, "0+")
     assignment_epoch: int = s.field(s.INT32, "0+")
     assignor_name: str = s.field(s.STRING, "0+")
-    members: list[Member] = s.field(s.array(Member), "0+")
+    members: list[Member] = s.field(s.Array(Member), "0+")
     authorized_operations: int = s.field(s.INT32, "0+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ConsumerGroupDescribeResponse(s.Struct):
+class ConsumerGroupDescribeResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """Every group that was asked for."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    groups: list[DescribedGroup] = s.field(s.array(DescribedGroup), "0+")
+    groups: list[DescribedGroup] = s.field(s.Array(DescribedGroup), "0+")

@@ -13,7 +13,6 @@ _VERSIONS = "4-18"
 _FLEXIBLE = "12+"
 
 
-@s.struct
 class ReplicaState(s.Struct):
     """Which broker fetches; −1 = a consumer."""
 
@@ -21,7 +20,6 @@ class ReplicaState(s.Struct):
     replica_epoch: int = s.field(s.INT64, "15+", default=-1)
 
 
-@s.struct
 class FetchPartition(s.Struct):
     """Where to start reading a partition and how much of it to send at most."""
 
@@ -35,26 +33,23 @@ class FetchPartition(s.Struct):
     high_watermark: int = s.field(s.INT64, "18+", tag=1, default=2**63 - 1, ignorable=True)
 
 
-@s.struct
 class FetchTopic(s.Struct):
     """Partitions of one topic, by name or (version 13 and up) by id."""
 
     topic: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
-    partitions: list[FetchPartition] = s.field(s.array(FetchPartition), "0+")
+    partitions: list[FetchPartition] = s.field(s.Array(FetchPartition), "0+")
 
 
-@s.struct
 class ForgottenTopic(s.Struct):
     """Partitions that leave the fetch session."""
 
     topic: str = s.field(s.STRING, "7-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
-    partitions: list[int] = s.field(s.array(s.INT32), "7+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "7+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FetchRequest(s.RequestBody["FetchResponse"]):
+class FetchRequest(s.RequestBody["FetchResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
     """Waits up to *max_wait_ms* for *min_bytes*; *isolation_level* 0 reads everything, 1 only what is committed."""
 
     cluster_id: str | None = s.field(s.STRING, "12+", nullable="12+", tag=0, default=None, ignorable=True)
@@ -66,12 +61,11 @@ class FetchRequest(s.RequestBody["FetchResponse"]):
     isolation_level: int = s.field(s.INT8, "4+", ignorable=True)
     session_id: int = s.field(s.INT32, "7+", ignorable=True)
     session_epoch: int = s.field(s.INT32, "7+", default=-1, ignorable=True)
-    topics: list[FetchTopic] = s.field(s.array(FetchTopic), "0+")
-    forgotten_topics_data: list[ForgottenTopic] = s.field(s.array(ForgottenTopic), "7+")
+    topics: list[FetchTopic] = s.field(s.Array(FetchTopic), "0+")
+    forgotten_topics_data: list[ForgottenTopic] = s.field(s.Array(ForgottenTopic), "7+")
     rack_id: str = s.field(s.STRING, "11+", ignorable=True)
 
 
-@s.struct
 class EpochEndOffset(s.Struct):
     """Where the fetcher's log parts from the leader's; −1 = it does not."""
 
@@ -79,7 +73,6 @@ class EpochEndOffset(s.Struct):
     end_offset: int = s.field(s.INT64, "12+", default=-1)
 
 
-@s.struct
 class LeaderIdAndEpoch(s.Struct):
     """Who leads now; −1 = not known."""
 
@@ -87,7 +80,6 @@ class LeaderIdAndEpoch(s.Struct):
     leader_epoch: int = s.field(s.INT32, "12+", default=-1)
 
 
-@s.struct
 class SnapshotId(s.Struct):
     """The snapshot a lagging replica has to load; −1 = none."""
 
@@ -95,7 +87,6 @@ class SnapshotId(s.Struct):
     epoch: int = s.field(s.INT32, "0+", default=-1)
 
 
-@s.struct
 class AbortedTransaction(s.Struct):
     """From *first_offset* on, records of *producer_id* are not to be shown, up to its abort marker."""
 
@@ -103,7 +94,6 @@ class AbortedTransaction(s.Struct):
     first_offset: int = s.field(s.INT64, "4+")
 
 
-@s.struct
 class PartitionData(s.Struct):
     """The batches of one partition; the last one may be cut off in the middle."""
 
@@ -116,22 +106,20 @@ class PartitionData(s.Struct):
     current_leader: LeaderIdAndEpoch = s.field(LeaderIdAndEpoch, "12+", tag=1)
     snapshot_id: SnapshotId = s.field(SnapshotId, "12+", tag=2)
     aborted_transactions: list[AbortedTransaction] | None = s.field(
-        s.array(AbortedTransaction), "4+", nullable="4+", ignorable=True
+        s.Array(AbortedTransaction), "4+", nullable="4+", ignorable=True
     )
     preferred_read_replica: int = s.field(s.INT32, "11+", default=-1)
     records: s.Records = s.field(s.RECORDS, "0+", nullable="0+")
 
 
-@s.struct
 class FetchableTopicResponse(s.Struct):
     """Partitions of one topic, by name or (version 13 and up) by id."""
 
     topic: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
-    partitions: list[PartitionData] = s.field(s.array(PartitionData), "0+")
+    partitions: list[PartitionData] = s.field(s.Array(PartitionData), "0+")
 
 
-@s.struct
 class NodeEndpoint(s.Struct):
     """Address of a broker named as current leader."""
 
@@ -141,12 +129,11 @@ class NodeEndpoint(s.Struct):
     rack: str | None = s.field(s.STRING, "16+", nullable="16+", default=None)
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class FetchResponse(s.Struct):
+class FetchResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """What was read; *session_id* 0 = no session was made."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "7+", ignorable=True)
     session_id: int = s.field(s.INT32, "7+")
-    responses: list[FetchableTopicResponse] = s.field(s.array(FetchableTopicResponse), "0+")
-    node_endpoints: list[NodeEndpoint] = s.field(s.array(NodeEndpoint), "16+", tag=0)
+    responses: list[FetchableTopicResponse] = s.field(s.Array(FetchableTopicResponse), "0+")
+    node_endpoints: list[NodeEndpoint] = s.field(s.Array(NodeEndpoint), "16+", tag=0)

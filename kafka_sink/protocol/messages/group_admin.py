@@ -6,15 +6,13 @@ from kafka_sink.protocol import schema as s
 from kafka_sink.protocol.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 
-@s.message(versions="0-5", flexible="3+")
-class ListGroupsRequest(s.RequestBody["ListGroupsResponse"]):
+class ListGroupsRequest(s.RequestBody["ListGroupsResponse"], versions="0-5", flexible="3+"):
     """ListGroups (key 16): the groups that a broker coordinates (KIP-518, KIP-848). Empty filters select all."""
 
-    states_filter: list[str] = s.field(s.array(s.STRING), "4+")
-    types_filter: list[str] = s.field(s.array(s.STRING), "5+")
+    states_filter: list[str] = s.field(s.Array(s.STRING), "4+")
+    types_filter: list[str] = s.field(s.Array(s.STRING), "5+")
 
 
-@s.struct
 class ListedGroup(s.Struct):
     """A group and what it does."""
 
@@ -24,26 +22,23 @@ class ListedGroup(s.Struct):
     group_type: str = s.field(s.STRING, "5+", ignorable=True)
 
 
-@s.message(versions="0-5", flexible="3+")
-class ListGroupsResponse(s.Struct):
+class ListGroupsResponse(s.Struct, versions="0-5", flexible="3+"):
     """What passed."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
-    groups: list[ListedGroup] = s.field(s.array(ListedGroup), "0+")
+    groups: list[ListedGroup] = s.field(s.Array(ListedGroup), "0+")
 
 
-@s.message(versions="0-6", flexible="5+")
-class DescribeGroupsRequest(s.RequestBody["DescribeGroupsResponse"]):
+class DescribeGroupsRequest(s.RequestBody["DescribeGroupsResponse"], versions="0-6", flexible="5+"):
     """DescribeGroups (key 15): the members of groups and what they were assigned. Groups that the broker asked
     coordinates.
     """
 
-    groups: list[str] = s.field(s.array(s.STRING), "0+")
+    groups: list[str] = s.field(s.Array(s.STRING), "0+")
     include_authorized_operations: bool = s.field(s.BOOL, "3+")
 
 
-@s.struct
 class DescribedGroupMember(s.Struct):
     """A member; metadata is that of the chosen protocol, and both byte strings are the clients' own."""
 
@@ -55,7 +50,6 @@ class DescribedGroupMember(s.Struct):
     member_assignment: bytes = s.field(s.BYTES, "0+")
 
 
-@s.struct
 class DescribedGroup(s.Struct):
     """A group; an unknown one is said to be Dead, up to version 5 without an error."""
 
@@ -65,28 +59,25 @@ class DescribedGroup(s.Struct):
     group_state: str = s.field(s.STRING, "0+")
     protocol_type: str = s.field(s.STRING, "0+")
     protocol_data: str = s.field(s.STRING, "0+")
-    members: list[DescribedGroupMember] = s.field(s.array(DescribedGroupMember), "0+")
+    members: list[DescribedGroupMember] = s.field(s.Array(DescribedGroupMember), "0+")
     authorized_operations: int = s.field(s.INT32, "3+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@s.message(versions="0-6", flexible="5+")
-class DescribeGroupsResponse(s.Struct):
+class DescribeGroupsResponse(s.Struct, versions="0-6", flexible="5+"):
     """Every group that was asked for."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
-    groups: list[DescribedGroup] = s.field(s.array(DescribedGroup), "0+")
+    groups: list[DescribedGroup] = s.field(s.Array(DescribedGroup), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"]):
+class DeleteGroupsRequest(s.RequestBody["DeleteGroupsResponse"], versions="0-2", flexible="2+"):
     """DeleteGroups (key 42): groups that nobody is in any more, and their offsets (KIP-229). Groups that the broker
     asked coordinates.
     """
 
-    groups_names: list[str] = s.field(s.array(s.STRING), "0+")
+    groups_names: list[str] = s.field(s.Array(s.STRING), "0+")
 
 
-@s.struct
 class DeletableGroupResult(s.Struct):
     """The outcome for one group."""
 
@@ -94,9 +85,8 @@ class DeletableGroupResult(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class DeleteGroupsResponse(s.Struct):
+class DeleteGroupsResponse(s.Struct, versions="0-2", flexible="2+"):
     """The outcome for every group."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[DeletableGroupResult] = s.field(s.array(DeletableGroupResult), "0+")
+    results: list[DeletableGroupResult] = s.field(s.Array(DeletableGroupResult), "0+")

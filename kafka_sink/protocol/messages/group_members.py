@@ -7,7 +7,6 @@ import uuid
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class JoinGroupRequestProtocol(s.Struct):
     """A way to share the partitions out, and what the member says to it, in bytes of its own."""
 
@@ -15,8 +14,7 @@ class JoinGroupRequestProtocol(s.Struct):
     metadata: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0-9", flexible="6+")
-class JoinGroupRequest(s.RequestBody["JoinGroupResponse"]):
+class JoinGroupRequest(s.RequestBody["JoinGroupResponse"], versions="0-9", flexible="6+"):
     """JoinGroup (key 11): become or stay a member of a group; the answer comes when all others have joined too.
 
     From version 4 on a member without an id is given one and asks again with it (KIP-394); 5 has static members
@@ -31,11 +29,10 @@ class JoinGroupRequest(s.RequestBody["JoinGroupResponse"]):
     member_id: str = s.field(s.STRING, "0+")
     group_instance_id: str | None = s.field(s.STRING, "5+", default=None, nullable="5+")
     protocol_type: str = s.field(s.STRING, "0+")
-    protocols: list[JoinGroupRequestProtocol] = s.field(s.array(JoinGroupRequestProtocol), "0+")
+    protocols: list[JoinGroupRequestProtocol] = s.field(s.Array(JoinGroupRequestProtocol), "0+")
     reason: str | None = s.field(s.STRING, "8+", default=None, nullable="8+", ignorable=True)
 
 
-@s.struct
 class JoinGroupResponseMember(s.Struct):
     """A member as the leader is told of it."""
 
@@ -44,8 +41,7 @@ class JoinGroupResponseMember(s.Struct):
     metadata: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0-9", flexible="6+")
-class JoinGroupResponse(s.Struct):
+class JoinGroupResponse(s.Struct, versions="0-9", flexible="6+"):
     """The new generation; only the leader is told the members."""
 
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
@@ -56,10 +52,9 @@ class JoinGroupResponse(s.Struct):
     leader: str = s.field(s.STRING, "0+")
     skip_assignment: bool = s.field(s.BOOL, "9+", default=False)
     member_id: str = s.field(s.STRING, "0+")
-    members: list[JoinGroupResponseMember] = s.field(s.array(JoinGroupResponseMember), "0+")
+    members: list[JoinGroupResponseMember] = s.field(s.Array(JoinGroupResponseMember), "0+")
 
 
-@s.struct
 class SyncGroupRequestAssignment(s.Struct):
     """One member's part, in bytes that only clients understand."""
 
@@ -67,8 +62,7 @@ class SyncGroupRequestAssignment(s.Struct):
     assignment: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0-5", flexible="4+")
-class SyncGroupRequest(s.RequestBody["SyncGroupResponse"]):
+class SyncGroupRequest(s.RequestBody["SyncGroupResponse"], versions="0-5", flexible="4+"):
     """SyncGroup (key 14): the leader hands in who reads what, and every member is told its part. *assignments* are the
     leader's; those of other members are empty.
     """
@@ -79,11 +73,10 @@ class SyncGroupRequest(s.RequestBody["SyncGroupResponse"]):
     group_instance_id: str | None = s.field(s.STRING, "3+", default=None, nullable="3+")
     protocol_type: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
     protocol_name: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
-    assignments: list[SyncGroupRequestAssignment] = s.field(s.array(SyncGroupRequestAssignment), "0+")
+    assignments: list[SyncGroupRequestAssignment] = s.field(s.Array(SyncGroupRequestAssignment), "0+")
 
 
-@s.message(versions="0-5", flexible="4+")
-class SyncGroupResponse(s.Struct):
+class SyncGroupResponse(s.Struct, versions="0-5", flexible="4+"):
     """The member's part."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
@@ -93,8 +86,7 @@ class SyncGroupResponse(s.Struct):
     assignment: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0-4", flexible="4+")
-class HeartbeatRequest(s.RequestBody["HeartbeatResponse"]):
+class HeartbeatRequest(s.RequestBody["HeartbeatResponse"], versions="0-4", flexible="4+"):
     """Heartbeat (key 12): a member of a group is still there. The member, and the generation it believes in."""
 
     group_id: str = s.field(s.STRING, "0+")
@@ -103,15 +95,13 @@ class HeartbeatRequest(s.RequestBody["HeartbeatResponse"]):
     group_instance_id: str | None = s.field(s.STRING, "3+", default=None, nullable="3+")
 
 
-@s.message(versions="0-4", flexible="4+")
-class HeartbeatResponse(s.Struct):
+class HeartbeatResponse(s.Struct, versions="0-4", flexible="4+"):
     """REBALANCE_IN_PROGRESS is the way a member learns that it has to join again."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class MemberIdentity(s.Struct):
     """A member by its id, or a static one by its instance id."""
 
@@ -120,18 +110,16 @@ class MemberIdentity(s.Struct):
     reason: str | None = s.field(s.STRING, "5+", default=None, nullable="5+", ignorable=True)
 
 
-@s.message(versions="0-5", flexible="4+")
-class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"]):
+class LeaveGroupRequest(s.RequestBody["LeaveGroupResponse"], versions="0-5", flexible="4+"):
     """LeaveGroup (key 13): go out of a group, from version 3 on several members at once (KIP-345). *member_id* up to
     version 2, *members* from version 3 on.
     """
 
     group_id: str = s.field(s.STRING, "0+")
     member_id: str = s.field(s.STRING, "0-2")
-    members: list[MemberIdentity] = s.field(s.array(MemberIdentity), "3+")
+    members: list[MemberIdentity] = s.field(s.Array(MemberIdentity), "3+")
 
 
-@s.struct
 class MemberResponse(s.Struct):
     """The outcome for one member."""
 
@@ -140,29 +128,28 @@ class MemberResponse(s.Struct):
     error_code: int = s.field(s.INT16, "3+")
 
 
-@s.message(versions="0-5", flexible="4+")
-class LeaveGroupResponse(s.Struct):
+class LeaveGroupResponse(s.Struct, versions="0-5", flexible="4+"):
     """Up to version 2 *error_code* is that of the one member."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
-    members: list[MemberResponse] = s.field(s.array(MemberResponse), "3+")
+    members: list[MemberResponse] = s.field(s.Array(MemberResponse), "3+")
 
 
 _VERSIONS = "0-1"
 _FLEXIBLE = "0+"
 
 
-@s.struct
 class TopicPartitions(s.Struct):
     """Partitions of one topic."""
 
     topic_id: uuid.UUID = s.field(s.UUID, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ConsumerGroupHeartbeatRequest(s.RequestBody["ConsumerGroupHeartbeatResponse"]):
+class ConsumerGroupHeartbeatRequest(
+    s.RequestBody["ConsumerGroupHeartbeatResponse"], versions=_VERSIONS, flexible=_FLEXIBLE
+):
     """What a member says of itself; null, and a rebalance time-out of −1, stand for "as in the last heartbeat".
 
     *member_epoch* is 0 to join, −1 to leave, −2 for a static member that comes back.
@@ -174,23 +161,21 @@ class ConsumerGroupHeartbeatRequest(s.RequestBody["ConsumerGroupHeartbeatRespons
     instance_id: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     rack_id: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     rebalance_timeout_ms: int = s.field(s.INT32, "0+", default=-1)
-    subscribed_topic_names: list[str] | None = s.field(s.array(s.STRING), "0+", default=None, nullable="0+")
+    subscribed_topic_names: list[str] | None = s.field(s.Array(s.STRING), "0+", default=None, nullable="0+")
     subscribed_topic_regex: str | None = s.field(s.STRING, "1+", default=None, nullable="1+")
     server_assignor: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
     topic_partitions: list[TopicPartitions] | None = s.field(
-        s.array(TopicPartitions), "0+", default=None, nullable="0+"
+        s.Array(TopicPartitions), "0+", default=None, nullable="0+"
     )
 
 
-@s.struct
 class Assignment(s.Struct):
     """All partitions that the member may use from now on."""
 
-    topic_partitions: list[TopicPartitions] = s.field(s.array(TopicPartitions), "0+")
+    topic_partitions: list[TopicPartitions] = s.field(s.Array(TopicPartitions), "0+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ConsumerGroupHeartbeatResponse(s.Struct):
+class ConsumerGroupHeartbeatResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """The member's epoch, and its assignment if that has changed."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")

@@ -7,7 +7,6 @@ import uuid
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class OffsetCommitRequestPartition(s.Struct):
     """The next offset to read in one partition, and what the group wants to remember with it."""
 
@@ -17,17 +16,15 @@ class OffsetCommitRequestPartition(s.Struct):
     committed_metadata: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class OffsetCommitRequestTopic(s.Struct):
     """The offsets of one topic."""
 
     name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partitions: list[OffsetCommitRequestPartition] = s.field(s.array(OffsetCommitRequestPartition), "0+")
+    partitions: list[OffsetCommitRequestPartition] = s.field(s.Array(OffsetCommitRequestPartition), "0+")
 
 
-@s.message(versions="2-10", flexible="8+")
-class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"]):
+class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"], versions="2-10", flexible="8+"):
     """OffsetCommit (key 8): how far a group has read. Versions 10 and up name topics by id. Generation −1 with an empty
     member id commits without being a member.
     """
@@ -37,10 +34,9 @@ class OffsetCommitRequest(s.RequestBody["OffsetCommitResponse"]):
     member_id: str = s.field(s.STRING, "1+", ignorable=True)
     group_instance_id: str | None = s.field(s.STRING, "7+", default=None, nullable="7+")
     retention_time_ms: int = s.field(s.INT64, "2-4", default=-1, ignorable=True)
-    topics: list[OffsetCommitRequestTopic] = s.field(s.array(OffsetCommitRequestTopic), "0+")
+    topics: list[OffsetCommitRequestTopic] = s.field(s.Array(OffsetCommitRequestTopic), "0+")
 
 
-@s.struct
 class OffsetCommitResponsePartition(s.Struct):
     """The outcome for one partition."""
 
@@ -48,24 +44,21 @@ class OffsetCommitResponsePartition(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class OffsetCommitResponseTopic(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partitions: list[OffsetCommitResponsePartition] = s.field(s.array(OffsetCommitResponsePartition), "0+")
+    partitions: list[OffsetCommitResponsePartition] = s.field(s.Array(OffsetCommitResponsePartition), "0+")
 
 
-@s.message(versions="2-10", flexible="8+")
-class OffsetCommitResponse(s.Struct):
+class OffsetCommitResponse(s.Struct, versions="2-10", flexible="8+"):
     """The outcome for every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
-    topics: list[OffsetCommitResponseTopic] = s.field(s.array(OffsetCommitResponseTopic), "0+")
+    topics: list[OffsetCommitResponseTopic] = s.field(s.Array(OffsetCommitResponseTopic), "0+")
 
 
-@s.struct
 class TxnOffsetCommitRequestPartition(s.Struct):
     """The offset for one partition."""
 
@@ -75,16 +68,14 @@ class TxnOffsetCommitRequestPartition(s.Struct):
     committed_metadata: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class TxnOffsetCommitRequestTopic(s.Struct):
     """The offsets for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[TxnOffsetCommitRequestPartition] = s.field(s.array(TxnOffsetCommitRequestPartition), "0+")
+    partitions: list[TxnOffsetCommitRequestPartition] = s.field(s.Array(TxnOffsetCommitRequestPartition), "0+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"]):
+class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"], versions="0-5", flexible="3+"):
     """TxnOffsetCommit (key 28): offsets of a group that take effect when the transaction is committed.
 
     Version 5 adds the group to the transaction by itself (transaction version 2, KIP-890); before it AddOffsetsToTxn
@@ -100,10 +91,9 @@ class TxnOffsetCommitRequest(s.RequestBody["TxnOffsetCommitResponse"]):
     generation_id: int = s.field(s.INT32, "3+", default=-1)
     member_id: str = s.field(s.STRING, "3+", default="")
     group_instance_id: str | None = s.field(s.STRING, "3+", nullable="3+", default=None)
-    topics: list[TxnOffsetCommitRequestTopic] = s.field(s.array(TxnOffsetCommitRequestTopic), "0+")
+    topics: list[TxnOffsetCommitRequestTopic] = s.field(s.Array(TxnOffsetCommitRequestTopic), "0+")
 
 
-@s.struct
 class TxnOffsetCommitResponsePartition(s.Struct):
     """The outcome for one partition."""
 
@@ -111,62 +101,55 @@ class TxnOffsetCommitResponsePartition(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class TxnOffsetCommitResponseTopic(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[TxnOffsetCommitResponsePartition] = s.field(s.array(TxnOffsetCommitResponsePartition), "0+")
+    partitions: list[TxnOffsetCommitResponsePartition] = s.field(s.Array(TxnOffsetCommitResponsePartition), "0+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class TxnOffsetCommitResponse(s.Struct):
+class TxnOffsetCommitResponse(s.Struct, versions="0-5", flexible="3+"):
     """The outcome for every partition of the request."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    topics: list[TxnOffsetCommitResponseTopic] = s.field(s.array(TxnOffsetCommitResponseTopic), "0+")
+    topics: list[TxnOffsetCommitResponseTopic] = s.field(s.Array(TxnOffsetCommitResponseTopic), "0+")
 
 
-@s.struct
 class OffsetFetchRequestTopic(s.Struct):
     """Partitions of one topic, up to version 7."""
 
     name: str = s.field(s.STRING, "0-7")
-    partition_indexes: list[int] = s.field(s.array(s.INT32), "0-7")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0-7")
 
 
-@s.struct
 class OffsetFetchRequestTopics(s.Struct):
     """Partitions of one topic, from version 8 on."""
 
     name: str = s.field(s.STRING, "8-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partition_indexes: list[int] = s.field(s.array(s.INT32), "8+")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "8+")
 
 
-@s.struct
 class OffsetFetchRequestGroup(s.Struct):
     """A group and what is asked of it; null *topics* ask for all."""
 
     group_id: str = s.field(s.STRING, "8+")
     member_id: str | None = s.field(s.STRING, "9+", default=None, nullable="9+", ignorable=True)
     member_epoch: int = s.field(s.INT32, "9+", default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = s.field(s.array(OffsetFetchRequestTopics), "8+", nullable="8+")
+    topics: list[OffsetFetchRequestTopics] | None = s.field(s.Array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
-@s.message(versions="1-10", flexible="6+")
-class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"]):
+class OffsetFetchRequest(s.RequestBody["OffsetFetchResponse"], versions="1-10", flexible="6+"):
     """OffsetFetch (key 9): how far groups have read. Version 8 asks for several groups, 10 and up name topics by id.
     *require_stable* refuses partitions with offsets of an open transaction (KIP-447).
     """
 
     group_id: str = s.field(s.STRING, "0-7")
-    topics: list[OffsetFetchRequestTopic] | None = s.field(s.array(OffsetFetchRequestTopic), "0-7", nullable="2-7")
-    groups: list[OffsetFetchRequestGroup] = s.field(s.array(OffsetFetchRequestGroup), "8+")
+    topics: list[OffsetFetchRequestTopic] | None = s.field(s.Array(OffsetFetchRequestTopic), "0-7", nullable="2-7")
+    groups: list[OffsetFetchRequestGroup] = s.field(s.Array(OffsetFetchRequestGroup), "8+")
     require_stable: bool = s.field(s.BOOL, "7+", default=False)
 
 
-@s.struct
 class OffsetFetchResponsePartition(s.Struct):
     """The next offset to read in one partition, −1 when none was committed."""
 
@@ -177,15 +160,13 @@ class OffsetFetchResponsePartition(s.Struct):
     error_code: int = s.field(s.INT16, "0-7")
 
 
-@s.struct
 class OffsetFetchResponseTopic(s.Struct):
     """The offsets of one topic, up to version 7."""
 
     name: str = s.field(s.STRING, "0-7")
-    partitions: list[OffsetFetchResponsePartition] = s.field(s.array(OffsetFetchResponsePartition), "0-7")
+    partitions: list[OffsetFetchResponsePartition] = s.field(s.Array(OffsetFetchResponsePartition), "0-7")
 
 
-@s.struct
 class OffsetFetchResponsePartitions(s.Struct):
     """As :class:`OffsetFetchResponsePartition`, from version 8 on."""
 
@@ -196,60 +177,53 @@ class OffsetFetchResponsePartitions(s.Struct):
     error_code: int = s.field(s.INT16, "8+")
 
 
-@s.struct
 class OffsetFetchResponseTopics(s.Struct):
     """The offsets of one topic, from version 8 on."""
 
     name: str = s.field(s.STRING, "8-9", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = s.field(s.array(OffsetFetchResponsePartitions), "8+")
+    partitions: list[OffsetFetchResponsePartitions] = s.field(s.Array(OffsetFetchResponsePartitions), "8+")
 
 
-@s.struct
 class OffsetFetchResponseGroup(s.Struct):
     """The offsets of one group."""
 
     group_id: str = s.field(s.STRING, "8+")
-    topics: list[OffsetFetchResponseTopics] = s.field(s.array(OffsetFetchResponseTopics), "8+")
+    topics: list[OffsetFetchResponseTopics] = s.field(s.Array(OffsetFetchResponseTopics), "8+")
     error_code: int = s.field(s.INT16, "8+", default=0)
 
 
-@s.message(versions="1-10", flexible="6+")
-class OffsetFetchResponse(s.Struct):
+class OffsetFetchResponse(s.Struct, versions="1-10", flexible="6+"):
     """One group at the top level up to version 7, *groups* from version 8 on."""
 
     throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
-    topics: list[OffsetFetchResponseTopic] = s.field(s.array(OffsetFetchResponseTopic), "0-7")
+    topics: list[OffsetFetchResponseTopic] = s.field(s.Array(OffsetFetchResponseTopic), "0-7")
     error_code: int = s.field(s.INT16, "2-7", default=0, ignorable=True)
-    groups: list[OffsetFetchResponseGroup] = s.field(s.array(OffsetFetchResponseGroup), "8+")
+    groups: list[OffsetFetchResponseGroup] = s.field(s.Array(OffsetFetchResponseGroup), "8+")
 
 
-@s.struct
 class OffsetDeleteRequestPartition(s.Struct):
     """One partition."""
 
     partition_index: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class OffsetDeleteRequestTopic(s.Struct):
     """One topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[OffsetDeleteRequestPartition] = s.field(s.array(OffsetDeleteRequestPartition), "0+")
+    partitions: list[OffsetDeleteRequestPartition] = s.field(s.Array(OffsetDeleteRequestPartition), "0+")
 
 
-@s.message(versions="0", flexible="none")
-class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"]):
+class OffsetDeleteRequest(s.RequestBody["OffsetDeleteResponse"], versions="0", flexible="none"):
     """OffsetDelete (key 47): forget offsets of topics that a group does not read any more (KIP-496). What to forget of
     one group.
     """
 
     group_id: str = s.field(s.STRING, "0+")
-    topics: list[OffsetDeleteRequestTopic] = s.field(s.array(OffsetDeleteRequestTopic), "0+")
+    topics: list[OffsetDeleteRequestTopic] = s.field(s.Array(OffsetDeleteRequestTopic), "0+")
 
 
-@s.struct
 class OffsetDeleteResponsePartition(s.Struct):
     """The outcome for one partition."""
 
@@ -257,18 +231,16 @@ class OffsetDeleteResponsePartition(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class OffsetDeleteResponseTopic(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[OffsetDeleteResponsePartition] = s.field(s.array(OffsetDeleteResponsePartition), "0+")
+    partitions: list[OffsetDeleteResponsePartition] = s.field(s.Array(OffsetDeleteResponsePartition), "0+")
 
 
-@s.message(versions="0", flexible="none")
-class OffsetDeleteResponse(s.Struct):
+class OffsetDeleteResponse(s.Struct, versions="0", flexible="none"):
     """The outcome for the group, and for every partition."""
 
     error_code: int = s.field(s.INT16, "0+")
     throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
-    topics: list[OffsetDeleteResponseTopic] = s.field(s.array(OffsetDeleteResponseTopic), "0+")
+    topics: list[OffsetDeleteResponseTopic] = s.field(s.Array(OffsetDeleteResponseTopic), "0+")

@@ -9,7 +9,6 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
-@s.struct
 class ListOffsetsPartition(s.Struct):
     """Asks for the first record at or after *timestamp* (ms), or for one of the special points."""
 
@@ -18,27 +17,24 @@ class ListOffsetsPartition(s.Struct):
     timestamp: int = s.field(s.INT64, "0+")
 
 
-@s.struct
 class ListOffsetsTopic(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[ListOffsetsPartition] = s.field(s.array(ListOffsetsPartition), "0+")
+    partitions: list[ListOffsetsPartition] = s.field(s.Array(ListOffsetsPartition), "0+")
 
 
-@s.message(versions="1-11", flexible="6+")
-class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"]):
+class ListOffsetsRequest(s.RequestBody["ListOffsetsResponse"], versions="1-11", flexible="6+"):
     """ListOffsets (key 2): the offset of a partition's start, its end, or of a point in time. *replica_id* −1 = a
     consumer; *isolation_level* 1 puts the end before open transactions.
     """
 
     replica_id: int = s.field(s.INT32, "0+")
     isolation_level: int = s.field(s.INT8, "2+")
-    topics: list[ListOffsetsTopic] = s.field(s.array(ListOffsetsTopic), "0+")
+    topics: list[ListOffsetsTopic] = s.field(s.Array(ListOffsetsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "10+", ignorable=True)
 
 
-@s.struct
 class ListOffsetsPartitionResponse(s.Struct):
     """*offset* and *timestamp* are −1 when nothing was found."""
 
@@ -49,23 +45,20 @@ class ListOffsetsPartitionResponse(s.Struct):
     leader_epoch: int = s.field(s.INT32, "4+", default=-1)
 
 
-@s.struct
 class ListOffsetsTopicResponse(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[ListOffsetsPartitionResponse] = s.field(s.array(ListOffsetsPartitionResponse), "0+")
+    partitions: list[ListOffsetsPartitionResponse] = s.field(s.Array(ListOffsetsPartitionResponse), "0+")
 
 
-@s.message(versions="1-11", flexible="6+")
-class ListOffsetsResponse(s.Struct):
+class ListOffsetsResponse(s.Struct, versions="1-11", flexible="6+"):
     """An offset for every partition asked for."""
 
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
-    topics: list[ListOffsetsTopicResponse] = s.field(s.array(ListOffsetsTopicResponse), "0+")
+    topics: list[ListOffsetsTopicResponse] = s.field(s.Array(ListOffsetsTopicResponse), "0+")
 
 
-@s.struct
 class OffsetForLeaderPartition(s.Struct):
     """*current_leader_epoch* is the one the client knows, −1 when it does not say."""
 
@@ -74,25 +67,22 @@ class OffsetForLeaderPartition(s.Struct):
     leader_epoch: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class OffsetForLeaderTopic(s.Struct):
     """One topic's partitions."""
 
     topic: str = s.field(s.STRING, "0+")
-    partitions: list[OffsetForLeaderPartition] = s.field(s.array(OffsetForLeaderPartition), "0+")
+    partitions: list[OffsetForLeaderPartition] = s.field(s.Array(OffsetForLeaderPartition), "0+")
 
 
-@s.message(versions="2-4", flexible="4+")
-class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"]):
+class OffsetForLeaderEpochRequest(s.RequestBody["OffsetForLeaderEpochResponse"], versions="2-4", flexible="4+"):
     """OffsetForLeaderEpoch (key 23): where the records of a leader epoch end (KIP-101, KIP-320). *replica_id* −1 is a
     consumer, −2 a debugger.
     """
 
     replica_id: int = s.field(s.INT32, "3+", default=-2, ignorable=True)
-    topics: list[OffsetForLeaderTopic] = s.field(s.array(OffsetForLeaderTopic), "0+")
+    topics: list[OffsetForLeaderTopic] = s.field(s.Array(OffsetForLeaderTopic), "0+")
 
 
-@s.struct
 class EpochEndOffset(s.Struct):
     """The largest epoch up to the one asked for, and the offset after its last record; −1 if there is none."""
 
@@ -102,23 +92,20 @@ class EpochEndOffset(s.Struct):
     end_offset: int = s.field(s.INT64, "0+", default=-1)
 
 
-@s.struct
 class OffsetForLeaderTopicResult(s.Struct):
     """The answers for one topic's partitions."""
 
     topic: str = s.field(s.STRING, "0+")
-    partitions: list[EpochEndOffset] = s.field(s.array(EpochEndOffset), "0+")
+    partitions: list[EpochEndOffset] = s.field(s.Array(EpochEndOffset), "0+")
 
 
-@s.message(versions="2-4", flexible="4+")
-class OffsetForLeaderEpochResponse(s.Struct):
+class OffsetForLeaderEpochResponse(s.Struct, versions="2-4", flexible="4+"):
     """The answer for every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
-    topics: list[OffsetForLeaderTopicResult] = s.field(s.array(OffsetForLeaderTopicResult), "0+")
+    topics: list[OffsetForLeaderTopicResult] = s.field(s.Array(OffsetForLeaderTopicResult), "0+")
 
 
-@s.struct
 class DeleteRecordsPartition(s.Struct):
     """Records before *offset* go; −1 stands for the high watermark."""
 
@@ -126,25 +113,22 @@ class DeleteRecordsPartition(s.Struct):
     offset: int = s.field(s.INT64, "0+")
 
 
-@s.struct
 class DeleteRecordsTopic(s.Struct):
     """One topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[DeleteRecordsPartition] = s.field(s.array(DeleteRecordsPartition), "0+")
+    partitions: list[DeleteRecordsPartition] = s.field(s.Array(DeleteRecordsPartition), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"]):
+class DeleteRecordsRequest(s.RequestBody["DeleteRecordsResponse"], versions="0-2", flexible="2+"):
     """DeleteRecords (key 21): move the begin of partitions forward (KIP-107). *timeout_ms* is how long the broker may
     wait for its replicas.
     """
 
-    topics: list[DeleteRecordsTopic] = s.field(s.array(DeleteRecordsTopic), "0+")
+    topics: list[DeleteRecordsTopic] = s.field(s.Array(DeleteRecordsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class DeleteRecordsPartitionResult(s.Struct):
     """The first offset that is left, or −1 and why not."""
 
@@ -153,17 +137,15 @@ class DeleteRecordsPartitionResult(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class DeleteRecordsTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[DeleteRecordsPartitionResult] = s.field(s.array(DeleteRecordsPartitionResult), "0+")
+    partitions: list[DeleteRecordsPartitionResult] = s.field(s.Array(DeleteRecordsPartitionResult), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class DeleteRecordsResponse(s.Struct):
+class DeleteRecordsResponse(s.Struct, versions="0-2", flexible="2+"):
     """The outcome for every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    topics: list[DeleteRecordsTopicResult] = s.field(s.array(DeleteRecordsTopicResult), "0+")
+    topics: list[DeleteRecordsTopicResult] = s.field(s.Array(DeleteRecordsTopicResult), "0+")

@@ -17,7 +17,6 @@ NO_AUTHORIZED_OPERATIONS = -(2**31)
 FIRST_WITH_OPERATIONS = 8
 
 
-@s.struct
 class MetadataRequestTopic(s.Struct):
     """A topic by name, or (version 12 and up, *name* null) by id."""
 
@@ -25,17 +24,15 @@ class MetadataRequestTopic(s.Struct):
     name: str | None = s.field(s.STRING, "0+", nullable="10+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class MetadataRequest(s.RequestBody["MetadataResponse"]):
+class MetadataRequest(s.RequestBody["MetadataResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
     """*topics* null asks for all topics, empty for none; version 0 has no null and its empty list means all."""
 
-    topics: list[MetadataRequestTopic] | None = s.field(s.array(MetadataRequestTopic), "0+", nullable="1+")
+    topics: list[MetadataRequestTopic] | None = s.field(s.Array(MetadataRequestTopic), "0+", nullable="1+")
     allow_auto_topic_creation: bool = s.field(s.BOOL, "4+", default=True)
     include_cluster_authorized_operations: bool = s.field(s.BOOL, "8-10")
     include_topic_authorized_operations: bool = s.field(s.BOOL, "8+")
 
 
-@s.struct
 class MetadataResponseBroker(s.Struct):
     """A broker and its address on the listener that was asked."""
 
@@ -45,7 +42,6 @@ class MetadataResponseBroker(s.Struct):
     rack: str | None = s.field(s.STRING, "1+", nullable="1+", default=None, ignorable=True)
 
 
-@s.struct
 class MetadataResponsePartition(s.Struct):
     """A partition; *leader_id* −1 when it has no leader."""
 
@@ -53,12 +49,11 @@ class MetadataResponsePartition(s.Struct):
     partition_index: int = s.field(s.INT32, "0+")
     leader_id: int = s.field(s.INT32, "0+")
     leader_epoch: int = s.field(s.INT32, "7+", default=-1, ignorable=True)
-    replica_nodes: list[int] = s.field(s.array(s.INT32), "0+")
-    isr_nodes: list[int] = s.field(s.array(s.INT32), "0+")
-    offline_replicas: list[int] = s.field(s.array(s.INT32), "5+", ignorable=True)
+    replica_nodes: list[int] = s.field(s.Array(s.INT32), "0+")
+    isr_nodes: list[int] = s.field(s.Array(s.INT32), "0+")
+    offline_replicas: list[int] = s.field(s.Array(s.INT32), "5+", ignorable=True)
 
 
-@s.struct
 class MetadataResponseTopic(s.Struct):
     """A topic, or why there is none; *name* is null for an id nobody knows."""
 
@@ -66,19 +61,18 @@ class MetadataResponseTopic(s.Struct):
     name: str | None = s.field(s.STRING, "0+", nullable="12+")
     topic_id: uuid.UUID = s.field(s.UUID, "10+", ignorable=True)
     is_internal: bool = s.field(s.BOOL, "1+", ignorable=True)
-    partitions: list[MetadataResponsePartition] = s.field(s.array(MetadataResponsePartition), "0+")
+    partitions: list[MetadataResponsePartition] = s.field(s.Array(MetadataResponsePartition), "0+")
     topic_authorized_operations: int = s.field(s.INT32, "8+", default=NO_AUTHORIZED_OPERATIONS)
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class MetadataResponse(s.Struct):
+class MetadataResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """The cluster as one broker sees it."""
 
     throttle_time_ms: int = s.field(s.INT32, "3+", ignorable=True)
-    brokers: list[MetadataResponseBroker] = s.field(s.array(MetadataResponseBroker), "0+")
+    brokers: list[MetadataResponseBroker] = s.field(s.Array(MetadataResponseBroker), "0+")
     cluster_id: str | None = s.field(s.STRING, "2+", nullable="2+", default=None, ignorable=True)
     controller_id: int = s.field(s.INT32, "1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = s.field(s.array(MetadataResponseTopic), "0+")
+    topics: list[MetadataResponseTopic] = s.field(s.Array(MetadataResponseTopic), "0+")
     cluster_authorized_operations: int = s.field(s.INT32, "8-10", default=NO_AUTHORIZED_OPERATIONS)
     error_code: int = s.field(s.INT16, "13+", ignorable=True)
 
@@ -91,16 +85,16 @@ GROUP = 0
 TRANSACTION = 1
 
 
-@s.message(versions=_FIND_VERSIONS, flexible=_FIND_FLEXIBLE)
-class FindCoordinatorRequest(s.RequestBody["FindCoordinatorResponse"]):
+class FindCoordinatorRequest(
+    s.RequestBody["FindCoordinatorResponse"], versions=_FIND_VERSIONS, flexible=_FIND_FLEXIBLE
+):
     """*key* up to version 3, *coordinator_keys* from version 4 on; *key_type* says what they name."""
 
     key: str = s.field(s.STRING, "0-3")
     key_type: int = s.field(s.INT8, "1+")
-    coordinator_keys: list[str] = s.field(s.array(s.STRING), "4+")
+    coordinator_keys: list[str] = s.field(s.Array(s.STRING), "4+")
 
 
-@s.struct
 class Coordinator(s.Struct):
     """The coordinator of one key, or why there is none."""
 
@@ -112,8 +106,7 @@ class Coordinator(s.Struct):
     error_message: str | None = s.field(s.STRING, "4+", nullable="4+", ignorable=True)
 
 
-@s.message(versions=_FIND_VERSIONS, flexible=_FIND_FLEXIBLE)
-class FindCoordinatorResponse(s.Struct):
+class FindCoordinatorResponse(s.Struct, versions=_FIND_VERSIONS, flexible=_FIND_FLEXIBLE):
     """One coordinator at the top level up to version 3, *coordinators* from version 4 on."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
@@ -122,4 +115,4 @@ class FindCoordinatorResponse(s.Struct):
     node_id: int = s.field(s.INT32, "0-3")
     host: str = s.field(s.STRING, "0-3")
     port: int = s.field(s.INT32, "0-3")
-    coordinators: list[Coordinator] = s.field(s.array(Coordinator), "4+")
+    coordinators: list[Coordinator] = s.field(s.Array(Coordinator), "4+")

@@ -13,7 +13,6 @@ _VERSIONS = "3-13"
 _FLEXIBLE = "9+"
 
 
-@s.struct
 class PartitionProduceData(s.Struct):
     """The batches for one partition."""
 
@@ -21,26 +20,23 @@ class PartitionProduceData(s.Struct):
     records: s.Records = s.field(s.RECORDS, "0+", nullable="0+")
 
 
-@s.struct
 class TopicProduceData(s.Struct):
     """The batches for one topic, by name or (version 13 and up) by id."""
 
     name: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
-    partition_data: list[PartitionProduceData] = s.field(s.array(PartitionProduceData), "0+")
+    partition_data: list[PartitionProduceData] = s.field(s.Array(PartitionProduceData), "0+")
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ProduceRequest(s.RequestBody["ProduceResponse"]):
+class ProduceRequest(s.RequestBody["ProduceResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
     """*acks*: 0 none, 1 the leader, −1 all in-sync replicas; *timeout_ms* is how long the broker may wait for them."""
 
     transactional_id: str | None = s.field(s.STRING, "3+", nullable="3+", default=None)
     acks: int = s.field(s.INT16, "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
-    topic_data: list[TopicProduceData] = s.field(s.array(TopicProduceData), "0+")
+    topic_data: list[TopicProduceData] = s.field(s.Array(TopicProduceData), "0+")
 
 
-@s.struct
 class BatchIndexAndErrorMessage(s.Struct):
     """A record that made its batch fail (KIP-467)."""
 
@@ -48,7 +44,6 @@ class BatchIndexAndErrorMessage(s.Struct):
     batch_index_error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None)
 
 
-@s.struct
 class LeaderIdAndEpoch(s.Struct):
     """Who leads now; −1 = not known."""
 
@@ -56,7 +51,6 @@ class LeaderIdAndEpoch(s.Struct):
     leader_epoch: int = s.field(s.INT32, "10+", default=-1)
 
 
-@s.struct
 class PartitionProduceResponse(s.Struct):
     """*base_offset* of the first record; *log_append_time_ms* −1 unless the topic stamps records itself."""
 
@@ -65,21 +59,19 @@ class PartitionProduceResponse(s.Struct):
     base_offset: int = s.field(s.INT64, "0+")
     log_append_time_ms: int = s.field(s.INT64, "2+", default=-1, ignorable=True)
     log_start_offset: int = s.field(s.INT64, "5+", default=-1, ignorable=True)
-    record_errors: list[BatchIndexAndErrorMessage] = s.field(s.array(BatchIndexAndErrorMessage), "8+", ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = s.field(s.Array(BatchIndexAndErrorMessage), "8+", ignorable=True)
     error_message: str | None = s.field(s.STRING, "8+", nullable="8+", default=None, ignorable=True)
     current_leader: LeaderIdAndEpoch = s.field(LeaderIdAndEpoch, "10+", tag=0)
 
 
-@s.struct
 class TopicProduceResponse(s.Struct):
     """The outcome for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0-12", ignorable=True)
     topic_id: uuid.UUID = s.field(s.UUID, "13+", ignorable=True)
-    partition_responses: list[PartitionProduceResponse] = s.field(s.array(PartitionProduceResponse), "0+")
+    partition_responses: list[PartitionProduceResponse] = s.field(s.Array(PartitionProduceResponse), "0+")
 
 
-@s.struct
 class NodeEndpoint(s.Struct):
     """Address of a broker named as current leader."""
 
@@ -89,10 +81,9 @@ class NodeEndpoint(s.Struct):
     rack: str | None = s.field(s.STRING, "10+", nullable="10+", default=None)
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class ProduceResponse(s.Struct):
+class ProduceResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """The outcome for every partition of the request."""
 
-    responses: list[TopicProduceResponse] = s.field(s.array(TopicProduceResponse), "0+")
+    responses: list[TopicProduceResponse] = s.field(s.Array(TopicProduceResponse), "0+")
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
-    node_endpoints: list[NodeEndpoint] = s.field(s.array(NodeEndpoint), "10+", tag=0)
+    node_endpoints: list[NodeEndpoint] = s.field(s.Array(NodeEndpoint), "10+", tag=0)

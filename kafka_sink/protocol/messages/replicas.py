@@ -5,34 +5,32 @@ from __future__ import annotations
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class ReassignablePartition(s.Struct):
     """A partition and its *replicas*; null gives up a reassignment that is under way."""
 
     partition_index: int = s.field(s.INT32, "0+")
-    replicas: list[int] | None = s.field(s.array(s.INT32), "0+", default=None, nullable="0+")
+    replicas: list[int] | None = s.field(s.Array(s.INT32), "0+", default=None, nullable="0+")
 
 
-@s.struct
 class ReassignableTopic(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[ReassignablePartition] = s.field(s.array(ReassignablePartition), "0+")
+    partitions: list[ReassignablePartition] = s.field(s.Array(ReassignablePartition), "0+")
 
 
-@s.message(versions="0-1", flexible="0+")
-class AlterPartitionReassignmentsRequest(s.RequestBody["AlterPartitionReassignmentsResponse"]):
+class AlterPartitionReassignmentsRequest(
+    s.RequestBody["AlterPartitionReassignmentsResponse"], versions="0-1", flexible="0+"
+):
     """AlterPartitionReassignments (key 45): say which brokers hold a partition, the preferred leader first (KIP-455).
     *timeout_ms* is how long the broker may wait for them to begin.
     """
 
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True)
-    topics: list[ReassignableTopic] = s.field(s.array(ReassignableTopic), "0+")
+    topics: list[ReassignableTopic] = s.field(s.Array(ReassignableTopic), "0+")
 
 
-@s.struct
 class ReassignablePartitionResponse(s.Struct):
     """The outcome for one partition."""
 
@@ -41,91 +39,83 @@ class ReassignablePartitionResponse(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class ReassignableTopicResponse(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[ReassignablePartitionResponse] = s.field(s.array(ReassignablePartitionResponse), "0+")
+    partitions: list[ReassignablePartitionResponse] = s.field(s.Array(ReassignablePartitionResponse), "0+")
 
 
-@s.message(versions="0-1", flexible="0+")
-class AlterPartitionReassignmentsResponse(s.Struct):
+class AlterPartitionReassignmentsResponse(s.Struct, versions="0-1", flexible="0+"):
     """The outcome for every partition; what is accepted may still be under way."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     allow_replication_factor_change: bool = s.field(s.BOOL, "1+", default=True, ignorable=True)
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    responses: list[ReassignableTopicResponse] = s.field(s.array(ReassignableTopicResponse), "0+")
+    responses: list[ReassignableTopicResponse] = s.field(s.Array(ReassignableTopicResponse), "0+")
 
 
-@s.struct
 class ListPartitionReassignmentsTopics(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partition_indexes: list[int] = s.field(s.array(s.INT32), "0+")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class ListPartitionReassignmentsRequest(s.RequestBody["ListPartitionReassignmentsResponse"]):
+class ListPartitionReassignmentsRequest(
+    s.RequestBody["ListPartitionReassignmentsResponse"], versions="0", flexible="0+"
+):
     """ListPartitionReassignments (key 46): the reassignments that are under way (KIP-455). Null *topics*: all."""
 
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = s.field(
-        s.array(ListPartitionReassignmentsTopics), "0+", default=None, nullable="0+"
+        s.Array(ListPartitionReassignmentsTopics), "0+", default=None, nullable="0+"
     )
 
 
-@s.struct
 class OngoingPartitionReassignment(s.Struct):
     """The present replicas, and those that are added and removed."""
 
     partition_index: int = s.field(s.INT32, "0+")
-    replicas: list[int] = s.field(s.array(s.INT32), "0+")
-    adding_replicas: list[int] = s.field(s.array(s.INT32), "0+")
-    removing_replicas: list[int] = s.field(s.array(s.INT32), "0+")
+    replicas: list[int] = s.field(s.Array(s.INT32), "0+")
+    adding_replicas: list[int] = s.field(s.Array(s.INT32), "0+")
+    removing_replicas: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class OngoingTopicReassignment(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[OngoingPartitionReassignment] = s.field(s.array(OngoingPartitionReassignment), "0+")
+    partitions: list[OngoingPartitionReassignment] = s.field(s.Array(OngoingPartitionReassignment), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class ListPartitionReassignmentsResponse(s.Struct):
+class ListPartitionReassignmentsResponse(s.Struct, versions="0", flexible="0+"):
     """The partitions with a reassignment under way; those without one are left out."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    topics: list[OngoingTopicReassignment] = s.field(s.array(OngoingTopicReassignment), "0+")
+    topics: list[OngoingTopicReassignment] = s.field(s.Array(OngoingTopicReassignment), "0+")
 
 
-@s.struct
 class TopicPartitions(s.Struct):
     """Partitions of one topic."""
 
     topic: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class ElectLeadersRequest(s.RequestBody["ElectLeadersResponse"]):
+class ElectLeadersRequest(s.RequestBody["ElectLeadersResponse"], versions="0-2", flexible="2+"):
     """ElectLeaders (key 43): give partitions back to their preferred leader (KIP-183), or to any replica (KIP-460).
     *election_type* 0 is the preferred leader, 1 any; null partitions are all partitions.
     """
 
     election_type: int = s.field(s.INT8, "1+")
-    topic_partitions: list[TopicPartitions] | None = s.field(s.array(TopicPartitions), "0+", nullable="0+")
+    topic_partitions: list[TopicPartitions] | None = s.field(s.Array(TopicPartitions), "0+", nullable="0+")
     timeout_ms: int = s.field(s.INT32, "0+", default=60000)
 
 
-@s.struct
 class PartitionResult(s.Struct):
     """The outcome for one partition."""
 
@@ -134,49 +124,43 @@ class PartitionResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class ReplicaElectionResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
     topic: str = s.field(s.STRING, "0+")
-    partition_result: list[PartitionResult] = s.field(s.array(PartitionResult), "0+")
+    partition_result: list[PartitionResult] = s.field(s.Array(PartitionResult), "0+")
 
 
-@s.message(versions="0-2", flexible="2+")
-class ElectLeadersResponse(s.Struct):
+class ElectLeadersResponse(s.Struct, versions="0-2", flexible="2+"):
     """The outcome for every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "1+")
-    replica_election_results: list[ReplicaElectionResult] = s.field(s.array(ReplicaElectionResult), "0+")
+    replica_election_results: list[ReplicaElectionResult] = s.field(s.Array(ReplicaElectionResult), "0+")
 
 
-@s.struct
 class AlterReplicaLogDirTopic(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class AlterReplicaLogDir(s.Struct):
     """A directory, by its absolute path."""
 
     path: str = s.field(s.STRING, "0+")
-    topics: list[AlterReplicaLogDirTopic] = s.field(s.array(AlterReplicaLogDirTopic), "0+")
+    topics: list[AlterReplicaLogDirTopic] = s.field(s.Array(AlterReplicaLogDirTopic), "0+")
 
 
-@s.message(versions="1-2", flexible="2+")
-class AlterReplicaLogDirsRequest(s.RequestBody["AlterReplicaLogDirsResponse"]):
+class AlterReplicaLogDirsRequest(s.RequestBody["AlterReplicaLogDirsResponse"], versions="1-2", flexible="2+"):
     """AlterReplicaLogDirs (key 34): move replicas to another directory of a broker (KIP-113). The partitions that each
     directory is to have.
     """
 
-    dirs: list[AlterReplicaLogDir] = s.field(s.array(AlterReplicaLogDir), "0+")
+    dirs: list[AlterReplicaLogDir] = s.field(s.Array(AlterReplicaLogDir), "0+")
 
 
-@s.struct
 class AlterReplicaLogDirPartitionResult(s.Struct):
     """The outcome for one partition."""
 
@@ -184,40 +168,35 @@ class AlterReplicaLogDirPartitionResult(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class AlterReplicaLogDirTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
     topic_name: str = s.field(s.STRING, "0+")
-    partitions: list[AlterReplicaLogDirPartitionResult] = s.field(s.array(AlterReplicaLogDirPartitionResult), "0+")
+    partitions: list[AlterReplicaLogDirPartitionResult] = s.field(s.Array(AlterReplicaLogDirPartitionResult), "0+")
 
 
-@s.message(versions="1-2", flexible="2+")
-class AlterReplicaLogDirsResponse(s.Struct):
+class AlterReplicaLogDirsResponse(s.Struct, versions="1-2", flexible="2+"):
     """The outcome for every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[AlterReplicaLogDirTopicResult] = s.field(s.array(AlterReplicaLogDirTopicResult), "0+")
+    results: list[AlterReplicaLogDirTopicResult] = s.field(s.Array(AlterReplicaLogDirTopicResult), "0+")
 
 
-@s.struct
 class DescribableLogDirTopic(s.Struct):
     """Partitions of one topic."""
 
     topic: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.message(versions="1-5", flexible="2+")
-class DescribeLogDirsRequest(s.RequestBody["DescribeLogDirsResponse"]):
+class DescribeLogDirsRequest(s.RequestBody["DescribeLogDirsResponse"], versions="1-5", flexible="2+"):
     """DescribeLogDirs (key 35): the directories of a broker with the sizes of its partitions (KIP-113, KIP-827). Null
     *topics* asks for all.
     """
 
-    topics: list[DescribableLogDirTopic] | None = s.field(s.array(DescribableLogDirTopic), "0+", nullable="0+")
+    topics: list[DescribableLogDirTopic] | None = s.field(s.Array(DescribableLogDirTopic), "0+", nullable="0+")
 
 
-@s.struct
 class DescribeLogDirsPartition(s.Struct):
     """A partition; *partition_size* in bytes, *offset_lag* behind its leader."""
 
@@ -227,30 +206,27 @@ class DescribeLogDirsPartition(s.Struct):
     is_future_key: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class DescribeLogDirsTopic(s.Struct):
     """The partitions of one topic that lie there."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[DescribeLogDirsPartition] = s.field(s.array(DescribeLogDirsPartition), "0+")
+    partitions: list[DescribeLogDirsPartition] = s.field(s.Array(DescribeLogDirsPartition), "0+")
 
 
-@s.struct
 class DescribeLogDirsResult(s.Struct):
     """A directory; *total_bytes* and *usable_bytes* are those of its volume, −1 if not known."""
 
     error_code: int = s.field(s.INT16, "0+")
     log_dir: str = s.field(s.STRING, "0+")
-    topics: list[DescribeLogDirsTopic] = s.field(s.array(DescribeLogDirsTopic), "0+")
+    topics: list[DescribeLogDirsTopic] = s.field(s.Array(DescribeLogDirsTopic), "0+")
     total_bytes: int = s.field(s.INT64, "4+", default=-1, ignorable=True)
     usable_bytes: int = s.field(s.INT64, "4+", default=-1, ignorable=True)
     is_cordoned: bool = s.field(s.BOOL, "5+", ignorable=True)
 
 
-@s.message(versions="1-5", flexible="2+")
-class DescribeLogDirsResponse(s.Struct):
+class DescribeLogDirsResponse(s.Struct, versions="1-5", flexible="2+"):
     """The directories of the broker that was asked."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "3+", ignorable=True)
-    results: list[DescribeLogDirsResult] = s.field(s.array(DescribeLogDirsResult), "0+")
+    results: list[DescribeLogDirsResult] = s.field(s.Array(DescribeLogDirsResult), "0+")

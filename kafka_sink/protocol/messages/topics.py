@@ -7,15 +7,13 @@ import uuid
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class CreatableReplicaAssignment(s.Struct):
     """Where the replicas of a partition are to live; the first one leads."""
 
     partition_index: int = s.field(s.INT32, "0+")
-    broker_ids: list[int] = s.field(s.array(s.INT32), "0+")
+    broker_ids: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class CreatableTopicConfig(s.Struct):
     """A topic setting that differs from the broker's default."""
 
@@ -23,29 +21,26 @@ class CreatableTopicConfig(s.Struct):
     value: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class CreatableTopic(s.Struct):
     """A topic to create; counts are −1 where *assignments* say it or the broker shall choose."""
 
     name: str = s.field(s.STRING, "0+")
     num_partitions: int = s.field(s.INT32, "0+")
     replication_factor: int = s.field(s.INT16, "0+")
-    assignments: list[CreatableReplicaAssignment] = s.field(s.array(CreatableReplicaAssignment), "0+")
-    configs: list[CreatableTopicConfig] = s.field(s.array(CreatableTopicConfig), "0+")
+    assignments: list[CreatableReplicaAssignment] = s.field(s.Array(CreatableReplicaAssignment), "0+")
+    configs: list[CreatableTopicConfig] = s.field(s.Array(CreatableTopicConfig), "0+")
 
 
-@s.message(versions="2-7", flexible="5+")
-class CreateTopicsRequest(s.RequestBody["CreateTopicsResponse"]):
+class CreateTopicsRequest(s.RequestBody["CreateTopicsResponse"], versions="2-7", flexible="5+"):
     """CreateTopics (key 19). Version 4 lets the broker choose counts (−1, KIP-464), 5 returns configs, 7 the topic id.
     *timeout_ms* is how long the broker may wait for the topics to be there; *validate_only* creates nothing.
     """
 
-    topics: list[CreatableTopic] = s.field(s.array(CreatableTopic), "0+")
+    topics: list[CreatableTopic] = s.field(s.Array(CreatableTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+", default=60_000)
     validate_only: bool = s.field(s.BOOL, "1+")
 
 
-@s.struct
 class CreatableTopicConfigs(s.Struct):
     """A setting of the topic as it was created."""
 
@@ -56,7 +51,6 @@ class CreatableTopicConfigs(s.Struct):
     is_sensitive: bool = s.field(s.BOOL, "5+")
 
 
-@s.struct
 class CreatableTopicResult(s.Struct):
     """What became of one topic; counts and configs are known when it was created."""
 
@@ -68,48 +62,43 @@ class CreatableTopicResult(s.Struct):
     num_partitions: int = s.field(s.INT32, "5+", default=-1, ignorable=True)
     replication_factor: int = s.field(s.INT16, "5+", default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = s.field(
-        s.array(CreatableTopicConfigs), "5+", nullable="5+", ignorable=True
+        s.Array(CreatableTopicConfigs), "5+", nullable="5+", ignorable=True
     )
 
 
-@s.message(versions="2-7", flexible="5+")
-class CreateTopicsResponse(s.Struct):
+class CreateTopicsResponse(s.Struct, versions="2-7", flexible="5+"):
     """What became of every topic."""
 
     throttle_time_ms: int = s.field(s.INT32, "2+", ignorable=True)
-    topics: list[CreatableTopicResult] = s.field(s.array(CreatableTopicResult), "0+")
+    topics: list[CreatableTopicResult] = s.field(s.Array(CreatableTopicResult), "0+")
 
 
-@s.struct
 class CreatePartitionsAssignment(s.Struct):
     """Where the replicas of one new partition are to live."""
 
-    broker_ids: list[int] = s.field(s.array(s.INT32), "0+")
+    broker_ids: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class CreatePartitionsTopic(s.Struct):
     """A topic and the *count* of partitions it is to have; null *assignments* let the broker choose."""
 
     name: str = s.field(s.STRING, "0+")
     count: int = s.field(s.INT32, "0+")
     assignments: list[CreatePartitionsAssignment] | None = s.field(
-        s.array(CreatePartitionsAssignment), "0+", nullable="0+"
+        s.Array(CreatePartitionsAssignment), "0+", nullable="0+"
     )
 
 
-@s.message(versions="0-3", flexible="2+")
-class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"]):
+class CreatePartitionsRequest(s.RequestBody["CreatePartitionsResponse"], versions="0-3", flexible="2+"):
     """CreatePartitions (key 37): more partitions for topics that exist (KIP-195). *timeout_ms* is how long the broker
     may wait for them; *validate_only* creates nothing.
     """
 
-    topics: list[CreatePartitionsTopic] = s.field(s.array(CreatePartitionsTopic), "0+")
+    topics: list[CreatePartitionsTopic] = s.field(s.Array(CreatePartitionsTopic), "0+")
     timeout_ms: int = s.field(s.INT32, "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class CreatePartitionsTopicResult(s.Struct):
     """The outcome for one topic."""
 
@@ -118,15 +107,13 @@ class CreatePartitionsTopicResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
 
 
-@s.message(versions="0-3", flexible="2+")
-class CreatePartitionsResponse(s.Struct):
+class CreatePartitionsResponse(s.Struct, versions="0-3", flexible="2+"):
     """The outcome for every topic."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[CreatePartitionsTopicResult] = s.field(s.array(CreatePartitionsTopicResult), "0+")
+    results: list[CreatePartitionsTopicResult] = s.field(s.Array(CreatePartitionsTopicResult), "0+")
 
 
-@s.struct
 class DeleteTopicState(s.Struct):
     """A topic by name, or by id when *name* is null."""
 
@@ -134,18 +121,16 @@ class DeleteTopicState(s.Struct):
     topic_id: uuid.UUID = s.field(s.UUID, "6+")
 
 
-@s.message(versions="1-6", flexible="4+")
-class DeleteTopicsRequest(s.RequestBody["DeleteTopicsResponse"]):
+class DeleteTopicsRequest(s.RequestBody["DeleteTopicsResponse"], versions="1-6", flexible="4+"):
     """DeleteTopics (key 20): by name, or from version 6 on by id as well. *topic_names* up to version 5, *topics* from
     version 6 on.
     """
 
-    topics: list[DeleteTopicState] = s.field(s.array(DeleteTopicState), "6+")
-    topic_names: list[str] = s.field(s.array(s.STRING), "0-5", ignorable=True)
+    topics: list[DeleteTopicState] = s.field(s.Array(DeleteTopicState), "6+")
+    topic_names: list[str] = s.field(s.Array(s.STRING), "0-5", ignorable=True)
     timeout_ms: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class DeletableTopicResult(s.Struct):
     """What became of one topic; *name* is null for an id nobody knows."""
 
@@ -155,9 +140,8 @@ class DeletableTopicResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-@s.message(versions="1-6", flexible="4+")
-class DeleteTopicsResponse(s.Struct):
+class DeleteTopicsResponse(s.Struct, versions="1-6", flexible="4+"):
     """What became of every topic."""
 
     throttle_time_ms: int = s.field(s.INT32, "1+", ignorable=True)
-    responses: list[DeletableTopicResult] = s.field(s.array(DeletableTopicResult), "0+")
+    responses: list[DeletableTopicResult] = s.field(s.Array(DeletableTopicResult), "0+")

@@ -5,24 +5,21 @@ from __future__ import annotations
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class TopicRequest(s.Struct):
     """DescribeProducers (key 61): who writes to a partition, and since when a transaction is open (KIP-664). One
     topic's partitions.
     """
 
     name: str = s.field(s.STRING, "0+")
-    partition_indexes: list[int] = s.field(s.array(s.INT32), "0+")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeProducersRequest(s.RequestBody["DescribeProducersResponse"]):
+class DescribeProducersRequest(s.RequestBody["DescribeProducersResponse"], versions="0", flexible="0+"):
     """Partitions that the broker asked leads."""
 
-    topics: list[TopicRequest] = s.field(s.array(TopicRequest), "0+")
+    topics: list[TopicRequest] = s.field(s.Array(TopicRequest), "0+")
 
 
-@s.struct
 class ProducerState(s.Struct):
     """A producer that the log remembers; −1 where there is no such thing."""
 
@@ -34,45 +31,40 @@ class ProducerState(s.Struct):
     current_txn_start_offset: int = s.field(s.INT64, "0+", default=-1)
 
 
-@s.struct
 class PartitionResponse(s.Struct):
     """The producers of one partition."""
 
     partition_index: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", default=None, nullable="0+")
-    active_producers: list[ProducerState] = s.field(s.array(ProducerState), "0+")
+    active_producers: list[ProducerState] = s.field(s.Array(ProducerState), "0+")
 
 
-@s.struct
 class TopicResponse(s.Struct):
     """The producers of one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[PartitionResponse] = s.field(s.array(PartitionResponse), "0+")
+    partitions: list[PartitionResponse] = s.field(s.Array(PartitionResponse), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeProducersResponse(s.Struct):
+class DescribeProducersResponse(s.Struct, versions="0", flexible="0+"):
     """The producers of every partition."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    topics: list[TopicResponse] = s.field(s.array(TopicResponse), "0+")
+    topics: list[TopicResponse] = s.field(s.Array(TopicResponse), "0+")
 
 
-@s.message(versions="0-2", flexible="0+")
-class ListTransactionsRequest(s.RequestBody["ListTransactionsResponse"]):
+class ListTransactionsRequest(s.RequestBody["ListTransactionsResponse"], versions="0-2", flexible="0+"):
     """ListTransactions (key 66): the transactional ids that a broker coordinates (KIP-664, KIP-994, KIP-1152). Empty
     filters let everything pass; *duration_filter* in ms, below 0 none.
     """
 
-    state_filters: list[str] = s.field(s.array(s.STRING), "0+")
-    producer_id_filters: list[int] = s.field(s.array(s.INT64), "0+")
+    state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
+    producer_id_filters: list[int] = s.field(s.Array(s.INT64), "0+")
     duration_filter: int = s.field(s.INT64, "1+", default=-1)
     transactional_id_pattern: str | None = s.field(s.STRING, "2+", nullable="2+", default=None)
 
 
-@s.struct
 class ListedTransaction(s.Struct):
     """One id, who holds it, and what its transaction does."""
 
@@ -81,34 +73,30 @@ class ListedTransaction(s.Struct):
     transaction_state: str = s.field(s.STRING, "0+")
 
 
-@s.message(versions="0-2", flexible="0+")
-class ListTransactionsResponse(s.Struct):
+class ListTransactionsResponse(s.Struct, versions="0-2", flexible="0+"):
     """What passed, and filters whose state nobody knows."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
-    unknown_state_filters: list[str] = s.field(s.array(s.STRING), "0+")
-    transaction_states: list[ListedTransaction] = s.field(s.array(ListedTransaction), "0+")
+    unknown_state_filters: list[str] = s.field(s.Array(s.STRING), "0+")
+    transaction_states: list[ListedTransaction] = s.field(s.Array(ListedTransaction), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"]):
+class DescribeTransactionsRequest(s.RequestBody["DescribeTransactionsResponse"], versions="0", flexible="0+"):
     """DescribeTransactions (key 65): what the coordinator knows of transactional ids (KIP-664). Ids that the broker
     asked coordinates.
     """
 
-    transactional_ids: list[str] = s.field(s.array(s.STRING), "0+")
+    transactional_ids: list[str] = s.field(s.Array(s.STRING), "0+")
 
 
-@s.struct
 class TopicData(s.Struct):
     """Partitions of one topic."""
 
     topic: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class TransactionState(s.Struct):
     """One id's state; *topics* are the partitions in an open transaction, or those still without a marker."""
 
@@ -119,47 +107,42 @@ class TransactionState(s.Struct):
     transaction_start_time_ms: int = s.field(s.INT64, "0+")
     producer_id: int = s.field(s.INT64, "0+")
     producer_epoch: int = s.field(s.INT16, "0+")
-    topics: list[TopicData] = s.field(s.array(TopicData), "0+")
+    topics: list[TopicData] = s.field(s.Array(TopicData), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeTransactionsResponse(s.Struct):
+class DescribeTransactionsResponse(s.Struct, versions="0", flexible="0+"):
     """One state for each id that was asked for."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    transaction_states: list[TransactionState] = s.field(s.array(TransactionState), "0+")
+    transaction_states: list[TransactionState] = s.field(s.Array(TransactionState), "0+")
 
 
-@s.struct
 class WritableTxnMarkerTopic(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partition_indexes: list[int] = s.field(s.array(s.INT32), "0+")
+    partition_indexes: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class WritableTxnMarker(s.Struct):
     """A transaction: *transaction_result* is true when it is committed."""
 
     producer_id: int = s.field(s.INT64, "0+")
     producer_epoch: int = s.field(s.INT16, "0+")
     transaction_result: bool = s.field(s.BOOL, "0+")
-    topics: list[WritableTxnMarkerTopic] = s.field(s.array(WritableTxnMarkerTopic), "0+")
+    topics: list[WritableTxnMarkerTopic] = s.field(s.Array(WritableTxnMarkerTopic), "0+")
     coordinator_epoch: int = s.field(s.INT32, "0+")
     transaction_version: int = s.field(s.INT8, "2+", default=0, ignorable=True)
 
 
-@s.message(versions="1-2", flexible="1+")
-class WriteTxnMarkersRequest(s.RequestBody["WriteTxnMarkersResponse"]):
+class WriteTxnMarkersRequest(s.RequestBody["WriteTxnMarkersResponse"], versions="1-2", flexible="1+"):
     """WriteTxnMarkers (key 27): brokers tell each other how transactions ended (KIP-98). Markers for partitions that
     the broker asked leads.
     """
 
-    markers: list[WritableTxnMarker] = s.field(s.array(WritableTxnMarker), "0+")
+    markers: list[WritableTxnMarker] = s.field(s.Array(WritableTxnMarker), "0+")
 
 
-@s.struct
 class WritableTxnMarkerPartitionResult(s.Struct):
     """The outcome for one partition."""
 
@@ -167,24 +150,21 @@ class WritableTxnMarkerPartitionResult(s.Struct):
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class WritableTxnMarkerTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[WritableTxnMarkerPartitionResult] = s.field(s.array(WritableTxnMarkerPartitionResult), "0+")
+    partitions: list[WritableTxnMarkerPartitionResult] = s.field(s.Array(WritableTxnMarkerPartitionResult), "0+")
 
 
-@s.struct
 class WritableTxnMarkerResult(s.Struct):
     """The outcomes for one producer."""
 
     producer_id: int = s.field(s.INT64, "0+")
-    topics: list[WritableTxnMarkerTopicResult] = s.field(s.array(WritableTxnMarkerTopicResult), "0+")
+    topics: list[WritableTxnMarkerTopicResult] = s.field(s.Array(WritableTxnMarkerTopicResult), "0+")
 
 
-@s.message(versions="1-2", flexible="1+")
-class WriteTxnMarkersResponse(s.Struct):
+class WriteTxnMarkersResponse(s.Struct, versions="1-2", flexible="1+"):
     """The outcome for every marker."""
 
-    markers: list[WritableTxnMarkerResult] = s.field(s.array(WritableTxnMarkerResult), "0+")
+    markers: list[WritableTxnMarkerResult] = s.field(s.Array(WritableTxnMarkerResult), "0+")

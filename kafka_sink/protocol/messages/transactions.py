@@ -10,8 +10,7 @@ _VERSIONS = "0-6"
 _FLEXIBLE = "2+"
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class InitProducerIdRequest(s.RequestBody["InitProducerIdResponse"]):
+class InitProducerIdRequest(s.RequestBody["InitProducerIdResponse"], versions=_VERSIONS, flexible=_FLEXIBLE):
     """*transactional_id* null = idempotence only; id and epoch −1 = this producer has none yet (KIP-360).
 
     Version 6 (KIP-939): *enable2_pc* = the id's transactions never time out; *keep_prepared_txn* = an open transaction
@@ -26,8 +25,7 @@ class InitProducerIdRequest(s.RequestBody["InitProducerIdResponse"]):
     keep_prepared_txn: bool = s.field(s.BOOL, "6+", default=False)
 
 
-@s.message(versions=_VERSIONS, flexible=_FLEXIBLE)
-class InitProducerIdResponse(s.Struct):
+class InitProducerIdResponse(s.Struct, versions=_VERSIONS, flexible=_FLEXIBLE):
     """The id and epoch to stamp on batches; from version 6 on, those of a transaction that was kept, or −1."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+", ignorable=True)
@@ -38,15 +36,13 @@ class InitProducerIdResponse(s.Struct):
     ongoing_txn_producer_epoch: int = s.field(s.INT16, "6+", default=-1)
 
 
-@s.struct
 class AddPartitionsToTxnTopic(s.Struct):
     """Partitions of one topic."""
 
     name: str = s.field(s.STRING, "0+")
-    partitions: list[int] = s.field(s.array(s.INT32), "0+")
+    partitions: list[int] = s.field(s.Array(s.INT32), "0+")
 
 
-@s.struct
 class AddPartitionsToTxnTransaction(s.Struct):
     """One of several transactions; with *verify_only* it is asked whether the partitions are in it already."""
 
@@ -54,11 +50,10 @@ class AddPartitionsToTxnTransaction(s.Struct):
     producer_id: int = s.field(s.INT64, "4+")
     producer_epoch: int = s.field(s.INT16, "4+")
     verify_only: bool = s.field(s.BOOL, "4+", default=False)
-    topics: list[AddPartitionsToTxnTopic] = s.field(s.array(AddPartitionsToTxnTopic), "4+")
+    topics: list[AddPartitionsToTxnTopic] = s.field(s.Array(AddPartitionsToTxnTopic), "4+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"]):
+class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"], versions="0-5", flexible="3+"):
     """AddPartitionsToTxn (key 24): partitions that a transaction is going to write to.
 
     Clients use versions up to 3, one transaction a request; brokers ask each other in versions 4 and up, about several
@@ -67,14 +62,13 @@ class AddPartitionsToTxnRequest(s.RequestBody["AddPartitionsToTxnResponse"]):
     *v3_and_below_…* describe the one transaction of the versions that clients use.
     """
 
-    transactions: list[AddPartitionsToTxnTransaction] = s.field(s.array(AddPartitionsToTxnTransaction), "4+")
+    transactions: list[AddPartitionsToTxnTransaction] = s.field(s.Array(AddPartitionsToTxnTransaction), "4+")
     v3_and_below_transactional_id: str = s.field(s.STRING, "0-3")
     v3_and_below_producer_id: int = s.field(s.INT64, "0-3")
     v3_and_below_producer_epoch: int = s.field(s.INT16, "0-3")
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = s.field(s.array(AddPartitionsToTxnTopic), "0-3")
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = s.field(s.Array(AddPartitionsToTxnTopic), "0-3")
 
 
-@s.struct
 class AddPartitionsToTxnPartitionResult(s.Struct):
     """The outcome for one partition."""
 
@@ -82,38 +76,34 @@ class AddPartitionsToTxnPartitionResult(s.Struct):
     partition_error_code: int = s.field(s.INT16, "0+")
 
 
-@s.struct
 class AddPartitionsToTxnTopicResult(s.Struct):
     """The outcomes for one topic's partitions."""
 
     name: str = s.field(s.STRING, "0+")
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = s.field(
-        s.array(AddPartitionsToTxnPartitionResult), "0+"
+        s.Array(AddPartitionsToTxnPartitionResult), "0+"
     )
 
 
-@s.struct
 class AddPartitionsToTxnResult(s.Struct):
     """The outcomes for one of several transactions."""
 
     transactional_id: str = s.field(s.STRING, "4+")
-    topic_results: list[AddPartitionsToTxnTopicResult] = s.field(s.array(AddPartitionsToTxnTopicResult), "4+")
+    topic_results: list[AddPartitionsToTxnTopicResult] = s.field(s.Array(AddPartitionsToTxnTopicResult), "4+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class AddPartitionsToTxnResponse(s.Struct):
+class AddPartitionsToTxnResponse(s.Struct, versions="0-5", flexible="3+"):
     """The outcomes, by transaction from version 4 on. If one partition is refused, none is added."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "4+", ignorable=True)
-    results_by_transaction: list[AddPartitionsToTxnResult] = s.field(s.array(AddPartitionsToTxnResult), "4+")
+    results_by_transaction: list[AddPartitionsToTxnResult] = s.field(s.Array(AddPartitionsToTxnResult), "4+")
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = s.field(
-        s.array(AddPartitionsToTxnTopicResult), "0-3"
+        s.Array(AddPartitionsToTxnTopicResult), "0-3"
     )
 
 
-@s.message(versions="0-4", flexible="3+")
-class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"]):
+class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"], versions="0-4", flexible="3+"):
     """AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group.
 
     From transaction version 2 on it is left out: TxnOffsetCommit version 5 says it by itself (KIP-890).
@@ -127,16 +117,14 @@ class AddOffsetsToTxnRequest(s.RequestBody["AddOffsetsToTxnResponse"]):
     group_id: str = s.field(s.STRING, "0+")
 
 
-@s.message(versions="0-4", flexible="3+")
-class AddOffsetsToTxnResponse(s.Struct):
+class AddOffsetsToTxnResponse(s.Struct, versions="0-4", flexible="3+"):
     """Whether it did."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class EndTxnRequest(s.RequestBody["EndTxnResponse"]):
+class EndTxnRequest(s.RequestBody["EndTxnResponse"], versions="0-5", flexible="3+"):
     """EndTxn (key 26): commit or abort a transaction.
 
     Version 5 belongs to transaction version 2: the answer carries the epoch of the next transaction (KIP-890).
@@ -150,8 +138,7 @@ class EndTxnRequest(s.RequestBody["EndTxnResponse"]):
     committed: bool = s.field(s.BOOL, "0+")
 
 
-@s.message(versions="0-5", flexible="3+")
-class EndTxnResponse(s.Struct):
+class EndTxnResponse(s.Struct, versions="0-5", flexible="3+"):
     """No error: the outcome is decided for good, though readers may still have to wait for the markers."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")

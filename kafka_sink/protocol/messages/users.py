@@ -7,7 +7,6 @@ from __future__ import annotations
 from kafka_sink.protocol import schema as s
 
 
-@s.struct
 class ScramCredentialDeletion(s.Struct):
     """A user and the mechanism by which it must not log in any more."""
 
@@ -15,7 +14,6 @@ class ScramCredentialDeletion(s.Struct):
     mechanism: int = s.field(s.INT8, "0+")
 
 
-@s.struct
 class ScramCredentialUpsertion(s.Struct):
     """A user's password after *iterations* rounds with *salt*."""
 
@@ -26,17 +24,15 @@ class ScramCredentialUpsertion(s.Struct):
     salted_password: bytes = s.field(s.BYTES, "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsResponse"]):
+class AlterUserScramCredentialsRequest(s.RequestBody["AlterUserScramCredentialsResponse"], versions="0", flexible="0+"):
     """AlterUserScramCredentials (key 51): makes, changes and deletes users of SCRAM (KIP-554). Mechanism 1 is
     SCRAM-SHA-256, 2 is SCRAM-SHA-512.
     """
 
-    deletions: list[ScramCredentialDeletion] = s.field(s.array(ScramCredentialDeletion), "0+")
-    upsertions: list[ScramCredentialUpsertion] = s.field(s.array(ScramCredentialUpsertion), "0+")
+    deletions: list[ScramCredentialDeletion] = s.field(s.Array(ScramCredentialDeletion), "0+")
+    upsertions: list[ScramCredentialUpsertion] = s.field(s.Array(ScramCredentialUpsertion), "0+")
 
 
-@s.struct
 class AlterUserScramCredentialsResult(s.Struct):
     """The outcome for one user."""
 
@@ -45,31 +41,29 @@ class AlterUserScramCredentialsResult(s.Struct):
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.message(versions="0", flexible="0+")
-class AlterUserScramCredentialsResponse(s.Struct):
+class AlterUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
     """The outcome for every user."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    results: list[AlterUserScramCredentialsResult] = s.field(s.array(AlterUserScramCredentialsResult), "0+")
+    results: list[AlterUserScramCredentialsResult] = s.field(s.Array(AlterUserScramCredentialsResult), "0+")
 
 
-@s.struct
 class UserName(s.Struct):
     """A user."""
 
     name: str = s.field(s.STRING, "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeUserScramCredentialsRequest(s.RequestBody["DescribeUserScramCredentialsResponse"]):
+class DescribeUserScramCredentialsRequest(
+    s.RequestBody["DescribeUserScramCredentialsResponse"], versions="0", flexible="0+"
+):
     """DescribeUserScramCredentials (key 50): users of SCRAM and their mechanisms (KIP-554). No users, or null, stand
     for all.
     """
 
-    users: list[UserName] | None = s.field(s.array(UserName), "0+", nullable="0+")
+    users: list[UserName] | None = s.field(s.Array(UserName), "0+", nullable="0+")
 
 
-@s.struct
 class CredentialInfo(s.Struct):
     """Mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
@@ -77,27 +71,24 @@ class CredentialInfo(s.Struct):
     iterations: int = s.field(s.INT32, "0+")
 
 
-@s.struct
 class DescribeUserScramCredentialsResult(s.Struct):
     """What one user has."""
 
     user: str = s.field(s.STRING, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    credential_infos: list[CredentialInfo] = s.field(s.array(CredentialInfo), "0+")
+    credential_infos: list[CredentialInfo] = s.field(s.Array(CredentialInfo), "0+")
 
 
-@s.message(versions="0", flexible="0+")
-class DescribeUserScramCredentialsResponse(s.Struct):
+class DescribeUserScramCredentialsResponse(s.Struct, versions="0", flexible="0+"):
     """What every user has; *error_code* concerns the whole request."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    results: list[DescribeUserScramCredentialsResult] = s.field(s.array(DescribeUserScramCredentialsResult), "0+")
+    results: list[DescribeUserScramCredentialsResult] = s.field(s.Array(DescribeUserScramCredentialsResult), "0+")
 
 
-@s.struct
 class EntityData(s.Struct):
     """A part of an entity; a null name is the default."""
 
@@ -105,7 +96,6 @@ class EntityData(s.Struct):
     entity_name: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.struct
 class OpData(s.Struct):
     """A quota; with *remove* it goes, and *value* has no meaning."""
 
@@ -114,42 +104,37 @@ class OpData(s.Struct):
     remove: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class EntryData(s.Struct):
     """An entity and the changes of its quotas."""
 
-    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
-    ops: list[OpData] = s.field(s.array(OpData), "0+")
+    entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
+    ops: list[OpData] = s.field(s.Array(OpData), "0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"]):
+class AlterClientQuotasRequest(s.RequestBody["AlterClientQuotasResponse"], versions="0-1", flexible="1+"):
     """AlterClientQuotas (key 49): changes quotas of users and clients (KIP-546). With *validate_only* nothing is
     changed.
     """
 
-    entries: list[EntryData] = s.field(s.array(EntryData), "0+")
+    entries: list[EntryData] = s.field(s.Array(EntryData), "0+")
     validate_only: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class AlteredEntry(s.Struct):
     """The outcome for one entity."""
 
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
+    entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class AlterClientQuotasResponse(s.Struct):
+class AlterClientQuotasResponse(s.Struct, versions="0-1", flexible="1+"):
     """The outcome for every entity."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
-    entries: list[AlteredEntry] = s.field(s.array(AlteredEntry), "0+")
+    entries: list[AlteredEntry] = s.field(s.Array(AlteredEntry), "0+")
 
 
-@s.struct
 class ComponentData(s.Struct):
     """*match_type* 0: the name in *match*; 1: the default; 2: any name."""
 
@@ -158,17 +143,15 @@ class ComponentData(s.Struct):
     match: str | None = s.field(s.STRING, "0+", nullable="0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"]):
+class DescribeClientQuotasRequest(s.RequestBody["DescribeClientQuotasResponse"], versions="0-1", flexible="1+"):
     """DescribeClientQuotas (key 48): quotas of users, clients and addresses (KIP-546). The quotas whose entities match
     all *components*, and with *strict* have no others.
     """
 
-    components: list[ComponentData] = s.field(s.array(ComponentData), "0+")
+    components: list[ComponentData] = s.field(s.Array(ComponentData), "0+")
     strict: bool = s.field(s.BOOL, "0+")
 
 
-@s.struct
 class ValueData(s.Struct):
     """A quota; bytes per second, or a percentage."""
 
@@ -176,19 +159,17 @@ class ValueData(s.Struct):
     value: float = s.field(s.FLOAT64, "0+")
 
 
-@s.struct
 class DescribedEntry(s.Struct):
     """An entity with its quotas."""
 
-    entity: list[EntityData] = s.field(s.array(EntityData), "0+")
-    values: list[ValueData] = s.field(s.array(ValueData), "0+")
+    entity: list[EntityData] = s.field(s.Array(EntityData), "0+")
+    values: list[ValueData] = s.field(s.Array(ValueData), "0+")
 
 
-@s.message(versions="0-1", flexible="1+")
-class DescribeClientQuotasResponse(s.Struct):
+class DescribeClientQuotasResponse(s.Struct, versions="0-1", flexible="1+"):
     """*entries* is null if the request failed."""
 
     throttle_time_ms: int = s.field(s.INT32, "0+")
     error_code: int = s.field(s.INT16, "0+")
     error_message: str | None = s.field(s.STRING, "0+", nullable="0+")
-    entries: list[DescribedEntry] | None = s.field(s.array(DescribedEntry), "0+", nullable="0+")
+    entries: list[DescribedEntry] | None = s.field(s.Array(DescribedEntry), "0+", nullable="0+")

@@ -223,7 +223,7 @@ def codes(answer: Any) -> Iterator[int]:
         for item in answer:
             yield from codes(item)
     elif isinstance(answer, Struct):
-        for field in fields(answer):  # type: ignore[arg-type]
+        for field in fields(answer):
             value = getattr(answer, field.name)
             if field.name.endswith("error_code"):
                 yield value

@@ -38,17 +38,14 @@ from kafka_sink.protocol.schema import (
     UINT16,
     UINT32,
     UUID,
+    Array,
     Records,
     Struct,
-    array,
     field,
-    message,
-    struct,
 )
 from tests.support.cases import with_each
 
 
-@struct
 class Inner(Struct):
     """Two fields, one of them late."""
 
@@ -56,8 +53,7 @@ class Inner(Struct):
     late: int = field(INT16, "2+", default=5, ignorable=True)
 
 
-@message(versions="0-2", flexible="1+")
-class Everything(Struct):
+class Everything(Struct, versions="0-2", flexible="1+"):
     """Every type there is."""
 
     port: int = field(UINT16, "0+")
@@ -66,12 +62,12 @@ class Everything(Struct):
     secret: bytes | None = field(BYTES, "0+", nullable="1+")
     cursor: Inner | None = field(Inner, "0+", nullable="1+", default=None)
     always: Inner = field(Inner, "0+")
-    flags: list[bool] = field(array(BOOL), "0+")
-    ids: list[uuid.UUID] = field(array(UUID), "0+")
-    names: list[str] | None = field(array(STRING), "0+", nullable="0+")
+    flags: list[bool] = field(Array(BOOL), "0+")
+    ids: list[uuid.UUID] = field(Array(UUID), "0+")
+    names: list[str] | None = field(Array(STRING), "0+", nullable="0+")
     batches: Records = field(RECORDS, "0+", nullable="1+", default=b"")
     tagged: Inner = field(Inner, "1+", tag=3)
-    numbers: list[int] = field(array(INT32), "1+", tag=0)
+    numbers: list[int] = field(Array(INT32), "1+", tag=0)
     maybe: Inner | None = field(Inner, "2+", nullable="2+", tag=300, default=None)
     gone: int = field(INT32, "0", ignorable=True)
 

@@ -12,12 +12,10 @@ from kafka_sink.protocol.schema import (
     RECORDS,
     STRING,
     UUID,
+    Array,
     Struct,
     VersionRange,
-    array,
     field,
-    message,
-    struct,
 )
 from tests.support.cases import with_each
 
@@ -33,11 +31,9 @@ def test_version_ranges(text: str, inside: tuple[int, ...], outside: tuple[int, 
 
 
 def test_defaults_are_kafkas() -> None:
-    @struct
     class Inner(Struct):
         number: int = field(INT32, "0+", default=-1)
 
-    @struct
     class Outer(Struct):
         flag: bool = field(BOOL, "0+")
         text: str | None = field(STRING, "0+", nullable="0+")
@@ -45,7 +41,7 @@ def test_defaults_are_kafkas() -> None:
         raw: bytes = field(BYTES, "0+")
         batches: bytes | None = field(RECORDS, "0+", nullable="0+")
         id: uuid.UUID = field(UUID, "0+")
-        numbers: list[int] = field(array(INT32), "0+")
+        numbers: list[int] = field(Array(INT32), "0+")
         inner: Inner = field(Inner, "0+")
 
     made = Outer()
@@ -56,8 +52,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_messages_know_their_versions_inner_structs_have_none() -> None:
-    @message(versions="1-4", flexible="2+")
-    class Whole(Struct):
+    class Whole(Struct, versions="1-4", flexible="2+"):
         number: int = field(INT32, "0+")
 
     assert Whole.SCHEMA.versions == VersionRange(1, 4)
