@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -27,14 +28,18 @@ python_use_unqualified_type_names = True
 
 #: Files above this folder that are pages here too, each with the page that includes it.
 _INCLUDED: Final = {
-    ".github/CODE_OF_CONDUCT.md": "code-of-conduct.md",
-    "ARCHITECTURE.md": "architecture.md",
+    ".github/CODE_OF_CONDUCT.md": "internals/code-of-conduct.md",
+    "ARCHITECTURE.md": "internals/architecture.md",
     "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "contributing.md",
+    "CONTRIBUTING.md": "internals/contributing.md",
     "examples/README.md": "examples.md",
-    "SECURITY.md": "security-policy.md",
-    "tests/README.md": "tests.md",
+    "SECURITY.md": "internals/security-policy.md",
+    "tests/README.md": "internals/tests.md",
 }
+_DOCS: Final = Path(__file__).parent
+_PICTURES: Final = (".png", ".svg")
+#: The brackets of a link, and the path that it leads to.
+_LINK: Final = re.compile(r"(\])\((?!https?://|#|path:)([^()\s#]+)(#[^()\s]*)?\)")
 
 LLMS_TXT: Final = """# kafkalite
 
@@ -47,19 +52,29 @@ LLMS_TXT: Final = """# kafkalite
 
 def _link_to_pages(app: Sphinx, docname: str, content: list[str]) -> None:
     """Links to the included files lead to their pages."""
-    for file, page in _INCLUDED.items():
-        content[0] = content[0].replace(f"](../{file}", f"]({page}")
-    # Results of tests are no pages, but can be downloaded.
-    content[0] = re.sub(r"\]\((\.\./tests/\w+/[\w/]+\.md)\)", r"](path:\1)", content[0])
+    content[0] = _with_pages(content[0], _DOCS / docname, _DOCS / docname)
 
 
 def _link_from_included(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
     """The same within the included files, whose links start at the folders that they are in."""
-    for file, page in _INCLUDED.items():
-        content[0] = content[0].replace(f"]({file}", f"]({page}").replace(f"](../{file}", f"]({page}")
-    content[0] = content[0].replace("](../docs/", "](").replace("](docs/", "](")
-    # The notebooks are no pages, but can be downloaded.
-    content[0] = re.sub(r"\]\((\w+\.ipynb)\)", r"](path:../examples/\1)", content[0])
+    source = Path(os.path.normpath(_DOCS / path))
+    content[0] = _with_pages(content[0], source, _DOCS / _INCLUDED[source.relative_to(_DOCS.parent).as_posix()])
+
+
+def _with_pages(text: str, source: Path, page: Path) -> str:
+    """*text* of the file *source*, with its links as those of *page*."""
+
+    def with_page(found: re.Match[str]) -> str:
+        target = Path(os.path.normpath(source.parent / found[2]))
+        file = target.relative_to(_DOCS.parent).as_posix()
+        # Results of tests, notebooks and programs are no pages, but can be downloaded.
+        kind = "" if file in _INCLUDED or (_DOCS in target.parents and target.suffix == ".md") else "path:"
+        if file in _INCLUDED:
+            target = _DOCS / _INCLUDED[file]
+        link = f"{os.path.relpath(target, page.parent)}{found[3] or ''}"
+        return f"{found[1]}({kind if target.is_file() and target.suffix not in _PICTURES else ''}{link})"
+
+    return _LINK.sub(with_page, text)
 
 
 def _note_anchors(app: Sphinx, doctree: document) -> None:

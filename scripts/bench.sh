@@ -12,11 +12,11 @@
 #   scripts/bench.sh task      one task outside Spark: its wall time and CPU time, beside confluent-kafka
 #   scripts/bench.sh small     df.write of 1,000 rows: repeated in one session, and the first write of a session
 #   scripts/bench.sh exactly-once  the cost of transactions: none, one per task, one for all tasks
-#   scripts/bench.sh memory    memory of every process that a job has (docs/operating.md)
+#   scripts/bench.sh memory    memory of every process that a job has (docs/clusters.md)
 #   scripts/bench.sh limits    memory, and throughput with more rows, partitions and brokers
-#   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/scale.md)
+#   scripts/bench.sh scale     the modelled cost of thousands of tasks and brokers, measured at small scale (docs/internals/scale.md)
 #   scripts/bench.sh broker    the embedded broker compared with Kafka, written to and read by the same clients
-#   scripts/bench.sh all [RUNS]  all benchmarks of docs/speed.md, and update the tables (about an hour)
+#   scripts/bench.sh all [RUNS]  all benchmarks of docs/internals/speed.md, and update the tables (about an hour)
 #   scripts/bench.sh jars      download Spark's own connector and print its jars, separated by commas
 #   scripts/bench.sh report    update the tables and the chart (with error bars) from the last measurements
 #

@@ -1,4 +1,4 @@
-"""Writes the table of exactly once into a page: ``python -m scripts.move_table docs/exactly-once.md``.
+"""Writes the table of exactly once into a page: ``python -m scripts.move_table docs/internals/exactly-once.md``.
 
 Run manually when a rule changes; a test checks that the page is up to date. It only reads the table.
 """

@@ -2,7 +2,7 @@
 
 Pure values and functions: :func:`next_move` is the only place that decides, and it asks nobody. It is total: for every
 situation, the first rule of :data:`TABLE` that applies gives the move. :mod:`~kafka_sink.exactly_once.planning`
-observes and performs. ``docs/exactly-once.md`` shows the same table, printed from this one.
+observes and performs. ``docs/internals/exactly-once.md`` shows the same table, printed from this one.
 """
 
 from __future__ import annotations

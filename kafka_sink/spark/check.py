@@ -195,7 +195,7 @@ def memory_findings(setting: Setting, buffer: int) -> list[Finding]:
     """What *setting* says of executors whose tasks have *buffer* MiB of ``buffer.memory`` each; empty for a session
     without executors of its own and without a limit.
 
-    Two settings count (docs/operating.md, Memory). A cluster manager ends an executor whose processes together exceed
+    Two settings count (docs/clusters.md, Memory). A cluster manager ends an executor whose processes together exceed
     its container: ``spark.executor.memory`` is the JVM's, and Python has part of ``spark.executor.memoryOverhead``, to
     which ``spark.executor.pyspark.memory`` is added. The latter also limits the address space of each worker
     (:mod:`kafka_sink.spark.task.worker_process`).

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 #: Errors that no user sees: of the command line, which prints their texts.
 OF_COMMANDS = {"InputTooLongError"}
-PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 @pytest.mark.behaviour("Documentation", "The site is built without a warning; links between pages lead somewhere")
@@ -175,7 +175,8 @@ def test_defaults_on_the_pages_are_those_of_the_code() -> None:
 OF_OTHERS = {"ModuleNotFoundError: No module named 'kafka_sink'"}
 #: Types, code and commands, which are no texts of errors.
 NO_TEXT = re.compile(r"^(?:array of|map of|interval day|kafkalite|pip|spark-submit|python|--)|[=(){}/$<>]")
-WITH_TEXTS = ("limits", "operating", "permissions", "clusters", "errors", "dead-letters", "ui", "streaming", "batch")
+WITH_TEXTS = ("limits", "troubleshooting", "monitoring", "permissions", "clusters", "errors")
+WITH_TEXTS += ("dead-letters", "ui", "streaming", "batch")
 
 
 @pytest.mark.behaviour("Documentation", "Texts of errors and warnings on the pages are those of the code")

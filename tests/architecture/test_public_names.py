@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ROOT / "docs" / "public-names.txt"
 #: What users read and copy; the jobs of spark_jobs are a part of this project.
 PAGES = [
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "SECURITY.md")),
     *sorted(path for path in (ROOT / "examples").rglob("*") if path.suffix in {".py", ".ipynb", ".md"}),
 ]

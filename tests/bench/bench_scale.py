@@ -2,7 +2,7 @@
 
 Run by ``scripts/bench.sh scale``; needs no Kafka. Sizes are those of the real codec and of the real messages, times are
 measured on this machine, and the model computes requests and connections (:mod:`scale_model`). It is verified with
-batches that are run and counted, on embedded brokers and in memory (:mod:`scale_worlds`). ``docs/scale.md`` explains
+batches that are run and counted, on embedded brokers and in memory (:mod:`scale_worlds`). ``scale.md`` explains
 the result.
 """
 
@@ -191,7 +191,7 @@ def measured(shape: Shape, found: Coefficients) -> list[tuple[str, str, str]]:
 
 
 def docs_table(shapes: Mapping[str, Shape]) -> str:
-    """The table of ``docs/scale.md``: :func:`counts` of each shape."""
+    """The table of ``docs/internals/scale.md``: :func:`counts` of each shape."""
     columns = [counts(shape) for shape in shapes.values()]
     lines = [f"| one batch | formula | {' | '.join(shapes)} |", f"| --- | --- | {' | '.join('---:' for _ in shapes)} |"]
     for rows in zip(*columns, strict=True):
@@ -200,7 +200,7 @@ def docs_table(shapes: Mapping[str, Shape]) -> str:
     return "\n".join(lines)
 
 
-#: What ``docs/scale.md`` compares.
+#: What ``docs/internals/scale.md`` compares.
 DOCS: Final[Mapping[str, Shape]] = {
     "every task writes to every partition": Shape(10_000, 1000, 1000, 100_000, 100_000),
     "every partition has one task": Shape(10_000, 1000, 1000, 100_000, 10),
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument(
         "--nodes", type=int, default=10, help="number of embedded brokers of the batch that is run on them"
     )
-    parser.add_argument("--docs", action="store_true", help="only print the table of docs/scale.md")
+    parser.add_argument("--docs", action="store_true", help="only print the table of docs/internals/scale.md")
     parser.add_argument("--results", type=Path, help="folder for a JSON file")
     options = parser.parse_args()
     if options.docs:

@@ -59,7 +59,7 @@ class Comparison:
         return max(self.rows // _ROW_LOOPS.get(sink, 1), self.tasks)
 
 
-#: What docs/speed.md shows of the sink.
+#: What docs/internals/speed.md shows of the sink.
 COMPARISONS: Final = (
     Comparison("uncompressed", sinks=("kafkalite", "kafka", "kafka-tuned", "confluent", "kafka-python", "null")),
     Comparison("lz4", sinks=("kafkalite", "kafka", "kafka-tuned"), options={"kafka.compression.type": "lz4"}),
@@ -250,7 +250,7 @@ def main() -> None:
     )
     parser.add_argument("--listeners", type=Path, help="JSON file with client properties by security protocol")
     parser.add_argument(
-        "--goals", nargs="*", metavar="NAME", help="run the comparisons of docs/speed.md instead, all or some"
+        "--goals", nargs="*", metavar="NAME", help="run the comparisons of docs/internals/speed.md instead, all or some"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of rows that --goals writes")
     parser.add_argument("--results", type=Path, help="folder for a JSON file of each comparison")

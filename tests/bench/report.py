@@ -1,5 +1,5 @@
-"""The tables and the chart of speed, generated from the last results and never edited manually: docs/speed.md says what
-was measured, README some of it, and the README beside the results what was aimed at.
+"""The tables and the chart of speed, generated from the last results and never edited manually: speed.md says what was
+measured, README some of it, and the README beside the results what was aimed at.
 
 ``scripts/bench.sh report`` runs it. A goal without a result is shown as not measured, and a missed goal as missed. A
 ratio is that of the medians; it is followed by the lowest and the highest ratio of the runs, in which the competitors
@@ -21,7 +21,7 @@ from tests.bench.results import RESULTS, load
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
-PAGE: Final = ROOT / "docs" / "speed.md"
+PAGE: Final = ROOT / "docs" / "internals" / "speed.md"
 GOALS_PAGE: Final = RESULTS / "README.md"
 CHART: Final = RESULTS / "speed.svg"
 

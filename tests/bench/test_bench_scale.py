@@ -1,4 +1,4 @@
-"""The model of scale agrees with counted batches, and the table in docs/scale.md with the model."""
+"""The model of scale agrees with counted batches, and the table in docs/internals/scale.md with the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.benchmarks import run_module
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 100
 
-#: A tenth of what docs/scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers. Each task has one partition,
+#: A tenth of what scale.md speaks of, and all of it: 10,000 tasks and 1,000 brokers. Each task has one partition,
 #: as each worker keeps the metadata of all of them, here in one process.
 TASKS = amounts.SCALE_TASKS
 IN_MEMORY = Shape(TASKS, TASKS // 10, TASKS // 10, TASKS, touched=0)
@@ -116,7 +116,7 @@ def test_a_task_has_the_models_share_of_progress_and_message() -> None:
 
 
 def test_the_table_of_the_page_is_the_models() -> None:
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "scale.md").read_text(encoding="utf-8")
     assert docs_table(DOCS) in page, "python -m tests.bench.bench_scale --docs"
 
 

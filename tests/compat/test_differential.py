@@ -1,7 +1,7 @@
 """A real Kafka and the embedded broker get the same bytes, in all APIs and versions that both serve, and answer alike.
 
 Where they differ, the difference is listed here with its reason; what no longer differs has to be taken off the list.
-``docs/differences.md`` tells users of them.
+``docs/internals/differences.md`` tells users of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What people paste is taken for what Kafka's Java client takes it for: every difference is a row of
-docs/differences.md."""
+docs/internals/differences.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.real_kafka import skip_on_other_brokers, skip_without_kafka
 
 pytestmark = requires_kafka("4.3.0", "what the page says of Java's client")
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "differences.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "internals" / "differences.md"
 HEADING: Final = "## Configurations of clients, beside Java's\n"
 SEED: Final = 45
 OPTIONS_OF: Final = (

@@ -163,8 +163,8 @@ def test_independent_requests_are_sent_together(world: World, monkeypatch: pytes
 
 
 def test_the_page_shows_the_requests_of_a_run() -> None:
-    shown = printed(Path(__file__).parents[2] / "docs" / "exactly-once.md", "trace")
-    assert shown.strip() == batch_trace().strip(), "python -m tests.exactly_once.trace docs/exactly-once.md"
+    shown = printed(Path(__file__).parents[2] / "docs" / "internals" / "exactly-once.md", "trace")
+    assert shown.strip() == batch_trace().strip(), "python -m tests.exactly_once.trace docs/internals/exactly-once.md"
 
 
 @pytest.mark.behaviour(

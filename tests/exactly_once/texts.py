@@ -32,11 +32,11 @@ _MODULES: Final = (
 #: The columns "what to do" of tables: page, heading, column.
 _TABLES: Final = (
     ("errors.md", "## Exactly once", 2),
-    ("operating.md", "## When a transaction hangs", 2),
-    ("operating.md", "## When a sink stops at a batch that only you can judge", 2),
+    ("troubleshooting.md", "## Hanging transactions", 2),
+    ("troubleshooting.md", "## Batches that an operator decides", 2),
 )
 #: Lists whose items say what to do: page, heading.
-_LISTS: Final = (("writing-exactly-once.md", "## Requirements"),)
+_LISTS: Final = (("streaming.md", "## Requirements"),)
 #: What is shorter advises nothing.
 _SHORTEST: Final = 27
 

@@ -1,5 +1,5 @@
 """The requests of a batch that follows an own one, in the order in which a run has sent them:
-``python -m tests.exactly_once.trace docs/exactly-once.md`` prints them into the page.
+``python -m tests.exactly_once.trace docs/internals/exactly-once.md`` prints them into the page.
 """
 
 from __future__ import annotations

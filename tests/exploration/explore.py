@@ -523,7 +523,7 @@ class Explorer:
             raise ViolationError("something is left open")
 
     def _is_known(self, world: World, error: KafkaError) -> bool:
-        """Whether the sink may stop in this way, having written nothing wrong; docs/exactly-once.md says so."""
+        """Whether the sink may stop in this way, having written nothing wrong; exactly-once.md says so."""
         if isinstance(error, LostEndError):
             # A fence came before the proof: another driver's, or behind a description by a replaced coordinator.
             was_replaced = world.has_lost and any(model.replaced for model in world.models)

@@ -4,7 +4,7 @@
 
 Each attack takes its turns, and each case has a number: ``--only NAME --case NUMBER`` repeats one; ``--reader NAME``
 tries one of the readers of ``readers.py``. What is written is attacked too: the columns of the three formats, against
-independent libraries. What people paste is given to Java as well, and a difference that docs/differences.md does not
+independent libraries. What people paste is given to Java as well, and a difference that differences.md does not
 name is a finding. Exits with 1 if anything was found.
 """
 

@@ -37,12 +37,12 @@ def test_the_page_of_metrics_is_the_table() -> None:
 @pytest.mark.behaviour("Metrics", "Every alert asks for what is exported, has a runbook, and a case in which it fires")
 def test_every_alert_has_metrics_a_runbook_and_a_case() -> None:
     exported = {prometheus_name(family) for _, families in SECTIONS.values() for family in families}
-    headings = set(re.findall(r"^### (\w+)$", (ROOT / "docs" / "operating.md").read_text(), re.MULTILINE))
+    headings = set(re.findall(r"^### (\w+)$", (ROOT / "docs" / "monitoring.md").read_text(), re.MULTILINE))
     cases = set(re.findall(r'alertname="(\w+)"', CASES.read_text()))
     assert set(alerts()) == cases == {each for each in headings if each.startswith("Kafkalite")}
     for name, rule in alerts().items():
         assert set(re.findall(r"kafka_\w+", rule)) <= exported, name
-        assert f"runbook: operating.md#{name.lower()}\n" in rule
+        assert f"runbook: monitoring.md#{name.lower()}\n" in rule
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool: the system's package prometheus is not installed")

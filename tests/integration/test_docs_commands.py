@@ -85,7 +85,7 @@ def commands(page: Path) -> list[str]:
     return found
 
 
-PAGES = {page.name: lines for page in sorted(DOCS.glob("*.md")) if (lines := commands(page))}
+PAGES = {page.name: lines for page in sorted(DOCS.rglob("*.md")) if (lines := commands(page))}
 
 
 @pytest.fixture

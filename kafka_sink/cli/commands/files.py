@@ -12,7 +12,7 @@ import click
 
 #: File → what it is for.
 FILES: Final = {
-    "alerts.yml": "alert rules for Prometheus (rule_files), each with a runbook in docs/operating.md",
+    "alerts.yml": "alert rules for Prometheus (rule_files), each with a runbook in docs/monitoring.md",
     "grafana-dashboard.json": "a dashboard for Grafana on the metrics of streams and cluster",
     "producer.properties": "the producer's properties with their defaults",
     "broker.properties": "the embedded broker's properties with their defaults",

@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Difference:
-    """One that is wanted: *name* is its name in docs/differences.md, and *example* a case that has it."""
+    """One that is wanted: *name* is its name in docs/internals/differences.md, and *example* a case that has it."""
 
     name: str
     example: Given

@@ -328,8 +328,8 @@ def check_safe(s: Situation, move: Move) -> None:
 
 
 def test_the_page_shows_the_table() -> None:
-    shown = printed(Path(__file__).parents[3] / "docs" / "exactly-once.md", "moves")
-    assert shown.strip() == move_table().strip(), "python -m scripts.move_table docs/exactly-once.md"
+    shown = printed(Path(__file__).parents[3] / "docs" / "internals" / "exactly-once.md", "moves")
+    assert shown.strip() == move_table().strip(), "python -m scripts.move_table docs/internals/exactly-once.md"
 
 
 def test_moves_that_end_a_plan_are_those_that_have_one() -> None:
