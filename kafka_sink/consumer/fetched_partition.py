@@ -15,16 +15,21 @@ from typing import Final, NamedTuple
 from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.errors import CorruptRecordError
 from kafka_sink.common.model import NO_TIMESTAMP, Header, TopicPartition
-from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, Looking, RecordBatchView, read_batches
+from kafka_sink.records.message_sets import read_all_formats
+from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, Looking, RecordBatchView
 
 # The key of a control record is two int16: its version and its type, 0 for an abort.
 _ABORT: Final = b"\x00\x00"
+#: The states of transactions whose records are marked.
+ABORTED: Final = "aborted"
+OPEN: Final = "open"
 
 
 class ConsumedRecord(NamedTuple):
     """A record of the log. ``timestamp`` is in ms since the epoch, −1 if the record has none; the brokers have set it
     if ``is_log_append_time``. If it has a ``problem``, which only people who look at records get, it is damaged, and
-    its ``value`` are its bytes as they are in the log."""
+    its ``value`` are its bytes as they are in the log. ``transaction`` is :data:`ABORTED` or :data:`OPEN` if that was
+    asked for and readers of committed records do not get it, or not yet."""
 
     topic: str
     partition: int
@@ -35,6 +40,7 @@ class ConsumedRecord(NamedTuple):
     headers: tuple[Header, ...]
     is_log_append_time: bool = False
     problem: str = ""
+    transaction: str = ""
 
 
 class AbortedTransactions:
@@ -68,6 +74,9 @@ class FetchedPartition:
 
     Iterate over it once, to the end. ``next_offset`` is then the start of the next fetch, also after batches without
     records to return.
+
+    :param aborted: the aborted transactions, whose records are left out.
+    :param mark: what is said of their records instead; without *aborted*, of those of all transactions.
     """
 
     def __init__(
@@ -80,6 +89,7 @@ class FetchedPartition:
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         check_crcs: bool = True,
         looking: Looking | None = None,
+        mark: str = "",
     ) -> None:
         self.next_offset = position
         self._topic_partition = topic_partition
@@ -89,6 +99,7 @@ class FetchedPartition:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._check_crcs = check_crcs
         self._looking = looking
+        self._mark = mark
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         """Decode the records, as they are taken.
@@ -97,7 +108,7 @@ class FetchedPartition:
             and offset. With *looking* a record says so instead, unless the end of the batch is not known.
         """
         try:
-            for batch in read_batches(self._data):
+            for batch in read_all_formats(self._data):
                 if batch.last_offset >= self._position:
                     yield from self._records(batch)
                     self.next_offset = batch.last_offset + 1
@@ -120,18 +131,20 @@ class FetchedPartition:
             offset = max(batch.base_offset, self._position)
             yield ConsumedRecord(topic, partition, offset, NO_TIMESTAMP, None, b"", (), problem=problem)
             return
-        is_aborted = self._aborted is not None and self._aborted.contains(batch)
+        is_marked = batch.is_transactional if self._aborted is None else self._aborted.contains(batch)
         if batch.is_control:
             if self._aborted is not None and self._is_abort_marker(batch):
                 self._aborted.end(batch.header.producer_id)
             return
-        if is_aborted:
+        if is_marked and self._aborted is not None and not self._mark:
             return
+        mark = self._mark if is_marked else ""
         records = batch.records(self._max_decompressed_bytes, start=self._position, looking=self._looking)
         for offset, timestamp, key, value, headers, problem in records:
             # What ConsumedRecord(…) does, without its call in Python.
             yield tuple.__new__(
-                ConsumedRecord, (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem)
+                ConsumedRecord,
+                (topic, partition, offset, timestamp, key, value, headers, is_log_append_time, problem, mark),
             )
 
     def _is_abort_marker(self, batch: RecordBatchView) -> bool:

@@ -47,21 +47,30 @@ class LogReader:
         stop_at_end: bool = True,
         max_records: int | None = None,
         looking: Looking | None = None,
+        marks_transactions: bool = False,
     ) -> Iterator[ConsumedRecord]:
         """The records of *topic*, in the order of their offsets within each partition.
 
         :param partitions: the partitions to read; None = all that the topic has now.
-        :param start: ``"earliest"``, ``"latest"``, an offset, a number of offsets :class:`FromEnd`, or a time
-            :class:`FromTime`, for each partition.
+        :param start: ``"earliest"``, ``"latest"``, an offset, or a time :class:`FromTime`, for each partition.
         :param stop_at_end: stop at the current end of the partitions; otherwise wait for more records forever.
         :param max_records: the maximum number of records.
         :param looking: for people who look at records: a damaged one is returned with its problem.
+        :param marks_transactions: records of transactions that are aborted, or open at the beginning, say so.
         :raises UnknownTopicOrPartitionError: if the topic or a partition does not exist; raised by the call itself.
         :raises ApiError: if no broker answered in time, or if the requested offsets do not exist (any more).
         :raises CorruptRecordError: if a record or its batch is damaged, or too large when decompressed.
         """
-        reading = TopicReading(self._client, topic, self._config, self._clock)
-        return islice(reading.begin(partitions, start, stop_at_end, looking), max_records)
+        reading = TopicReading(
+            self._client, topic, self._config, self._clock, looking, marks_transactions=marks_transactions
+        )
+        return islice(reading.begin(partitions, start, stop_at_end), max_records)
+
+    def read_newest(self, topic: str, count: int, looking: Looking) -> Iterator[ConsumedRecord]:
+        """The last *count* records of each partition of *topic*, and some before them, from its end on backwards, for
+        people who look at records: as :meth:`read` returns them with *looking* and *marks_transactions*."""
+        reading = TopicReading(self._client, topic, self._config, self._clock, looking, marks_transactions=True)
+        return reading.begin_newest(count)
 
     def close(self) -> None:
         """Close all connections."""

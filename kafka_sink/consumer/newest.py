@@ -19,7 +19,7 @@ from kafka_sink.common.errors import KafkaTimeoutError
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
 from kafka_sink.consumer.log_reader import LogReader
-from kafka_sink.consumer.topic_reading import FromEnd, Start
+from kafka_sink.consumer.topic_reading import Start
 from kafka_sink.records.reader import Looking
 
 _log = logging.getLogger(__name__)
@@ -50,17 +50,21 @@ def newest_records(
     properties: Mapping[str, Any], topic: str, count: int, limits: PeekLimits, clock: Clock = SYSTEM_CLOCK
 ) -> list[ConsumedRecord]:
     """The *count* records of *topic* with the latest timestamps, in the order of their timestamps, of the last *count*
-    offsets of each partition. Fewer if a limit is reached first, with a warning that says which. Damaged ones are among
-    them, with their problems.
+    records of each partition. Fewer if a limit is reached first, with a warning that says which. Damaged ones are among
+    them, with their problems, and those of open and aborted transactions, which say so.
 
     :param properties: client properties under Kafka's names; those of producers only are ignored.
     :param clock: measures the limit of time.
     :raises UnknownTopicOrPartitionError: if the topic does not exist.
     :raises ApiError: if no broker answered in time.
     """
+
+    def begin(reader: LogReader, looking: Looking) -> Iterator[ConsumedRecord]:
+        return reader.read_newest(topic, count, looking)
+
     newest: list[tuple[int, int, int, ConsumedRecord]] = []
     with within(limits.timeout_ms, clock):
-        for record in _read(properties, topic, FromEnd(count), limits, clock):
+        for record in _read(properties, topic, begin, limits, clock):
             heapq.heappush(newest, (*_place(record), record))
             if len(newest) > count:
                 heapq.heappop(newest)
@@ -78,8 +82,12 @@ def records_from(
 ) -> list[ConsumedRecord]:
     """The first *count* records of *topic* from *start* on that are *wanted*, in the order of their timestamps; else as
     :func:`newest_records`."""
+
+    def begin(reader: LogReader, looking: Looking) -> Iterator[ConsumedRecord]:
+        return reader.read(topic, start=start, looking=looking, marks_transactions=True)
+
     with within(limits.timeout_ms, clock):
-        records = islice(filter(wanted, _read(properties, topic, start, limits, clock)), count)
+        records = islice(filter(wanted, _read(properties, topic, begin, limits, clock)), count)
         return sorted(records, key=_place)
 
 
@@ -88,9 +96,13 @@ def _place(record: ConsumedRecord) -> tuple[int, int, int]:
 
 
 def _read(
-    properties: Mapping[str, Any], topic: str, start: Start, limits: PeekLimits, clock: Clock
+    properties: Mapping[str, Any],
+    topic: str,
+    begin: Callable[[LogReader, Looking], Iterator[ConsumedRecord]],
+    limits: PeekLimits,
+    clock: Clock,
 ) -> Iterator[ConsumedRecord]:
-    """The records until a limit is reached."""
+    """The records that *begin* begins to read, until a limit is reached."""
     bounds = {
         "default.api.timeout.ms": limits.timeout_ms,
         "fetch.max.bytes": max(limits.max_bytes, 1),
@@ -106,7 +118,7 @@ def _read(
     try:
         with LogReader({**common_config.known_to(ConsumerConfig, properties), **bounds}) as reader:
             looking = Looking(check, max(limits.max_bytes, _FETCH_BYTES))
-            for record in reader.read(topic, start=start, looking=looking):
+            for record in begin(reader, looking):
                 size += _size(record)
                 yield record
                 if size >= limits.max_bytes:

@@ -9,7 +9,7 @@ Source: Fetch without sessions (KIP-227) and with topic ids (KIP-516); ListOffse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from kafka_sink.common.errors import (
 from kafka_sink.common.log_context import ContextLogger
 from kafka_sink.common.model import Node, TopicPartition
 from kafka_sink.consumer.config import READ_COMMITTED, ConsumerConfig
-from kafka_sink.consumer.fetched_partition import AbortedTransactions, ConsumedRecord, FetchedPartition
+from kafka_sink.consumer.fetched_partition import ABORTED, OPEN, AbortedTransactions, ConsumedRecord, FetchedPartition
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafka_sink.protocol.messages.log_offsets import (
@@ -50,6 +50,8 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 #: No record has the timestamp that was asked for, or a later one.
 _NO_OFFSET: Final = -1
+#: How many times as many offsets are read before those that had too few records.
+_WIDER: Final = 4
 
 
 class Requester(Protocol):
@@ -122,13 +124,6 @@ class TopicLeaders:
 
 
 @dataclass(frozen=True)
-class FromEnd:
-    """A start: this number of offsets before the end of each partition, or its first offset if that is later."""
-
-    offsets: int
-
-
-@dataclass(frozen=True)
 class FromTime:
     """A start: the first record of each partition with this timestamp (ms since 1970, UTC) or a later one; the end if
     there is none."""
@@ -136,7 +131,7 @@ class FromTime:
     timestamp_ms: int
 
 
-Start = str | int | FromEnd | FromTime
+Start = str | int | FromTime
 
 S = TypeVar("S", bound=Struct)
 A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
@@ -144,11 +139,13 @@ A = TypeVar("A", PartitionData, ListOffsetsPartitionResponse)
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """The read position of one partition. ``end`` is the offset to stop before; None for no end."""
+    """The read position of one partition. ``end`` is the offset to stop before; None for no end. Before
+    ``stable_end`` all transactions are committed or aborted, and it is read as a reader of committed records does."""
 
     topic_partition: TopicPartition
     position: int = 0
     end: int | None = None
+    stable_end: int = -1
     #: The number of failed attempts since the last answer, the time of the first of them, and the error of the last
     #: one.
     failures: int = 0
@@ -161,63 +158,115 @@ class Cursor:
     def is_done(self) -> bool:
         return self.end is not None and self.position >= self.end
 
+    @property
+    def is_stable(self) -> bool:
+        return self.position < self.stable_end
+
 
 def _position(start: Start, first: int, end: int, at: int) -> int:
     """The offset at which a partition with these offsets is read from *start* on; *at* is that of its time."""
     if isinstance(start, int):
         return start
-    if isinstance(start, FromEnd):
-        return max(first, end - start.offsets)
     if isinstance(start, FromTime):
         return end if at == _NO_OFFSET else at
     return first if start == EARLIEST else end
 
 
 class TopicReading:
-    """Reads one topic once; see :meth:`begin`."""
+    """Reads one topic once; see :meth:`begin` and :meth:`begin_newest`.
 
-    def __init__(self, client: Requester, topic: str, config: ConsumerConfig, clock: Clock) -> None:
+    :param looking: for people who look at records: damaged ones are returned, too.
+    :param marks_transactions: records of transactions that are aborted, or open at the beginning, say so.
+    """
+
+    def __init__(
+        self,
+        client: Requester,
+        topic: str,
+        config: ConsumerConfig,
+        clock: Clock,
+        looking: Looking | None = None,
+        *,
+        marks_transactions: bool = False,
+    ) -> None:
         self._client = client
         self._config = config
         self._clock = clock
+        self._looking = looking
         self._log = ContextLogger(__name__, "")
         self._leaders = TopicLeaders(client, topic)
         self._topic = topic
         self._is_committed_only = config.isolation_level == READ_COMMITTED
+        self._marks_transactions = marks_transactions and not self._is_committed_only
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._cursors: list[Cursor] = []
         self._follows_retention = False
-        self._looking: Looking | None = None
 
-    def begin(
-        self, partitions: Collection[int] | None, start: Start, stop_at_end: bool, looking: Looking | None = None
-    ) -> Iterator[ConsumedRecord]:
+    def begin(self, partitions: Collection[int] | None, start: Start, stop_at_end: bool) -> Iterator[ConsumedRecord]:
         """Find the topic and the start and end offsets; the records are fetched by the iteration.
 
         :raises ValueError: if *start* is not an allowed value.
         :raises UnknownTopicOrPartitionError: if the topic or one of *partitions* does not exist.
         :raises ApiError: if no broker answered in time.
         """
-        is_known = start in (EARLIEST, LATEST) or isinstance(start, FromEnd | FromTime)
+        is_known = start in (EARLIEST, LATEST) or isinstance(start, FromTime)
         if not is_known and not (isinstance(start, int) and start >= 0):
             raise ValueError(f"start must be {EARLIEST!r}, {LATEST!r} or an offset of 0 or more, not {start!r}")
-        self._find_topic()
-        self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
-        needs_end = stop_at_end or start == LATEST or isinstance(start, FromEnd | FromTime)
+        self._find(partitions)
+        needs_end = stop_at_end or start == LATEST or isinstance(start, FromTime)
         ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP) if needs_end else {}
-        needs_first = start == EARLIEST or isinstance(start, FromEnd)
-        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if needs_first else {}
+        self._follows_retention = start == EARLIEST
+        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP) if start == EARLIEST else {}
         times = self._list_offsets(self._cursors, start.timestamp_ms) if isinstance(start, FromTime) else {}
         for cursor in self._cursors:
             partition = cursor.topic_partition.partition
             at = times.get(partition, _NO_OFFSET)
             cursor.position = _position(start, firsts.get(partition, 0), ends.get(partition, 0), at)
             cursor.end = ends[partition] if stop_at_end else None
-        self._follows_retention = needs_first
-        self._looking = looking
         return self._records()
 
+    def begin_newest(self, count: int) -> Iterator[ConsumedRecord]:
+        """The last *count* records of each partition, and some before them; the newest offsets come first.
+
+        Markers of transactions and records that a compaction removed have offsets, too. So the last *count* offsets are
+        read, and before them ever more of those of the partitions that had fewer records.
+
+        :raises UnknownTopicOrPartitionError: if the topic does not exist.
+        :raises ApiError: if no broker answered in time.
+        """
+        self._find(None)
+        ends = self._list_offsets(self._cursors, LATEST_TIMESTAMP)
+        firsts = self._list_offsets(self._cursors, EARLIEST_TIMESTAMP)
+        self._follows_retention = True
+        return self._newest(count, firsts, ends)
+
+    def _newest(self, count: int, firsts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[ConsumedRecord]:
+        width, missing = count, dict.fromkeys(ends, count)
+        while self._cursors:
+            for cursor in self._cursors:
+                partition = cursor.topic_partition.partition
+                cursor.end = ends[partition]
+                cursor.position = max(firsts[partition], cursor.end - width)
+            ends = {cursor.topic_partition.partition: cursor.position for cursor in self._cursors}
+            for record in self._records():
+                missing[record.partition] -= 1
+                yield record
+            width *= _WIDER
+            self._cursors = [
+                cursor
+                for cursor in self._cursors
+                if missing[number := cursor.topic_partition.partition] > 0 and ends[number] > firsts[number]
+            ]
+
     # --- which partitions, from where, to where --------------------------------------------------------------------
+
+    def _find(self, partitions: Collection[int] | None) -> None:
+        self._find_topic()
+        self._cursors = [Cursor(TopicPartition(self._topic, number)) for number in self._chosen(partitions)]
+        if self._marks_transactions:
+            stable = self._list_offsets(self._cursors, LATEST_TIMESTAMP, committed=True)
+            for cursor in self._cursors:
+                cursor.stable_end = stable[cursor.topic_partition.partition]
 
     def _find_topic(self) -> None:
         # Represents the whole topic until its partitions are known.
@@ -241,12 +290,13 @@ class TopicReading:
             )
         return chosen
 
-    def _list_offsets(self, cursors: Collection[Cursor], timestamp: int) -> dict[int, int]:
-        """Partition → offset for *timestamp* (a time or one of the special values)."""
+    def _list_offsets(self, cursors: Collection[Cursor], timestamp: int, *, committed: bool = False) -> dict[int, int]:
+        """Partition → offset for *timestamp* (a time or one of the special values), if *committed* only of records
+        before open transactions."""
         offsets: dict[int, int] = {}
         while missing := [cursor for cursor in cursors if cursor.topic_partition.partition not in offsets]:
             for node, group in self._by_leader(missing):
-                for cursor, answer in self._ask_offsets(node, group, timestamp):
+                for cursor, answer in self._ask_offsets(node, group, timestamp, committed):
                     if answer.offset < (_NO_OFFSET if timestamp >= 0 else 0):
                         raise ProtocolError(f"{node} returned offset {answer.offset} for {cursor.topic_partition}")
                     offsets[cursor.topic_partition.partition] = answer.offset
@@ -254,7 +304,7 @@ class TopicReading:
         return offsets
 
     def _ask_offsets(
-        self, node: Node, group: list[Cursor], timestamp: int
+        self, node: Node, group: list[Cursor], timestamp: int, committed: bool
     ) -> Iterator[tuple[Cursor, ListOffsetsPartitionResponse]]:
         def build(version: int) -> ListOffsetsRequest:
             partitions = [
@@ -267,7 +317,7 @@ class TopicReading:
             ]
             return ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=int(self._is_committed_only),
+                isolation_level=int(committed or self._is_committed_only),
                 topics=[ListOffsetsTopic(name=self._topic, partitions=partitions)],
                 timeout_ms=self._config.request_timeout_ms,
             )
@@ -282,6 +332,8 @@ class TopicReading:
 
     def _records(self) -> Iterator[ConsumedRecord]:
         while pending := [cursor for cursor in self._cursors if not cursor.is_done]:
+            # The level of isolation is that of a request, so no request has partitions of both kinds.
+            pending = [cursor for cursor in pending if cursor.is_stable] or pending
             groups = self._by_leader(pending)
             for node, group in groups:
                 # The leaders are asked one after the other, so they share the time for which one may wait for new
@@ -309,7 +361,7 @@ class TopicReading:
                 max_wait_ms=max_wait_ms,
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=config.fetch_max_bytes,
-                isolation_level=int(self._is_committed_only),
+                isolation_level=int(self._is_committed_only or group[0].is_stable),
                 topics=[FetchTopic(topic=self._topic, topic_id=self._leaders.topic_id, partitions=partitions)],
             )
 
@@ -327,8 +379,9 @@ class TopicReading:
                 yield cursor, data
 
     def _records_of(self, cursor: Cursor, data: PartitionData) -> Iterator[ConsumedRecord]:
-        aborted = None
-        if self._is_committed_only:
+        aborted, mark = None, OPEN if self._marks_transactions else ""
+        if self._is_committed_only or cursor.is_stable:
+            mark = ABORTED if self._marks_transactions else ""
             entries = data.aborted_transactions or []
             aborted = AbortedTransactions((entry.producer_id, entry.first_offset) for entry in entries)
         fetched = FetchedPartition(
@@ -339,6 +392,7 @@ class TopicReading:
             max_decompressed_bytes=self._config.max_decompressed_bytes,
             check_crcs=self._config.check_crcs,
             looking=self._looking,
+            mark=mark,
         )
         for record in fetched:
             if cursor.end is not None and record.offset >= cursor.end:

@@ -116,7 +116,7 @@ class RecordBatchView:
                     if damaged > _MOST_DAMAGED:
                         raise CorruptRecordError(f"{_MOST_DAMAGED:,} of its records are damaged") from error
                     data, first, end = span
-                    record = _damaged(header, expected, data[first:end], str(error))
+                    record = damaged_record(header, expected, data[first:end], str(error))
                 offset = record[0]
                 if offset >= start:
                     yield record
@@ -124,14 +124,14 @@ class RecordBatchView:
         except CorruptRecordError as error:
             if looking is None:
                 raise CorruptRecordError(f"the record of offset {expected}: {error}") from None
-            yield _damaged(header, expected, b"", f"from here on the batch cannot be read: {error}")
+            yield damaged_record(header, expected, b"", f"from here on the batch cannot be read: {error}")
 
     def _spans(self, max_decompressed_bytes: int, first: int, looking: Looking | None) -> Iterator[Span]:
         header = self.header
         pieces = decompressed(header.compression, self.data[layout.HEADER_BYTES :], max_decompressed_bytes)
         if looking is None:
             return record_spans(pieces, header.record_count, first)
-        return record_spans(_ticking(pieces, looking.tick), header.record_count, first, looking.most_record_bytes)
+        return record_spans(ticking(pieces, looking.tick), header.record_count, first, looking.most_record_bytes)
 
 
 def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
@@ -139,24 +139,33 @@ def read_batches(data: Buffer) -> Iterator[RecordBatchView]:
 
     :raises CorruptRecordError: if a batch has another format version, or an impossible length.
     """
-    view = memoryview(data)
-    offset = 0
-    while len(view) - offset >= layout.HEADER_BYTES:
-        header = parse_header(view, offset)
-        end = offset + header.size_in_bytes
-        if end > len(view):
-            return
-        yield RecordBatchView(header, view[offset:end])
-        offset = end
+    view, offset = memoryview(data), 0
+    while (batch := batch_at(view, offset)) is not None:
+        yield batch
+        offset += batch.header.size_in_bytes
 
 
-def _ticking(pieces: Iterator[bytes], tick: Callable[[], None]) -> Iterator[bytes]:
+def batch_at(view: memoryview, offset: int) -> RecordBatchView | None:
+    """The batch at *offset*; None if it is not complete.
+
+    :raises CorruptRecordError: like :func:`read_batches`.
+    """
+    if len(view) - offset < layout.HEADER_BYTES:
+        return None
+    header = parse_header(view, offset)
+    end = offset + header.size_in_bytes
+    return RecordBatchView(header, view[offset:end]) if end <= len(view) else None
+
+
+def ticking(pieces: Iterator[bytes], tick: Callable[[], None]) -> Iterator[bytes]:
+    """*pieces*, with a call of *tick* before each is used."""
     for piece in pieces:
         tick()
         yield piece
 
 
-def _damaged(header: BatchHeader, offset: int, data: bytes, problem: str) -> Record:
+def damaged_record(header: BatchHeader, offset: int, data: bytes, problem: str) -> Record:
+    """What stands for the record at *offset*, of which *data* are the bytes."""
     return Record(min(offset, header.last_offset), header.max_timestamp, None, data, (), problem)
 
 

@@ -43,7 +43,7 @@ def peek(
 ) -> DataFrame:
     """The newest *count* records of a topic, the newest last, with the columns of Spark's Kafka source.
 
-    The driver reads the last *count* offsets of each partition and keeps the records with the latest timestamps. It
+    The driver reads the last *count* records of each partition and keeps the records with the latest timestamps. It
     stops, with a warning in the log, after *max_bytes* of records in memory or *timeout_ms*, and leaves out damaged
     records, with a warning. It also returns records of open and aborted transactions.
 

@@ -37,9 +37,9 @@ T = TypeVar("T")
 #: The most groups that the page describes, and the most transactional ids: each of them is asked for.
 MOST_GROUPS: Final = 200
 MOST_TRANSACTIONS: Final = 1_000
-#: Records on a page, and the newest offsets of each partition in which a key is searched.
+#: Records on a page, and the newest ones in which a key is searched.
 SHOWN_RECORDS: Final = 50
-SEARCHED_OFFSETS: Final = 5_000
+SEARCHED_RECORDS: Final = 5_000
 _SHARED_MS: Final = 1_000
 _READ_LIMITS: Final = PeekLimits(max_bytes=16 * 1024 * 1024, timeout_ms=5_000)
 
@@ -193,7 +193,7 @@ class ClusterView:
                 return records_from(
                     self._properties, topic, start, SHOWN_RECORDS, _READ_LIMITS, search.matches, self._clock
                 )
-            count = SEARCHED_OFFSETS if search.is_narrow else SHOWN_RECORDS
+            count = SEARCHED_RECORDS if search.is_narrow else SHOWN_RECORDS
             records = newest_records(self._properties, topic, count, _READ_LIMITS, self._clock)
             return [record for record in reversed(records) if search.matches(record)][:SHOWN_RECORDS]
 

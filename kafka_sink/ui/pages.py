@@ -36,7 +36,7 @@ from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import recent_rows_per_s, with_before
 from kafka_sink.ui import shown
 from kafka_sink.ui.cluster_metrics import cluster_metrics
-from kafka_sink.ui.cluster_view import MOST_GROUPS, MOST_TRANSACTIONS, SEARCHED_OFFSETS, ClusterView, RecordSearch
+from kafka_sink.ui.cluster_view import MOST_GROUPS, MOST_TRANSACTIONS, SEARCHED_RECORDS, ClusterView, RecordSearch
 from kafka_sink.ui.reports import Reports
 from kafka_sink.ui.shown import ByteView
 
@@ -157,7 +157,7 @@ class Pages:
                 "records": records,
                 "problem": problem,
                 "shown": self._view.of_page(),
-                "searched": SEARCHED_OFFSETS,
+                "searched": SEARCHED_RECORDS,
             }
             return {"topic": topic, **context}
 

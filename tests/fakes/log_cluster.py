@@ -53,8 +53,8 @@ class FakePartition:
     batches: list[tuple[int, bytes]] = field(default_factory=list)
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
-    def append(self, *values: bytes) -> None:
-        batch = make_batch(values)
+    def append(self, *values: bytes, is_control: bool = False) -> None:
+        batch = make_batch(values, is_control=is_control)
         layout.INT64.pack_into(batch, layout.BASE_OFFSET_AT, self.end_offset)
         self.batches.append((self.end_offset, bytes(batch)))
         self.end_offset += len(values)

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.columns.record_columns import BinaryColumn, ColumnChunk, HeadersColumn
-from kafka_sink.common.model import Header
+from kafka_sink.common.model import Header, TopicPartition
+from kafka_sink.consumer.fetched_partition import FetchedPartition
 from kafka_sink.records.batch import BatchHeader, write_header
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.layout import HEADER_BYTES
@@ -101,6 +103,26 @@ def test_foreign_batches_are_read(maker: str, kind: CompressionType) -> None:
         Record(offset, timestamp, key, value, tuple(headers))
         for offset, (timestamp, key, value, headers) in enumerate(golden_rows())
     ]
+
+
+@pytest.mark.behaviour("Log reader", "Logs that begin with the record formats 0 and 1 are read")
+@with_each("start", [0, 7, 12, 36, 52, 60, 75])
+def test_message_sets_are_read_as_java_reads_them(start: int) -> None:
+    golden = load("message_sets")
+    fetched = FetchedPartition(TopicPartition("t", 0), base64.b64decode(golden["segment"]), start)
+    found = list(fetched)
+    assert [
+        [
+            each.offset,
+            each.timestamp,
+            None if each.key is None else each.key.decode(),
+            None if each.value is None else each.value[:8].decode(),
+            -1 if each.value is None else len(each.value),
+        ]
+        for each in found
+    ] == [row for row in golden["records"] if row[0] >= start]
+    assert fetched.next_offset == golden["records"][-1][0] + 1
+    assert {each.timestamp for each in found if each.is_log_append_time} <= {1_600_000_000_000}
 
 
 @with_each("maker", MAKERS)

@@ -87,6 +87,7 @@ from kafka_sink.records.compacted import filtered, parse_records
 from kafka_sink.records.compression import CompressionType, compress
 from kafka_sink.records.control import EndTransactionMarker, marker_batch, read_marker
 from kafka_sink.records.layout import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES
+from kafka_sink.records.message_sets import read_all_formats
 from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.validation import BatchRules, validate_batch
 from kafka_sink.registry.subjects import split_position, split_wire
@@ -219,11 +220,11 @@ def _with_crc(data: bytes) -> bytes:
 
 
 def _fetched(data: bytes) -> None:
-    for batch in read_batches(data):
+    for batch in read_all_formats(data):
         assert isinstance(batch.verify_crc(), bool)
         for record in batch.records(_MOST_PLAIN, looking=Looking()):
             assert isinstance(record.offset, int)
-    for batch in read_batches(data):
+    for batch in read_all_formats(data):
         for _ in batch.records(_MOST_PLAIN, start=2):
             pass
 
@@ -254,6 +255,15 @@ def _batches() -> Iterable[bytes]:
     for maker in makers:
         for packed in json.loads((_GOLDEN / "records" / f"{maker}.json").read_text())["batches"].values():
             yield base64.b64decode(packed)[:4_000]
+
+
+def _message_sets() -> Iterable[bytes]:
+    """Each message of the golden segment with the next one."""
+    segment = base64.b64decode(json.loads((_GOLDEN / "records" / "message_sets.json").read_text())["segment"])
+    sizes = [batch.header.size_in_bytes for batch in read_all_formats(segment)]
+    for number in range(len(sizes) - 1):
+        first = sum(sizes[:number])
+        yield segment[first : first + sizes[number] + sizes[number + 1]]
 
 
 def _packed(data: bytes) -> None:
@@ -601,6 +611,14 @@ TABLE: Final = (
         "records.reader:_read_bytes records.spans:_long_length",
         _fetched,
         tuple(_batches()),
+        CorruptRecordError,
+        steps=1_000_000,
+    ),
+    Reader(
+        "message sets",
+        "records.message_sets:MessageView._field records.message_sets:_message_at",
+        _fetched,
+        tuple(_message_sets()),
         CorruptRecordError,
         steps=1_000_000,
     ),

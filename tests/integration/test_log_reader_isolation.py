@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink import EmbeddedCluster, KafkaProducer, ProducerRecord
+from kafka_sink.consumer.fetched_partition import ABORTED, OPEN
 from kafka_sink.consumer.log_reader import LogReader
+from kafka_sink.consumer.newest import PeekLimits, newest_records, records_from
 
 
 def read(cluster: EmbeddedCluster, isolation: str) -> list[bytes | None]:
@@ -45,5 +47,19 @@ def test_read_committed_skips_aborted_and_stops_at_open_ones() -> None:
             one.commit_transaction()
             assert read(cluster, "read_committed") == [b"committed", b"committed too"]
             assert len(read(cluster, "read_uncommitted")) == 6
+            properties = {"bootstrap.servers": servers}
+            newest = newest_records(properties, "t", 100, PeekLimits())
+            assert [(each.value, each.transaction) for each in newest] == [
+                (b"committed", ""),
+                (b"aborted", ABORTED),
+                (b"committed too", ""),
+                (b"aborted again", ABORTED),
+                (b"open", OPEN),
+                # Readers of committed records do not get it before the one that is open.
+                (b"committed behind an open one", OPEN),
+            ]
+            assert [each.value for each in newest_records(properties, "t", 1, PeekLimits())] == [newest[-1].value]
+            late = records_from(properties, "t", 2, 9, PeekLimits(), lambda each: True)
+            assert [each.transaction for each in late] == ["", ABORTED, OPEN, OPEN]
             two.commit_transaction()
         assert read(cluster, "read_committed")[2:] == [b"open", b"committed behind an open one"]

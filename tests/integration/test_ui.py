@@ -132,6 +132,24 @@ def test_newest_records_are_shown_and_found_by_key(cluster: EmbeddedCluster, url
     assert "/no/such is not a page All topics" in get(url, "/no/such").words
 
 
+def test_records_of_open_and_aborted_transactions_are_marked(cluster: EmbeddedCluster, url: str) -> None:
+    cluster.create_topic("marked", partitions=1)
+    options = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "marked"}
+    with KafkaProducer(options) as producer:
+        producer.init_transactions()
+        for value in ("committed", "given up", "waiting"):
+            producer.begin_transaction()
+            producer.send(ProducerRecord("marked", value.encode()))
+            producer.flush()
+            if value == "committed":
+                producer.commit_transaction()
+            elif value == "given up":
+                producer.abort_transaction()
+        page = get(url, "/topics/marked").words
+        producer.abort_transaction()
+    assert re.search(r" open null text waiting .* aborted null text given up .*[0-9] null text committed", page)
+
+
 @pytest.mark.behaviour("Pages in the browser", "Avro and Protobuf are decoded by the schemas of a registry")
 def test_values_are_decoded_by_the_schemas_of_the_registry(cluster: EmbeddedCluster, url: str) -> None:
     schema = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "double"}]}

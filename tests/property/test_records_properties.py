@@ -20,6 +20,7 @@ from kafka_sink.common.errors import ApiError, CorruptRecordError, ErrorCode
 from kafka_sink.records import layout
 from kafka_sink.records.batch import write_header
 from kafka_sink.records.compression import CompressionType, compress
+from kafka_sink.records.message_sets import read_all_formats
 from kafka_sink.records.murmur2 import murmur2, murmur2_array
 from kafka_sink.records.reader import Looking, read_batches
 from kafka_sink.records.reference import record_size, write_record
@@ -190,7 +191,9 @@ def test_partition_order_is_stable(partitions: list[int]) -> None:
 def golden_seeds() -> list[bytes]:
     names = ("kafka_clients", "kafka_python", "librdkafka")
     files = [json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8")) for name in names]
-    return [base64.b64decode(batch) for file in files for batch in file["batches"].values()]
+    batches = [base64.b64decode(batch) for file in files for batch in file["batches"].values()]
+    message_sets = json.loads((GOLDEN / "message_sets.json").read_text(encoding="utf-8"))
+    return [*batches, base64.b64decode(message_sets["segment"])]
 
 
 SEEDS = golden_seeds()
@@ -199,7 +202,7 @@ SEEDS = golden_seeds()
 def read_all(data: bytes) -> None:
     """Either records or CorruptRecordError: whatever else comes out fails the test."""
     try:
-        for view in read_batches(data):
+        for view in read_all_formats(data):
             view.verify_crc()
             list(view.records(DECOMPRESSED_BYTES, looking=Looking()))
             list(view.records(DECOMPRESSED_BYTES))

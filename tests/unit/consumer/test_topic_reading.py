@@ -21,11 +21,11 @@ from kafka_sink.common.errors import (
 )
 from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.consumer.fetched_partition import ConsumedRecord
-from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, FromEnd, TopicReading
+from kafka_sink.consumer.topic_reading import EARLIEST, LATEST, TopicReading
 from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.messages.fetch import FetchRequest
 from kafka_sink.protocol.messages.metadata import MetadataRequest
-from tests.fakes.log_cluster import FakeLogCluster
+from tests.fakes.log_cluster import FakeLogCluster, FakePartition
 from tests.support.cases import with_each
 
 
@@ -41,12 +41,28 @@ def read(
     return list(reading(cluster, **properties).begin(partitions, start, stop_at_end=True))
 
 
-@with_each(("offsets", "first"), [(0, 6), (2, 4), (6, 0), (100, 0)])
-def test_start_from_the_end_of_each_partition(offsets: int, first: int) -> None:
-    found = reading(filled(partitions=2)).begin(None, FromEnd(offsets), stop_at_end=True)
+@with_each(("count", "first"), [(2, 4), (6, 0), (100, 0)])
+def test_the_newest_records_of_each_partition(count: int, first: int) -> None:
+    found = reading(filled(partitions=2)).begin_newest(count)
     assert sorted((record.partition, record.offset) for record in found) == [
         (partition, offset) for partition in range(2) for offset in range(first, 6)
     ]
+
+
+@pytest.mark.behaviour("Log reader", "The newest records are as many as asked for, whatever offsets markers took")
+def test_the_newest_records_are_found_behind_empty_offsets() -> None:
+    """Partition 0 ends with markers of transactions, and partition 1 is empty."""
+    cluster = filled(partitions=3)
+    for _ in range(40):
+        cluster.partitions[0].append(b"", is_control=True)
+    cluster.partitions[1] = FakePartition(first_offset=9, end_offset=9)
+    found = list(reading(cluster).begin_newest(2))
+    assert sorted((each.partition, each.offset) for each in found if each.partition) == [(2, 4), (2, 5)]
+    assert {4, 5} == {each.offset for each in found if not each.partition}
+    fetched = [each.topics[0].partitions for each in cluster.sent(FetchRequest) if isinstance(each, FetchRequest)]
+    # A partition that has said enough is not asked again.
+    assert sum(part.partition == 2 for parts in fetched for part in parts) == 1
+    assert len(fetched) < 50
 
 
 def values(records: list[ConsumedRecord]) -> list[bytes | None]:
