@@ -52,9 +52,9 @@ class BrokerServer:
         refuse_unknown_listeners("advertised.listeners", self._advertised, [item.listener_name for item in endpoints])
         for item in self._advertised.values():
             if item.host in _ANY_HOST:
-                raise ConfigError(
-                    f"option advertised.listeners: clients cannot connect to {item}; set the address of a network "
-                    "interface of this machine"
+                raise ConfigError.of(
+                    "advertised.listeners",
+                    f": clients cannot connect to {item}; set the address of a network interface of this machine",
                 )
         self._endpoints = endpoints
         self._log = ContextLogger(__name__, name)

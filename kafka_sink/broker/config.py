@@ -53,7 +53,7 @@ class EndPoint:
         host, colon, port = rest.rpartition(":")
         number = known_number(port, 0, 65535)
         if not (separator and colon and name) or number is None:
-            raise ConfigError(f"listener {text!r} is not NAME://host:port")
+            raise ConfigError(f"listener {text!r} is not NAME://host:port", option="listeners")
         return cls(name, host.strip("[]") or "0.0.0.0", number)
 
     @property
@@ -72,7 +72,7 @@ def parse_counts(option: str, entries: tuple[str, ...]) -> dict[str, int]:
         name, _, text = entry.rpartition(":")
         count = known_number(text, 0, INT32_MAX)
         if not name or count is None:
-            raise ConfigError(f"option {option}: {entry!r} is not name:count")
+            raise ConfigError.of(option, f": {entry!r} is not name:count")
         counts[name] = count
     return counts
 

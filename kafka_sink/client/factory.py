@@ -102,7 +102,7 @@ def bootstrap_addresses(config: ClientConfig) -> tuple[list[tuple[str, int]], li
         else:
             usable.append((host, port))
     if not usable:
-        raise ConfigError(
-            f"option {config.option('bootstrap.servers')}: no usable address; {'; '.join(map(str, unresolved))}"
+        raise ConfigError.of(
+            config.option("bootstrap.servers"), f": no usable address; {'; '.join(map(str, unresolved))}"
         )
     return list(dict.fromkeys(usable)), unresolved

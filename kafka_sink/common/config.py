@@ -216,12 +216,10 @@ class ConfigKey:
         try:
             parsed = self.type.parse(value)
         except (TypeError, ValueError):
-            error = ConfigError(f"option {shown_as}: {seen} is not {self.type.name}; {self.doc}")
-            raise error.of_option(shown_as) from None
+            raise ConfigError.of(shown_as, f": {seen} is not {self.type.name}; {self.doc}") from None
         if self.validator is not None and not self.validator.accepts(parsed):
             rule = self.validator.expected
-            error = ConfigError(f"option {shown_as}: {seen} is not allowed, expected {rule}; {self.doc}")
-            raise error.of_option(shown_as)
+            raise ConfigError.of(shown_as, f": {seen} is not allowed, expected {rule}; {self.doc}")
         return parsed
 
 
@@ -344,7 +342,7 @@ def resolved(config: T, prefix: str = "") -> T:
                 resolve(f"{prefix}{name}", value, providers), f"{prefix}{name}", hidden=True
             )
             if not present[item.name]:
-                raise UnresolvedReferenceError(f"option {prefix}{name}: what {value} refers to is empty; set a value")
+                raise UnresolvedReferenceError.of(f"{prefix}{name}", f": what {value} refers to is empty; set a value")
     return dataclasses.replace(config, **present) if present else config  # type: ignore[type-var]
 
 
@@ -432,7 +430,7 @@ def parse(
         values[item.name] = _read(entry, value, f"{prefix}{name}", providers)
     for name, (entry, item) in table.items():
         if item.default is MISSING and item.name not in values:
-            raise ConfigError(f"option {prefix}{name} is required: {entry.doc}").of_option(f"{prefix}{name}")
+            raise ConfigError.of(f"{prefix}{name}", f" is required: {entry.doc}")
     warn_without_effect(ignored, prefix)
     return config(**values, **made).settle(properties.keys())
 
@@ -457,8 +455,8 @@ def _unusable(config: type[Options], name: str, prefix: str) -> ConfigError:
     reason = config.NOT_SUPPORTED.get(name)
     if reason is not None:
         reason = reason.replace("{prefix}", prefix)
-        return ConfigError(f"option {prefix}{name} is not supported: {reason}; remove it").of_option(f"{prefix}{name}")
-    return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}").of_option(f"{prefix}{name}")
+        return ConfigError.of(f"{prefix}{name}", f" is not supported: {reason}; remove it")
+    return ConfigError(f"unknown option {prefix}{name}{hint(config, name, prefix)}", option=f"{prefix}{name}")
 
 
 def hint(config: type[Options], name: str, prefix: str, *, without: Collection[str] = ()) -> str:

@@ -189,6 +189,15 @@ class KafkaError(Exception):
 class ConfigError(KafkaError, ValueError):
     """A configuration value is missing, unknown or malformed; the text names the key and the expected value."""
 
+    def __init__(self, text: object = "", *, option: str | None = None) -> None:
+        super().__init__(text)
+        self.option = option
+
+    @classmethod
+    def of(cls, option: str, problem: str) -> Self:
+        """The error about *option*, whose name *problem* continues."""
+        return cls(f"option {option}{problem}", option=option)
+
 
 class SchemaError(ConfigError):
     """The DataFrame does not have the columns that the sink writes."""

@@ -27,13 +27,14 @@ def load_plugin(option: str, plugin: Any, built_in: Mapping[str, type[Any]], *me
         try:
             loaded = loaded()
         except Exception as error:
-            raise ConfigError(
-                f"option {option}: {loaded.__module__}.{loaded.__qualname__} could not be created without arguments "
-                f"({error!r}); give its parameters defaults, or pass the object itself to the constructor"
+            raise ConfigError.of(
+                option,
+                f": {loaded.__module__}.{loaded.__qualname__} could not be created without arguments "
+                f"({error!r}); give its parameters defaults, or pass the object itself to the constructor",
             ) from error
     for method in methods:
         if not callable(getattr(loaded, method, None)):
-            raise ConfigError(f"option {option}: {name_of(loaded)} has no method {method}")
+            raise ConfigError.of(option, f": {name_of(loaded)} has no method {method}")
     return loaded
 
 
@@ -48,13 +49,14 @@ def _find(option: str, name: str, built_in: Mapping[str, type[Any]]) -> Any:
     module, _, attribute = name.replace(":", ".").rpartition(".")
     short_names = [known for known in built_in if "." not in known]
     if not module:
-        raise ConfigError(
-            f"option {option}: {name!r} is neither {', '.join(short_names)} nor the dotted path of a class"
-            f"{nearest(name, short_names)}"
+        raise ConfigError.of(
+            option,
+            f": {name!r} is neither {', '.join(short_names)} nor the dotted path of a class"
+            f"{nearest(name, short_names)}",
         )
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise ConfigError(f"option {option}: {name} cannot be imported: {error}") from error
+        raise ConfigError.of(option, f": {name} cannot be imported: {error}") from error
     except AttributeError:
-        raise ConfigError(f"option {option}: module {module} has no class {attribute}") from None
+        raise ConfigError.of(option, f": module {module} has no class {attribute}") from None

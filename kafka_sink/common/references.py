@@ -55,7 +55,7 @@ def resolve(option: str, text: str, providers: Collection[str]) -> str:
             return _PROVIDERS[match["provider"]](match["path"] or "", match["key"])
         except _NotFoundError as error:
             unresolved = f"option {option}: {match[0]} cannot be resolved on {platform.node()}: {error}"
-            raise UnresolvedReferenceError(unresolved).of_option(option) from None
+            raise UnresolvedReferenceError(unresolved, option=option) from None
 
     return _REFERENCE.sub(replaced, text)
 

@@ -72,8 +72,9 @@ def reconcile(config: ConsumerConfig, explicit: frozenset[str]) -> ConsumerConfi
         return replace(config, fetch_max_bytes=config.receive_message_max_bytes - _ANSWER_OVERHEAD_BYTES)
     if "receive.message.max.bytes" not in explicit:
         return replace(config, receive_message_max_bytes=least)
-    raise ConfigError(
-        f"option receive.message.max.bytes ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
+    raise ConfigError.of(
+        "receive.message.max.bytes",
+        f" ({config.receive_message_max_bytes}) is less than fetch.max.bytes "
         f"({config.fetch_max_bytes}) + {_ANSWER_OVERHEAD_BYTES}; raise receive.message.max.bytes or lower "
-        "fetch.max.bytes"
+        "fetch.max.bytes",
     )

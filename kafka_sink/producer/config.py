@@ -337,9 +337,10 @@ def _reconcile_batch_size(config: ProducerConfig, explicit: frozenset[str], pref
             prefix,
         )
         return replace(config, buffer_memory_bytes=size)
-    raise ConfigError(
-        f"option {prefix}batch.size ({size}) is more than {prefix}buffer.memory ({memory}), so no batch could be "
-        f"allocated; lower {prefix}batch.size or raise {prefix}buffer.memory"
+    raise ConfigError.of(
+        f"{prefix}batch.size",
+        f" ({size}) is more than {prefix}buffer.memory ({memory}), so no batch could be "
+        f"allocated; lower {prefix}batch.size or raise {prefix}buffer.memory",
     )
 
 
@@ -366,10 +367,11 @@ def _reconcile_delivery_timeout(config: ProducerConfig, explicit: frozenset[str]
     least = _least_delivery_timeout_ms(settled)
     if settled.delivery_timeout_ms >= least:
         return settled
-    raise ConfigError(
-        f"option {prefix}delivery.timeout.ms ({settled.delivery_timeout_ms}) is less than {prefix}linger.ms "
+    raise ConfigError.of(
+        f"{prefix}delivery.timeout.ms",
+        f" ({settled.delivery_timeout_ms}) is less than {prefix}linger.ms "
         f"({settled.linger_ms}) + {prefix}request.timeout.ms ({settled.request_timeout_ms}); raise it to at least "
-        f"{least} or lower the other two"
+        f"{least} or lower the other two",
     )
 
 
@@ -380,18 +382,21 @@ def _least_delivery_timeout_ms(config: ProducerConfig) -> int:
 def _reconcile_idempotence(config: ProducerConfig, explicit: frozenset[str], prefix: str) -> ProducerConfig:
     if not config.enable_idempotence:
         if config.transactional_id is not None:
-            raise ConfigError(
-                f"option {prefix}transactional.id needs {prefix}enable.idempotence=true; remove one of the two options"
+            raise ConfigError.of(
+                f"{prefix}transactional.id", f" needs {prefix}enable.idempotence=true; remove one of the two options"
             )
         return config
     if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX:
         # This is an error even if idempotence is only on by default, as in Kafka 4.0 and newer.
-        raise ConfigError(_contradiction(config, "max.in.flight.requests.per.connection", prefix))
+        raise ConfigError(
+            _contradiction(config, "max.in.flight.requests.per.connection", prefix),
+            option=f"{prefix}max.in.flight.requests.per.connection",
+        )
     for name, violated in (("acks", config.acks_code != -1), ("retries", config.retries == 0)):
         if not violated:
             continue
         if "enable.idempotence" in explicit or config.transactional_id is not None:
-            raise ConfigError(_contradiction(config, name, prefix))
+            raise ConfigError(_contradiction(config, name, prefix), option=f"{prefix}{name}")
         value = c.as_properties(config)[name]
         warn(
             _log,
@@ -415,12 +420,13 @@ def _check_two_phase(config: ProducerConfig, explicit: frozenset[str], prefix: s
         return
     name = f"{prefix}transaction.two.phase.commit.enable"
     if "transaction.timeout.ms" in explicit:
-        raise ConfigError(
-            f"option {prefix}transaction.timeout.ms={config.transaction_timeout_ms} contradicts {name}=true, with "
-            "which transactions never time out; remove one of the two options"
+        raise ConfigError.of(
+            f"{prefix}transaction.timeout.ms",
+            f"={config.transaction_timeout_ms} contradicts {name}=true, with "
+            "which transactions never time out; remove one of the two options",
         )
     if config.transactional_id is None:
-        raise ConfigError(f"option {name}=true needs {prefix}transactional.id; set it, or remove the option")
+        raise ConfigError.of(name, f"=true needs {prefix}transactional.id; set it, or remove the option")
 
 
 def _contradiction(config: ProducerConfig, name: str, prefix: str) -> str:

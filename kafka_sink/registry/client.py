@@ -315,17 +315,16 @@ def _server(url: str) -> Server:
     try:
         return Server.parse(url)
     except ValueError:
-        raise ConfigError(
-            f"option {URL}: the value is not an address; expected https://host:port, with what is special in a user or "
-            "password URL-encoded (%2F for /)"
+        raise ConfigError.of(
+            URL,
+            ": the value is not an address; expected https://host:port, with what is special in a user or "
+            "password URL-encoded (%2F for /)",
         ) from None
 
 
 def _one_line(option: str, value: str) -> str:
     if not value.isascii() or not value.isprintable():
-        raise ConfigError(
-            f"option {option}: the value is not a valid token: it has characters that a header cannot have"
-        )
+        raise ConfigError.of(option, ": the value is not a valid token: it has characters that a header cannot have")
     return value
 
 

@@ -144,26 +144,38 @@ class RegistryConfig(c.Options):
         """:raises ConfigError: if options contradict each other."""
         if not self.urls:
             if self != RegistryConfig():
-                raise ConfigError("options of a schema registry are set without schema.registry.url; set it too")
+                raise ConfigError(
+                    "options of a schema registry are set without schema.registry.url; set it too",
+                    option="schema.registry.url",
+                )
             return
         if (self.credentials_source == _USER_INFO) != bool(self.user_info):
             raise ConfigError(
                 f"basic.auth.credentials.source={_USER_INFO} and basic.auth.user.info belong together: set both, or "
-                "none"
+                "none",
+                option="basic.auth.credentials.source",
             )
         if self.user_info and self.bearer_token:
-            raise ConfigError("basic.auth.user.info and bearer.auth.token exclude each other; remove one of them")
+            raise ConfigError(
+                "basic.auth.user.info and bearer.auth.token exclude each other; remove one of them",
+                option="basic.auth.user.info",
+            )
         self._check_token_endpoint()
         if self.use_latest and self.schema_id is not None:
-            raise ConfigError("use.latest.version=true and use.schema.id exclude each other; remove one of them")
+            raise ConfigError(
+                "use.latest.version=true and use.schema.id exclude each other; remove one of them",
+                option="use.latest.version",
+            )
         if self.chosen is not None and self.auto_register:
             raise ConfigError(
-                f"{self.chosen} has no effect while schemas are registered; set auto.register.schemas=false"
+                f"{self.chosen} has no effect while schemas are registered; set auto.register.schemas=false",
+                option=self.chosen,
             )
         if self.chosen is not None and {self.key_strategy, self.value_strategy} != {SubjectNameStrategy.TOPIC}:
             raise ConfigError(
                 f"{self.chosen} needs {SubjectNameStrategy.TOPIC}: the name of the record is in the schema that is "
-                "looked for; remove the other strategy"
+                "looked for; remove the other strategy",
+                option=self.chosen,
             )
 
     @property
@@ -183,17 +195,20 @@ class RegistryConfig(c.Options):
             if self.is_of_endpoint:
                 raise ConfigError(
                     "bearer.auth.issuer.endpoint.url, ….client.id, ….client.secret and ….scope are for "
-                    f"bearer.auth.credentials.source={OAUTHBEARER}; set it, or remove them"
+                    f"bearer.auth.credentials.source={OAUTHBEARER}; set it, or remove them",
+                    option="bearer.auth.credentials.source",
                 )
         elif not all((self.issuer_url, self.client_id, self.client_secret)):
             raise ConfigError(
                 f"bearer.auth.credentials.source={OAUTHBEARER} needs bearer.auth.issuer.endpoint.url, "
-                "bearer.auth.client.id and bearer.auth.client.secret; set all of them"
+                "bearer.auth.client.id and bearer.auth.client.secret; set all of them",
+                option="bearer.auth.credentials.source",
             )
         elif self.bearer_token or self.user_info:
             raise ConfigError(
                 f"bearer.auth.credentials.source={OAUTHBEARER} excludes bearer.auth.token and basic.auth.user.info; "
-                "remove them"
+                "remove them",
+                option="bearer.auth.credentials.source",
             )
 
 
@@ -234,7 +249,7 @@ def check_of_serializers(name: str, value: str) -> None:
     taken, reason = _OF_ONE_VALUE[option]
     if not taken or value.strip().lower().rpartition(".")[2] != taken:
         only = f", expected {taken}" if taken else ""
-        raise ConfigError(f"option {name}: {value!r} would decide what is written{only}: {reason}; remove it")
+        raise ConfigError.of(name, f": {value!r} would decide what is written{only}: {reason}; remove it")
 
 
 def is_of_serializers(name: str) -> bool:
@@ -258,7 +273,10 @@ def _by_own_names(properties: Mapping[str, str]) -> dict[str, str]:
     own: dict[str, str] = {}
     for name, value in properties.items():
         if own.setdefault(_own_name(name), value) != value:
-            raise ConfigError(f"{_own_name(name)} is set twice, also as {SSL_PREFIX}{_own_name(name)}; remove one")
+            raise ConfigError(
+                f"{_own_name(name)} is set twice, also as {SSL_PREFIX}{_own_name(name)}; remove one",
+                option=_own_name(name),
+            )
     return own
 
 
@@ -273,7 +291,9 @@ def registry_configs(properties: Mapping[str, str]) -> tuple[RegistryConfig, Cli
     config = _reconcile(c.parse(RegistryConfig, of_registry), frozenset(of_registry))
     config.check()
     if of_tls and not config.urls:
-        raise ConfigError(f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too")
+        raise ConfigError(
+            f"options {SSL_PREFIX}ssl.… are set without schema.registry.url; set it too", option="schema.registry.url"
+        )
     return config, c.parse(ClientSslConfig, of_tls, prefix=SSL_PREFIX)
 
 

@@ -23,14 +23,16 @@ def subject_name(strategy: str, column: str, topic: str | None, record: str | No
     option = f"{column}.subject.name.strategy"
     if strategy != SubjectNameStrategy.RECORD and topic is None:
         raise ConfigError(
-            f"{option}={strategy} needs option topic; with a column of topics, use {SubjectNameStrategy.RECORD}"
+            f"{option}={strategy} needs option topic; with a column of topics, use {SubjectNameStrategy.RECORD}",
+            option=option,
         )
     if strategy == SubjectNameStrategy.TOPIC:
         return f"{topic}-{column}"
     if record is None:
         raise ConfigError(
             f"{option}={strategy} needs a record, and column '{column}' is not a struct; make it one, or use "
-            f"{SubjectNameStrategy.TOPIC}"
+            f"{SubjectNameStrategy.TOPIC}",
+            option=option,
         )
     return record if strategy == SubjectNameStrategy.RECORD else f"{topic}-{record}"
 

@@ -302,10 +302,11 @@ class _Write:
 
     def _atomically(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
         if once.two_phase:
-            raise ConfigError(
-                "option kafka.transaction.two.phase.commit.enable=true is for a transaction for each task: with "
+            raise ConfigError.of(
+                "kafka.transaction.two.phase.commit.enable",
+                "=true is for a transaction for each task: with "
                 "atomic=True the batch is one transaction, which nothing can tear; remove the option, or set "
-                "atomic=False"
+                "atomic=False",
             )
         spec, writer = self.spec, self.writer
         require_local_checkpoint(self.df)

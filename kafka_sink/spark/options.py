@@ -333,9 +333,9 @@ def _text(name: str, value: Any) -> str:
     if isinstance(path, str):
         return path
     remedy = "join its parts with commas" if isinstance(value, list | tuple | set) else "convert it to text"
-    raise ConfigError(
-        f"option {name}: a value of the type {type(value).__name__} is not taken, expected text, a number, True or "
-        f"False; {remedy}"
+    raise ConfigError.of(
+        name,
+        f": a value of the type {type(value).__name__} is not taken, expected text, a number, True or False; {remedy}",
     )
 
 
@@ -392,10 +392,11 @@ def parse_options(options: Mapping[str, OptionValue], *, is_stream: bool = False
     _check_bad_rows(parsed)
     _check_exactly_once(parsed, is_stream=is_stream)
     if is_async and parsed.delivery_guarantee == EXACTLY_ONCE:
-        raise ConfigError(
-            "option asyncProgressTrackingEnabled cannot be used with deliveryGuarantee=exactly-once: Spark then "
+        raise ConfigError.of(
+            "asyncProgressTrackingEnabled",
+            " cannot be used with deliveryGuarantee=exactly-once: Spark then "
             "records the contents of a batch after the batch, so the same number may stand for other rows after a "
-            "restart; remove one of them"
+            "restart; remove one of them",
         )
     return parsed
 
@@ -406,7 +407,9 @@ def parse_arguments(options: Mapping[str, OptionValue], arguments: Mapping[str, 
     named = {name.lower() for name in texts}
     for name, value in argument_texts.items():
         if name.lower() in named:
-            raise ConfigError(f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them")
+            raise ConfigError(
+                f"{name} is set twice: as an argument ({value!r}) and in options; remove one of them", option=name
+            )
     return parse_options({**texts, **argument_texts})
 
 
@@ -420,7 +423,10 @@ def _check_prefixed(kafka_values: Mapping[str, str], own: Mapping[str, str]) -> 
     for name in others and others - producer_config.names_for_plugins(kafka_values):
         if name in own or is_of_registry(name):
             own_name = own.get(name, name)
-            raise ConfigError(f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own_name}")
+            raise ConfigError(
+                f"unknown option {KAFKA_PREFIX}{name}: it is an option of the sink; set {own_name}",
+                option=f"{KAFKA_PREFIX}{name}",
+            )
         if is_of_serializers(name):
             check_of_serializers(name, kafka_values[name])
 
@@ -462,19 +468,20 @@ def _refused(name: str, value: str, own: list[str]) -> ConfigError:
     lowered = name.lower()
     if lowered == "path":
         return ConfigError(
-            f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)"
+            f"save({value!r}) names a path, but this sink writes to topics; use save() and option('topic', …)",
+            option="path",
         )
-    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}").of_option(name)
+    return ConfigError(f"unknown option {name}{_what_was_meant(lowered, own)}", option=name)
 
 
 def _check_topic(options: SinkOptions) -> None:
     """:raises ConfigError: if options for the creation of a topic lack what they need."""
     if options.topic_partitions is not None and options.topic is None:
-        raise ConfigError("option topicPartitions needs option topic; topics named in a column are not created")
+        raise ConfigError.of("topicPartitions", " needs option topic; topics named in a column are not created")
     if options.topic_replication_factor is not None and options.topic_partitions is None:
-        raise ConfigError(
-            "option topicReplicationFactor has no effect without topicPartitions, which creates a missing topic; set "
-            "both, or remove it"
+        raise ConfigError.of(
+            "topicReplicationFactor",
+            " has no effect without topicPartitions, which creates a missing topic; set both, or remove it",
         )
 
 
@@ -487,14 +494,18 @@ def _check_formats(options: SinkOptions) -> None:
     ):
         unused = [f"{column}.{name}" for name, value in settings.items() if value is not None]
         if unused and column not in formatted:
-            raise ConfigError(f"option {unused[0]} has no effect without {column}.format; set both, or remove it")
+            raise ConfigError.of(unused[0], f" has no effect without {column}.format; set both, or remove it")
     for wanted in options.wanted_formats:
         _check_format(wanted, options.registry)
     if options.registry_properties and not formatted:
-        raise ConfigError("options of a schema registry have no effect without key.format or value.format; set one")
+        raise ConfigError(
+            "options of a schema registry have no effect without key.format or value.format; set one",
+            option=next(iter(options.registry_properties)),
+        )
     if options.registry.chosen is not None and (options.key_schema or options.value_schema):
         raise ConfigError(
-            f"key.schema and value.schema have no effect with {options.registry.chosen}; remove one of them"
+            f"key.schema and value.schema have no effect with {options.registry.chosen}; remove one of them",
+            option="key.schema",
         )
 
 
@@ -502,47 +513,52 @@ def _check_format(wanted: WantedFormat, registry: RegistryConfig) -> None:
     """:raises ConfigError: if options of a column that has a format have no effect."""
     column = wanted.column
     if wanted.schema is not None and wanted.name == JSON and not registry.urls:
-        raise ConfigError(
-            f"option {column}.schema has no effect with {column}.format=json and without schema.registry.url: JSON "
-            "is written without a schema; remove it"
+        raise ConfigError.of(
+            f"{column}.schema",
+            f" has no effect with {column}.format=json and without schema.registry.url: JSON "
+            "is written without a schema; remove it",
         )
     if wanted.references is not None and (wanted.schema is None or not registry.urls):
-        raise ConfigError(
-            f"option {column}.refs has no effect without {column}.schema and schema.registry.url: it says what that "
-            "schema refers to in the registry; set both, or remove it"
+        raise ConfigError.of(
+            f"{column}.refs",
+            f" has no effect without {column}.schema and schema.registry.url: it says what that "
+            "schema refers to in the registry; set both, or remove it",
         )
     if wanted.message is None:
         return
     if wanted.name != PROTOBUF:
-        raise ConfigError(
-            f"option {column}.message has no effect with {column}.format={wanted.name}: only schemas of Protobuf have "
-            "messages; remove it"
+        raise ConfigError.of(
+            f"{column}.message",
+            f" has no effect with {column}.format={wanted.name}: only schemas of Protobuf have messages; remove it",
         )
     if wanted.schema is None and registry.chosen is None:
-        raise ConfigError(
-            f"option {column}.message has no effect without {column}.schema or use.latest.version=true: a derived "
-            "schema has one message; remove it, or give a schema"
+        raise ConfigError.of(
+            f"{column}.message",
+            f" has no effect without {column}.schema or use.latest.version=true: a derived "
+            "schema has one message; remove it, or give a schema",
         )
 
 
 def _check_bad_rows(options: SinkOptions) -> None:
     """:raises ConfigError: if options about bad rows contradict each other."""
     if options.on_bad_row == DEAD_LETTER and options.dead_letter_topic is None:
-        raise ConfigError("option onBadRow=dead-letter needs the topic of the bad rows: set option deadLetterTopic")
+        raise ConfigError.of("onBadRow", "=dead-letter needs the topic of the bad rows: set option deadLetterTopic")
     if options.on_bad_row != DEAD_LETTER and options.dead_letter_topic is not None:
-        raise ConfigError(
-            f"option deadLetterTopic has no effect with onBadRow={options.on_bad_row}; remove one of them: "
-            "deadLetterTopic alone means onBadRow=dead-letter"
+        raise ConfigError.of(
+            "deadLetterTopic",
+            f" has no effect with onBadRow={options.on_bad_row}; remove one of them: "
+            "deadLetterTopic alone means onBadRow=dead-letter",
         )
     if options.on_bad_row == FAIL and options.max_bad_rows is not None:
-        raise ConfigError(
-            "option maxBadRows has no effect, because the write fails at the first bad row; set deadLetterTopic or "
-            "onBadRow=drop, or remove it"
+        raise ConfigError.of(
+            "maxBadRows",
+            " has no effect, because the write fails at the first bad row; set deadLetterTopic or "
+            "onBadRow=drop, or remove it",
         )
     if options.dead_letter_topic is not None and options.dead_letter_topic == options.topic:
-        raise ConfigError(
-            f"option deadLetterTopic: {options.dead_letter_topic!r} is the topic of the rows themselves (option "
-            "topic); name another topic"
+        raise ConfigError.of(
+            "deadLetterTopic",
+            f": {options.dead_letter_topic!r} is the topic of the rows themselves (option topic); name another topic",
         )
 
 
@@ -554,16 +570,18 @@ def _check_exactly_once(options: SinkOptions, *, is_stream: bool) -> None:
         _check_batch_number(options)
     is_named = options.transactional_id_prefix is not None or options.txn_app_id is not None
     if not is_named and options.producer.two_phase:
-        raise ConfigError(
-            f"option {KAFKA_PREFIX}{TWO_PHASE}=true has no effect at least once; set deliveryGuarantee=exactly-once "
-            "and transactionalIdPrefix (a stream), or txnAppId and txnVersion (a batch), or remove it"
+        raise ConfigError.of(
+            f"{KAFKA_PREFIX}{TWO_PHASE}",
+            "=true has no effect at least once; set deliveryGuarantee=exactly-once "
+            "and transactionalIdPrefix (a stream), or txnAppId and txnVersion (a batch), or remove it",
         )
     if not is_named and options.progress_topic is not None:
-        raise ConfigError("option progressTopic has no effect without transactionalIdPrefix or txnAppId; remove it")
+        raise ConfigError.of("progressTopic", " has no effect without transactionalIdPrefix or txnAppId; remove it")
     if is_named and options.exactly_once is None:
         raise ConfigError(
             "exactly-once needs a topic under whose name its progress is stored: set option progressTopic to an "
-            "existing topic (nothing is written to it)"
+            "existing topic (nothing is written to it)",
+            option="progressTopic",
         )
     if is_named:
         _check_idempotence(options.producer.config)
@@ -578,9 +596,9 @@ def _check_idempotence(config: ProducerConfig) -> None:
         ("enable.idempotence", config.enable_idempotence, config.enable_idempotence, "true"),
     ):
         if not is_right:
-            raise ConfigError(
-                f"option {KAFKA_PREFIX}{name}: '{str(value).lower()}' cannot be used with exactly-once, expected "
-                f"{expected}; remove it"
+            raise ConfigError.of(
+                f"{KAFKA_PREFIX}{name}",
+                f": '{str(value).lower()}' cannot be used with exactly-once, expected {expected}; remove it",
             )
 
 
@@ -588,19 +606,22 @@ def _check_stream_name(options: SinkOptions) -> None:
     """:raises ConfigError: if a stream has options of batch writes, or only one of guarantee and name."""
     for name, value in {"txnAppId": options.txn_app_id, "txnVersion": options.txn_version}.items():
         if value is not None:
-            raise ConfigError(
-                f"option {name} is for batch writes, as in foreachBatch; Spark numbers the batches of a stream: "
-                "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead"
+            raise ConfigError.of(
+                name,
+                " is for batch writes, as in foreachBatch; Spark numbers the batches of a stream: "
+                "set deliveryGuarantee=exactly-once and transactionalIdPrefix instead",
             )
     wanted = options.delivery_guarantee == EXACTLY_ONCE
     if wanted and options.transactional_id_prefix is None:
         raise ConfigError(
-            "deliveryGuarantee=exactly-once needs the name of the sink: set transactionalIdPrefix too, or remove it"
+            "deliveryGuarantee=exactly-once needs the name of the sink: set transactionalIdPrefix too, or remove it",
+            option="deliveryGuarantee",
         )
     if not wanted and options.transactional_id_prefix is not None:
         raise ConfigError(
             "transactionalIdPrefix is for exactly-once, and contradicts deliveryGuarantee=at-least-once; remove one of "
-            "them"
+            "them",
+            option="transactionalIdPrefix",
         )
 
 
@@ -609,10 +630,13 @@ def _check_batch_number(options: SinkOptions) -> None:
     if options.delivery_guarantee == EXACTLY_ONCE or options.transactional_id_prefix is not None:
         raise ConfigError(
             "deliveryGuarantee and transactionalIdPrefix are for writeStream; to write each batch of a batch "
-            "job exactly once, number the writes with txnAppId and txnVersion"
+            "job exactly once, number the writes with txnAppId and txnVersion",
+            option="deliveryGuarantee",
         )
     if (options.txn_app_id is None) != (options.txn_version is None):
-        raise ConfigError("txnAppId and txnVersion belong together: the name of the application and its number")
+        raise ConfigError(
+            "txnAppId and txnVersion belong together: the name of the application and its number", option="txnAppId"
+        )
 
 
 def write_spec(

@@ -58,7 +58,7 @@ def peek(
     )
     chosen = topic or parsed.topic
     if chosen is None:
-        raise ConfigError("peek needs a topic: set option topic, or pass topic=…")
+        raise ConfigError("peek needs a topic: set option topic, or pass topic=…", option="topic")
     if count < 1:
         raise ConfigError(f"count must be 1 or more, got {count}")
     records = newest_records(parsed.producer.properties, chosen, count, PeekLimits(max_bytes, timeout_ms))

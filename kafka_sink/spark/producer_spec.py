@@ -203,9 +203,10 @@ def producer_spec(values: Mapping[str, str], without_effect: Mapping[str, str] =
     if is_secure_here:
         producer_config.check_elsewhere(checked)
     if checked.acks == "0":
-        raise ConfigError(
-            f"option {KAFKA_PREFIX}acks: '0' is not allowed, expected all or 1; without acknowledgements it is not "
-            "known whether the rows were written"
+        raise ConfigError.of(
+            f"{KAFKA_PREFIX}acks",
+            ": '0' is not allowed, expected all or 1; without acknowledgements it is not "
+            "known whether the rows were written",
         )
     if deferred:
         here = {name: value for name, value in own.items() if name not in deferred}
@@ -223,9 +224,10 @@ def _take_two_phase(kafka_values: dict[str, str]) -> bool:
     two_phase: bool = value is not None and c.read_one(ProducerConfig, TWO_PHASE, {TWO_PHASE: value})
     timeout = kafka_values.get("transaction.timeout.ms")
     if two_phase and timeout is not None:
-        raise ConfigError(
-            f"option {KAFKA_PREFIX}transaction.timeout.ms={timeout} contradicts {KAFKA_PREFIX}{TWO_PHASE}=true, with "
-            "which transactions never time out; remove one of the two options"
+        raise ConfigError.of(
+            f"{KAFKA_PREFIX}transaction.timeout.ms",
+            f"={timeout} contradicts {KAFKA_PREFIX}{TWO_PHASE}=true, with "
+            "which transactions never time out; remove one of the two options",
         )
     return two_phase
 
@@ -234,14 +236,15 @@ def _check_names(values: Mapping[str, str]) -> None:
     """:raises ConfigError: if one of *values* is not supported or not known."""
     for name, reason in REFUSED.items():
         if name in values:
-            raise ConfigError(f"option {KAFKA_PREFIX}{name} is not supported: {reason}; remove it")
+            raise ConfigError.of(f"{KAFKA_PREFIX}{name}", f" is not supported: {reason}; remove it")
     for name in values:
         if name in c.keys(ProducerConfig) or name in ProducerConfig.NOT_SUPPORTED:
             continue
         hint = c.hint(ProducerConfig, name, KAFKA_PREFIX, without=REFUSED)
         raise ConfigError(
             f"unknown option {KAFKA_PREFIX}{name}"
-            + (hint or f": {KAFKA_PREFIX}… is for options of Kafka's producer, which docs/options.md lists; remove it")
+            + (hint or f": {KAFKA_PREFIX}… is for options of Kafka's producer, which docs/options.md lists; remove it"),
+            option=f"{KAFKA_PREFIX}{name}",
         )
 
 

@@ -90,7 +90,8 @@ class TlsContexts:
                 status = path.stat()
             except OSError as error:
                 raise ConfigError(
-                    f"cannot read {path}, which {self._option_of(path)} names: {error.strerror}"
+                    f"cannot read {path}, which option {self._option_of(path)} names: {error.strerror}",
+                    option=self._option_of(path),
                 ) from None
             stats.append((status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode))
         return tuple(stats)
@@ -100,14 +101,14 @@ class TlsContexts:
         for path, (*_, mode) in zip(self._files, self._stamp, strict=True):
             if mode & stat.S_IWOTH:
                 self._log.warning(
-                    "%s: every user of this machine can write to %s, and so choose whom to trust; run chmod o-w",
+                    "option %s: every user of this machine can write to %s, and so choose whom to trust; run chmod o-w",
                     self._option_of(path),
                     path,
                 )
 
     def _option_of(self, path: Path) -> str:
         kind = "truststore" if str(path) == self._config.ssl_truststore_location else "keystore"
-        return f"option {self._prefix}ssl.{kind}.location"
+        return f"{self._prefix}ssl.{kind}.location"
 
     # -- building
 
@@ -130,14 +131,14 @@ class TlsContexts:
         versions = set(self._config.ssl_enabled_protocols)
         suites = self._config.ssl_cipher_suites
         if suites:
-            option = f"option {self._prefix}ssl.cipher.suites"
+            option = f"{self._prefix}ssl.cipher.suites"
             versions.discard(TLS_1_3)
             if not versions:
-                raise ConfigError(f"{option}: the cipher suites of TLS 1.3 cannot be chosen; remove the option")
+                raise ConfigError.of(option, ": the cipher suites of TLS 1.3 cannot be chosen; remove the option")
             try:
                 context.set_ciphers(":".join(map(openssl_name, suites)))
             except ssl.SSLError:
-                raise ConfigError(f"{option}: OpenSSL supports none of {', '.join(suites)} for TLS 1.2") from None
+                raise ConfigError.of(option, f": OpenSSL supports none of {', '.join(suites)} for TLS 1.2") from None
         context.minimum_version = _VERSIONS[min(versions)]
         context.maximum_version = _VERSIONS[max(versions)]
 
@@ -146,13 +147,16 @@ class TlsContexts:
         location, text = config.ssl_truststore_location, config.ssl_truststore_certificates
         name = f"{self._prefix}ssl.truststore.location"
         if location and text:
-            raise ConfigError(f"{name} and {self._prefix}ssl.truststore.certificates are both set; remove one of them")
+            raise ConfigError(
+                f"{name} and {self._prefix}ssl.truststore.certificates are both set; remove one of them", option=name
+            )
         if not location and not text:
             if not self._server:
                 context.load_default_certs(ssl.Purpose.SERVER_AUTH)
             elif self._client_auth != "none":
                 raise ConfigError(
-                    f"ssl.client.auth={self._client_auth} needs {name} to verify the certificates of clients"
+                    f"ssl.client.auth={self._client_auth} needs {name} to verify the certificates of clients",
+                    option="ssl.client.auth",
                 )
             return
         # As in Java, any certificate in the truststore is trusted, even a broker's own certificate that is not a CA.
@@ -165,10 +169,11 @@ class TlsContexts:
         try:
             context.load_verify_locations(cadata=rebuilt(pem))
         except (ssl.SSLError, ValueError):
-            where = f"{name}={location}" if location else f"{self._prefix}ssl.truststore.certificates"
-            raise ConfigError(f"option {where}: it contains no readable certificate") from None
+            option = name if location else f"{self._prefix}ssl.truststore.certificates"
+            shown = f"{name}={location}" if location else option
+            raise ConfigError(f"option {shown}: it contains no readable certificate", option=option) from None
         if not context.cert_store_stats()["x509"]:
-            raise ConfigError(f"option {name}: it contains no certificate")
+            raise ConfigError.of(name, ": it contains no certificate")
 
     def _identify(self, context: ssl.SSLContext) -> None:
         config = self._config
@@ -176,11 +181,14 @@ class TlsContexts:
         given_as_text = bool(config.ssl_keystore_key or config.ssl_keystore_certificate_chain)
         prefix = f"{self._prefix}ssl.keystore"
         if location and given_as_text:
-            raise ConfigError(f"{prefix}.location and {prefix}.key are both set; remove one of them")
+            raise ConfigError(
+                f"{prefix}.location and {prefix}.key are both set; remove one of them", option=f"{prefix}.location"
+            )
         if not location and not given_as_text:
             if self._server:
                 raise ConfigError(
-                    f"a TLS listener needs {prefix}.location: a PEM file with its private key and certificates"
+                    f"a TLS listener needs {prefix}.location: a PEM file with its private key and certificates",
+                    option=f"{prefix}.location",
                 )
             return
         where = f"option {prefix}.location: {location}"
@@ -194,7 +202,9 @@ class TlsContexts:
             pem = f"{config.ssl_keystore_key}\n{config.ssl_keystore_certificate_chain}\n"
             where = f"options {prefix}.key and {prefix}.certificate.chain"
         else:
-            raise ConfigError(f"{prefix}.key and {prefix}.certificate.chain belong together; set both")
+            raise ConfigError(
+                f"{prefix}.key and {prefix}.certificate.chain belong together; set both", option=f"{prefix}.key"
+            )
         self._load(context, pem, where)
 
     def _content(self, kind: str, location: str, read: Callable[[bytes, str], str]) -> str:
@@ -203,7 +213,7 @@ class TlsContexts:
         :raises ConfigError: if it cannot be read, or is not of the type that the options say.
         """
         name = f"{self._prefix}ssl.{kind}"
-        data = _read(location, f"option {name}.location")
+        data = _read(location, f"{name}.location")
         of_java = next((store_type for start, store_type in _STORE_TYPES.items() if data.startswith(start)), "")
         configured: str = getattr(self._config, f"ssl_{kind}_type")
         password: str = getattr(self._config, f"ssl_{kind}_password")
@@ -212,17 +222,20 @@ class TlsContexts:
                 return read(data, password)
         if b"-----BEGIN " not in data:
             hint = f", expected PEM; set {name}.type={of_java}" if of_java else ", expected PEM, JKS or PKCS12"
-            raise ConfigError(f"option {name}.location: {location} is {of_java or 'not a PEM file'}{hint}")
+            raise ConfigError.of(f"{name}.location", f": {location} is {of_java or 'not a PEM file'}{hint}")
         if password:
             own = " (that of the private key is ssl.key.password)" if kind == "keystore" else ""
-            raise ConfigError(f"{name}.password is for JKS and PKCS12, and {location} is PEM; remove the password{own}")
+            raise ConfigError(
+                f"{name}.password is for JKS and PKCS12, and {location} is PEM; remove the password{own}",
+                option=f"{name}.password",
+            )
         return data.decode("latin-1")
 
     def _check_text_type(self, kind: str, configured: str) -> None:
         """:raises ConfigError: if the type of a file is given with text."""
         if configured not in ("", PEM):
-            raise ConfigError(
-                f"option {self._prefix}ssl.{kind}.type={configured} is for files; remove it, because PEM text is given"
+            raise ConfigError.of(
+                f"{self._prefix}ssl.{kind}.type", f"={configured} is for files; remove it, because PEM text is given"
             )
 
     @contextlib.contextmanager
@@ -235,7 +248,7 @@ class TlsContexts:
             passwords = f"; check {option}password" if error.is_about_password else ""
             if passwords and "keystore" in option:
                 passwords += f" and {self._prefix}ssl.key.password"
-            raise ConfigError(f"option {name}: {location} cannot be used: {error}{passwords}") from None
+            raise ConfigError.of(name, f": {location} cannot be used: {error}{passwords}") from None
 
     def _load(self, context: ssl.SSLContext, pem: str, where: str) -> None:
         password, option = self._config.ssl_key_password, f"{self._prefix}ssl.key.password"
@@ -251,7 +264,9 @@ class TlsContexts:
                 context.load_cert_chain(path, password=ask)
         except (ssl.SSLError, OSError, ValueError) as error:
             if is_encrypted and not password:
-                raise ConfigError(f"{where}: {option} is required: the private key is encrypted") from None
+                raise ConfigError(
+                    f"{where}: {option} is required: the private key is encrypted", option=option
+                ) from None
             if is_encrypted:
                 self._load(context, self._decrypted(pem, where), where)
                 return
@@ -270,7 +285,7 @@ class TlsContexts:
                 if error.is_about_password
                 else f" cannot be used: {error}"
             )
-            raise ConfigError(f"{where}{what}") from None
+            raise ConfigError(f"{where}{what}", option=f"{self._prefix}ssl.key.password") from None
 
 
 def openssl_name(suite: str) -> str:
@@ -290,7 +305,7 @@ def _read(location: str, option: str) -> bytes:
     try:
         return Path(location).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{option}: cannot read {location}: {error.strerror}") from None
+        raise ConfigError.of(option, f": cannot read {location}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

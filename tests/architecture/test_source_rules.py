@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink import errors  # noqa: F401  # declares the subclasses of ConfigError
+from kafka_sink.common.errors import ConfigError
+
 PACKAGE = Path(__file__).parents[2] / "kafka_sink"
 
 #: The only maker of threads: whatever they run is a step that tests can run without them.
@@ -131,3 +134,30 @@ def test_no_function_is_a_stub() -> None:
             if isinstance(node, ast.FunctionDef) and node not in exempt and not node.decorator_list and is_stub(node)
         ]
     assert found == []
+
+
+#: What says that an error is about the value of an option.
+NAMES_AN_OPTION = re.compile(
+    r"^(unknown )?options? |\.option\(|\b(key|value)\.(format|schema)\b|ssl\.|sasl\.|deadLetterTopic"
+)
+
+
+def error_calls() -> Iterator[tuple[Path, ast.Call, str]]:
+    """Each ``ConfigError(…)``, or a subclass of it, with its text as it stands in the source."""
+    kinds = {kind.__name__ for kind in (ConfigError, *ConfigError.__subclasses__())}
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in kinds and node.args:
+                yield path, node, ast.unparse(node.args[0]).lstrip("f").strip("'\"")
+
+
+@pytest.mark.behaviour("Documentation", "An error about an option has the option as an attribute")
+def test_errors_that_name_an_option_have_it_as_a_value() -> None:
+    calls = [each for each in error_calls() if "broker" not in each[0].parts and "testing" not in each[0].parts]
+    assert len(calls) > 100
+    found = [
+        f"{place(path, call.lineno)}: {text[:80]}"
+        for path, call, text in calls
+        if NAMES_AN_OPTION.search(text) and not any(keyword.arg == "option" for keyword in call.keywords)
+    ]
+    assert found == [], "make it with ConfigError.of(option, …), or give option=…"

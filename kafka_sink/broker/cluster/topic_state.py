@@ -142,7 +142,10 @@ def effective_values(configs: Mapping[str, str], broker: BrokerConfig) -> dict[s
         values[name] = getattr(broker, options[BROKER_SYNONYMS[name]][1].name) if value is None else value
     if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
         lags = f"{values['min.compaction.lag.ms']} ms is larger than max.compaction.lag.ms"
-        raise ConfigError(f"min.compaction.lag.ms of {lags}, {values['max.compaction.lag.ms']} ms: exchange them")
+        raise ConfigError(
+            f"min.compaction.lag.ms of {lags}, {values['max.compaction.lag.ms']} ms: exchange them",
+            option="min.compaction.lag.ms",
+        )
     return values
 
 

@@ -191,5 +191,5 @@ def _by_address(limits: Mapping[str, int]) -> dict[str, int]:
         try:
             by_address |= dict.fromkeys((address.host for address in resolve(host.strip("[]"), 0)), limit)
         except OSError as error:
-            raise ConfigError(f"option max.connections.per.ip.overrides: {error}") from error
+            raise ConfigError.of("max.connections.per.ip.overrides", f": {error}") from error
     return by_address

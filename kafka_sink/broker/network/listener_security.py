@@ -66,7 +66,7 @@ def users_of(config: BrokerConfig, stored: Callable[[], ScramUsers]) -> Users:
         try:
             mechanism, name, credential = parse_credential(text)
         except ConfigError as error:
-            raise ConfigError(f"option sasl.scram.credentials, entry {number}: {error}") from None
+            raise ConfigError.of("sasl.scram.credentials", f", entry {number}: {error}") from None
         configured[mechanism, name] = credential
     return Users(passwords if PLAIN in enabled else {}, configured, stored)
 
@@ -85,14 +85,16 @@ def security_protocols(config: BrokerConfig, listener_names: Collection[str]) ->
         if protocol not in _PROTOCOLS:
             raise ConfigError(
                 f"listener.security.protocol.map: {protocol!r} of listener {name} is not supported, expected one of "
-                f"{', '.join(sorted(_PROTOCOLS))}"
+                f"{', '.join(sorted(_PROTOCOLS))}",
+                option="listener.security.protocol.map",
             )
         protocols[name] = protocol
     for name in listener_names:
         if name not in protocols:
             raise ConfigError(
                 f"listener.security.protocol.map: no security protocol is defined for listener {name!r}; add "
-                f"{name}:PROTOCOL, or name the listener after its protocol, one of {', '.join(sorted(_PROTOCOLS))}"
+                f"{name}:PROTOCOL, or name the listener after its protocol, one of {', '.join(sorted(_PROTOCOLS))}",
+                option="listener.security.protocol.map",
             )
     return {name: protocols[name] for name in listener_names}
 
@@ -148,7 +150,10 @@ class ListenerSecurity:
         if protocol not in _SASL:
             return SecureChannelBuilder(contexts=contexts, authenticators=None)
         if not self._exchanges:
-            raise ConfigError(f"listener {listener_name} uses {protocol}, so sasl.enabled.mechanisms must not be empty")
+            raise ConfigError(
+                f"listener {listener_name} uses {protocol}, so sasl.enabled.mechanisms must not be empty",
+                option="sasl.enabled.mechanisms",
+            )
         return SecureChannelBuilder(contexts=contexts, authenticators=self._authenticators(memory_pool))
 
     def _authenticators(self, memory_pool: MemoryPool) -> AuthenticatorFactory:

@@ -98,7 +98,10 @@ class SocketServer:
             refuse_unknown_listeners(option, [name] if name else [], names)
         _refuse_repeated(names)
         if config.control_plane_listener_name and len(names) == 1:
-            raise ConfigError("control.plane.listener.name: the only listener cannot be the control plane")
+            raise ConfigError(
+                "control.plane.listener.name: the only listener cannot be the control plane",
+                option="control.plane.listener.name",
+            )
         self._node = node
         self._config = config
         self._clock = clock
@@ -213,13 +216,13 @@ def refuse_unknown_listeners(option: str, named: Iterable[str], listeners: Seque
     """:raises ConfigError: if *option* names a listener that is not in *listeners*."""
     for name in named:
         if name not in listeners:
-            raise ConfigError(f"option {option}: listener {name} does not exist, only {', '.join(listeners)}")
+            raise ConfigError.of(option, f": listener {name} does not exist, only {', '.join(listeners)}")
 
 
 def _refuse_repeated(listeners: Sequence[str]) -> None:
     for name, count in Counter(listeners).items():
         if count > 1:
-            raise ConfigError(f"option listeners: {count} have the same name {name}; give each its own name")
+            raise ConfigError.of("listeners", f": {count} have the same name {name}; give each its own name")
 
 
 def _join(threads: list[threading.Thread]) -> None:

@@ -57,18 +57,18 @@ def kerberos_login(config: ClientConfig) -> KerberosLogin:
     options: Mapping[str, str] = {} if entry is None else entry.options
     unknown = sorted(set(options) - _NO_EFFECT - _FLAGS - _TEXTS)
     if unknown:
-        raise ConfigError(
-            f"option {line}: Krb5LoginModule has no option {', '.join(unknown)} here; expected "
-            f"{', '.join(sorted(_FLAGS | _TEXTS))}"
+        raise ConfigError.of(
+            line,
+            f": Krb5LoginModule has no option {', '.join(unknown)} here; expected {', '.join(sorted(_FLAGS | _TEXTS))}",
         )
     for name in _FLAGS & set(options):
         if options[name].lower() not in ("true", "false"):
-            raise ConfigError(f"option {line}: {name} must be true or false")
+            raise ConfigError.of(line, f": {name} must be true or false")
     has_keytab = options.get("useKeyTab", "").lower() == "true"
     if has_keytab and not (options.get("keyTab") and options.get("principal")):
-        raise ConfigError(f"option {line}: useKeyTab=true needs keyTab and principal; set both")
+        raise ConfigError.of(line, ": useKeyTab=true needs keyTab and principal; set both")
     if options.get("keyTab") and not has_keytab:
-        raise ConfigError(f"option {line}: keyTab is only read with useKeyTab=true; set it, or remove keyTab")
+        raise ConfigError.of(line, ": keyTab is only read with useKeyTab=true; set it, or remove keyTab")
     return KerberosLogin(
         _service(config, options.get("serviceName", "")),
         options.get("principal", ""),
@@ -81,14 +81,15 @@ def _service(config: ClientConfig, in_line: str) -> str:
     option = config.option("sasl.kerberos.service.name")
     name = config.sasl_kerberos_service_name
     if name and in_line and name != in_line:
-        raise ConfigError(
-            f"option {option} is {name}, and serviceName in {config.option('sasl.jaas.config')} is {in_line}; remove "
-            "one of them"
+        raise ConfigError.of(
+            option,
+            f" is {name}, and serviceName in {config.option('sasl.jaas.config')} is {in_line}; remove one of them",
         )
     if not (name or in_line):
         raise ConfigError(
             f"{config.option('sasl.mechanism')}=GSSAPI, Kafka's default, needs {option}: the first part of the "
-            "brokers' principal, which is kafka as a rule; set it, or another mechanism"
+            "brokers' principal, which is kafka as a rule; set it, or another mechanism",
+            option=config.option("sasl.mechanism"),
         )
     return name or in_line
 

@@ -53,9 +53,10 @@ def login_entry(config: ClientConfig) -> JaasEntry | None:
     option = config.option("sasl.jaas.config")
     entry = parse_jaas(option, present.sasl_jaas_config)
     if config.sasl_mechanism not in entry.mechanisms:
-        raise ConfigError(
-            f"option {option}: {entry.module} is for {' and '.join(sorted(entry.mechanisms))}, but "
-            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}{_default_of(config)}"
+        raise ConfigError.of(
+            option,
+            f": {entry.module} is for {' and '.join(sorted(entry.mechanisms))}, but "
+            f"{config.option('sasl.mechanism')} is {config.sasl_mechanism}{_default_of(config)}",
         )
     return entry
 
@@ -76,9 +77,9 @@ def is_of_aws(config: ClientConfig) -> bool:
     """
     is_mechanism = config.sasl_mechanism == AWS_MSK_IAM
     if config.sasl_client_callback_handler_class and not is_mechanism:
-        raise ConfigError(
-            f"option {config.option('sasl.client.callback.handler.class')} is for "
-            f"{config.option('sasl.mechanism')}=AWS_MSK_IAM; remove it"
+        raise ConfigError.of(
+            config.option("sasl.client.callback.handler.class"),
+            f" is for {config.option('sasl.mechanism')}=AWS_MSK_IAM; remove it",
         )
     handler = str(config.sasl_login_callback_handler_class or "").rpartition(".")[2]
     if not (is_mechanism or config.sasl_oauthbearer_aws_region or handler == _OF_AWS):
@@ -86,7 +87,8 @@ def is_of_aws(config: ClientConfig) -> bool:
     if config.sasl_oauthbearer_token_endpoint_url or handler not in ("", _OF_AWS):
         raise ConfigError(
             f"{config.option('sasl.oauthbearer.aws.region')} (or AWS_MSK_IAM) excludes "
-            f"{config.option('sasl.oauthbearer.token.endpoint.url')} and a handler of your own; remove one of them"
+            f"{config.option('sasl.oauthbearer.token.endpoint.url')} and a handler of your own; remove one of them",
+            option=config.option("sasl.oauthbearer.aws.region"),
         )
     return True
 
@@ -97,14 +99,15 @@ def _name_and_password(config: ClientConfig) -> tuple[str, str]:
         present = resolved(config, config.option_prefix)
         name, password = present.sasl_username, present.sasl_password
     elif entry.options.get("tokenauth", "").lower() == "true":
-        raise ConfigError(
-            f"option {config.option('sasl.jaas.config')}: tokenauth=true is for delegation tokens, which are not "
-            "supported; use a user and a password"
+        raise ConfigError.of(
+            config.option("sasl.jaas.config"),
+            ": tokenauth=true is for delegation tokens, which are not supported; use a user and a password",
         )
     elif config.sasl_username or config.sasl_password:
         raise ConfigError(
             f"options {config.option('sasl.jaas.config')} and "
-            f"{config.option('sasl.username')}/{config.option('sasl.password')} are both set; remove one of them"
+            f"{config.option('sasl.username')}/{config.option('sasl.password')} are both set; remove one of them",
+            option=config.option("sasl.jaas.config"),
         )
     else:
         name, password = entry.options.get("username", ""), entry.options.get("password", "")
@@ -113,8 +116,11 @@ def _name_and_password(config: ClientConfig) -> tuple[str, str]:
         raise ConfigError(
             f"{config.option('sasl.mechanism')}={config.sasl_mechanism} needs a {missing}: set "
             f"{config.option('sasl.jaas.config')}, or {config.option('sasl.username')} and "
-            f"{config.option('sasl.password')}"
+            f"{config.option('sasl.password')}",
+            option=config.option("sasl.mechanism"),
         )
     if "\0" in name or "\0" in password:
-        raise ConfigError("a SASL user name or password must not contain the character NUL")
+        raise ConfigError(
+            "a SASL user name or password must not contain the character NUL", option=config.option("sasl.jaas.config")
+        )
     return name, password

@@ -72,13 +72,14 @@ def aws_identity(config: ClientConfig, options: Mapping[str, str]) -> AwsIdentit
     aws_options = {name: value for name, value in aws_options.items() if name not in _NO_EFFECT}
     unknown = sorted(set(aws_options) - set(_OPTIONS))
     if unknown:
-        raise ConfigError(
-            f"option {line}: {', '.join(unknown)} is not supported, expected {', '.join(_OPTIONS)}; remove it, or set "
-            "AWS_… variables"
+        raise ConfigError.of(
+            line,
+            f": {', '.join(unknown)} is not supported, expected {', '.join(_OPTIONS)}; remove it, or set "
+            "AWS_… variables",
         )
     identity = AwsIdentity(_region(config), **{_OPTIONS[name]: value for name, value in aws_options.items()})
     if identity.profile and identity.role_arn:
-        raise ConfigError(f"option {line}: awsProfileName and awsRoleArn exclude each other; remove one of them")
+        raise ConfigError.of(line, ": awsProfileName and awsRoleArn exclude each other; remove one of them")
     return identity
 
 
@@ -142,7 +143,8 @@ def _region(config: ClientConfig) -> str:
     if len(regions) != 1:
         raise ConfigError(
             f"the region of the MSK cluster is not in {config.option('bootstrap.servers')}; set "
-            f"{config.option('sasl.oauthbearer.aws.region')}, for example to eu-west-1"
+            f"{config.option('sasl.oauthbearer.aws.region')}, for example to eu-west-1",
+            option=config.option("sasl.oauthbearer.aws.region"),
         )
     return regions.pop()
 
@@ -164,7 +166,8 @@ def token_source(config: ClientConfig, clock: Clock) -> TokenUser:
         if is_users:
             raise ConfigError(
                 f"options {config.option('sasl.login.callback.handler.class')} and "
-                f"{config.option('sasl.oauthbearer.token.endpoint.url')} are both set; remove one of them"
+                f"{config.option('sasl.oauthbearer.token.endpoint.url')} are both set; remove one of them",
+                option=config.option("sasl.login.callback.handler.class"),
             )
         return _from_endpoint(config, clock)
     if is_users:
@@ -176,7 +179,8 @@ def token_source(config: ClientConfig, clock: Clock) -> TokenUser:
         raise ConfigError(
             f"{config.option('sasl.mechanism')}=OAUTHBEARER needs "
             f"{config.option('sasl.oauthbearer.token.endpoint.url')}, or "
-            f"{config.option('sasl.login.callback.handler.class')}: a function that returns a token"
+            f"{config.option('sasl.login.callback.handler.class')}: a function that returns a token",
+            option=config.option("sasl.mechanism"),
         )
     return TokenLogin(_from_function(unsecured_tokens(subject, clock), clock), config.refresh_rules, clock).join()
 
@@ -199,11 +203,10 @@ def _from_endpoint(config: ClientConfig, clock: Clock) -> TokenUser:
     tls = _tls(config)
     endpoint = TokenEndpoint(option, url, tls, config.endpoint_limits, clock)
     if config.sasl_oauthbearer_jwt_retriever_class == FILE_RETRIEVER and not endpoint.is_file:
-        raise ConfigError(f"option {option}: {url} is not a file, which {FILE_RETRIEVER} needs; expected file:///path")
+        raise ConfigError.of(option, f": {url} is not a file, which {FILE_RETRIEVER} needs; expected file:///path")
     if config.sasl_oauthbearer_jwt_retriever_class == BEARER_RETRIEVER and endpoint.is_file:
-        raise ConfigError(
-            f"option {option}: {url} is a file, and {BEARER_RETRIEVER} needs a token endpoint; "
-            "expected https://host/path"
+        raise ConfigError.of(
+            option, f": {url} is a file, and {BEARER_RETRIEVER} needs a token endpoint; expected https://host/path"
         )
 
     def credentials() -> ClientCredentials:
@@ -235,13 +238,15 @@ def _credentials(config: ClientConfig) -> ClientCredentials:
     if is_bearer and assertion is None:
         raise ConfigError(
             f"{config.option('sasl.oauthbearer.jwt.retriever.class')}={BEARER_RETRIEVER} needs an assertion: set "
-            f"{config.option('sasl.oauthbearer.assertion.file')}, or ….private.key.file and ….claim.iss"
+            f"{config.option('sasl.oauthbearer.assertion.file')}, or ….private.key.file and ….claim.iss",
+            option=config.option("sasl.oauthbearer.jwt.retriever.class"),
         )
     if assertion is None and not (client_id and secret):
         raise ConfigError(
             f"{config.option('sasl.oauthbearer.token.endpoint.url')} needs the client's "
             f"{'secret' if client_id else 'id'}: set {config.option('sasl.oauthbearer.client.credentials.client.id')} "
-            "and ….client.secret, or clientId and clientSecret in sasl.jaas.config, or sasl.oauthbearer.assertion.…"
+            "and ….client.secret, or clientId and clientSecret in sasl.jaas.config, or sasl.oauthbearer.assertion.…",
+            option=config.option("sasl.oauthbearer.token.endpoint.url"),
         )
     return ClientCredentials(
         client_id,
@@ -262,7 +267,8 @@ def _assertion(config: ClientConfig) -> Assertion | None:
     if bool(key_file) != bool(issuer):
         raise ConfigError(
             f"{config.option('sasl.oauthbearer.assertion.private.key.file')} and "
-            f"{config.option('sasl.oauthbearer.assertion.claim.iss')} belong together; set both, or none"
+            f"{config.option('sasl.oauthbearer.assertion.claim.iss')} belong together; set both, or none",
+            option=config.option("sasl.oauthbearer.assertion.private.key.file"),
         )
     if not key_file:
         return None
@@ -292,9 +298,9 @@ def _extensions(config: ClientConfig) -> dict[str, str]:
     }
     for name, value in extensions.items():
         if not (name.isascii() and name.isalpha()) or not value.isascii() or not value.isprintable() or name == "auth":
-            raise ConfigError(
-                f"option {config.option('sasl.jaas.config')}: {_EXTENSION}{name} is not a valid SASL extension; "
-                "expected letters as its name, and printable text"
+            raise ConfigError.of(
+                config.option("sasl.jaas.config"),
+                f": {_EXTENSION}{name} is not a valid SASL extension; expected letters as its name, and printable text",
             )
     return extensions
 

@@ -261,7 +261,7 @@ def _parse_address(entry: str) -> tuple[str, int]:
     match = _ADDRESS.match(entry)
     port = None if match is None else known_number(match[2], 1, 65535)
     if match is None or port is None:
-        raise ConfigError(f"{entry!r} is not host:port, for example 127.0.0.1:9092")
+        raise ConfigError(f"{entry!r} is not host:port, for example 127.0.0.1:9092", option="bootstrap.servers")
     return match[1], port
 
 

@@ -71,9 +71,9 @@ class Assertion:
             return Path(path).read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise ConfigError(
-                f"option {self.prefix}sasl.oauthbearer.assertion.{name}: {path} cannot be read: {why}; put it on every "
-                "machine that connects"
+            raise ConfigError.of(
+                f"{self.prefix}sasl.oauthbearer.assertion.{name}",
+                f": {path} cannot be read: {why}; put it on every machine that connects",
             ) from None
 
     def _signature(self, content: bytes) -> bytes:
@@ -83,25 +83,27 @@ class Assertion:
             from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
             from cryptography.hazmat.primitives.serialization import load_pem_private_key
         except ImportError:
-            raise ConfigError(
-                f"option {option}.file: signing needs the package cryptography; pip install 'kafkalite[keystores]'"
+            raise ConfigError.of(
+                f"{option}.file", ": signing needs the package cryptography; pip install 'kafkalite[keystores]'"
             ) from None
         pem = self._read(self.key_file, "private.key.file")
         try:
             key = load_pem_private_key(rebuilt(pem).encode(), self.key_password.encode() or None)
         except (ValueError, TypeError):
-            raise ConfigError(
-                f"option {option}.file: {self.key_file} is not a private key in PEM, or {option}.passphrase is not its "
-                "password; check both"
+            raise ConfigError.of(
+                f"{option}.file",
+                f": {self.key_file} is not a private key in PEM, or {option}.passphrase is not its "
+                "password; check both",
             ) from None
         if self.algorithm == RS256 and isinstance(key, rsa.RSAPrivateKey):
             return key.sign(content, padding.PKCS1v15(), hashes.SHA256())
         if self.algorithm == ES256 and isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp256r1":
             numbers = utils.decode_dss_signature(key.sign(content, ec.ECDSA(hashes.SHA256())))
             return b"".join(number.to_bytes(_ES256_BYTES, "big") for number in numbers)
-        raise ConfigError(
-            f"option {option}.file: the key in {self.key_file} is not for "
-            f"{self.prefix}sasl.oauthbearer.assertion.algorithm={self.algorithm}; RS256 takes RSA, ES256 takes P-256"
+        raise ConfigError.of(
+            f"{option}.file",
+            f": the key in {self.key_file} is not for "
+            f"{self.prefix}sasl.oauthbearer.assertion.algorithm={self.algorithm}; RS256 takes RSA, ES256 takes P-256",
         )
 
 
@@ -244,8 +246,8 @@ class TokenEndpoint:
                 return file.read(_MAX_TOKEN_FILE_BYTES).strip()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise ConfigError(
-                f"option {self._option}: {path} cannot be read: {why}; put the token on every machine that connects"
+            raise ConfigError.of(
+                self._option, f": {path} cannot be read: {why}; put the token on every machine that connects"
             ) from None
 
     def _pause(self, duration_ms: int) -> None:
@@ -266,17 +268,18 @@ def _checked(option: str, url: str) -> SplitResult:
         if host:
             host.encode("idna")
     except ValueError:
-        raise ConfigError(f"option {option}: the value is not an address; {expected}") from None
+        raise ConfigError.of(option, f": the value is not an address; {expected}") from None
     if parts.username is not None:
-        raise ConfigError(f"option {option}: the address must not contain a user name or a password; {expected}")
+        raise ConfigError.of(option, f": the address must not contain a user name or a password; {expected}")
     if parts.scheme == "file" and parts.path and not parts.netloc:
         return parts
     if parts.scheme not in ("http", "https") or not host or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError(f"option {option}: the value is not an address; {expected}")
+        raise ConfigError.of(option, f": the value is not an address; {expected}")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ConfigError(
-            f"option {option}: http://{host} would send the client's secret unencrypted; use https:// (http:// is for "
-            "this machine only)"
+        raise ConfigError.of(
+            option,
+            f": http://{host} would send the client's secret unencrypted; use https:// (http:// is for "
+            "this machine only)",
         )
     return parts
 

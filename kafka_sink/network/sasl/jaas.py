@@ -57,19 +57,15 @@ def parse_jaas(option: str, text: str) -> JaasEntry:
     tokens = _tokens(text)
     name, flag = next(tokens, None), next(tokens, None)
     if name is None or name.text is None or flag is None or (flag.text or "").upper() not in _FLAGS:
-        raise ConfigError(f"option {option}: malformed, expected {_EXAMPLE}")
+        raise ConfigError.of(option, f": malformed, expected {_EXAMPLE}")
     module = name.text.rpartition(".")[2]
     if module not in _MODULES:
         # Anything may stand in its place, a password too.
         shown = name.text if _CLASS.fullmatch(name.text) else "without the name of a class"
-        raise ConfigError(
-            f"option {option}: login module {shown} is not supported, expected one of {', '.join(_MODULES)}"
-        )
+        raise ConfigError.of(option, f": login module {shown} is not supported, expected one of {', '.join(_MODULES)}")
     options = _options(option, tokens)
     if next(tokens, None) is not None:
-        raise ConfigError(
-            f"option {option}: there is more behind the first ; than one login module, expected {_EXAMPLE}"
-        )
+        raise ConfigError.of(option, f": there is more behind the first ; than one login module, expected {_EXAMPLE}")
     return JaasEntry(module, options)
 
 
@@ -110,8 +106,9 @@ def _options(option: str, tokens: Iterator[_Token]) -> dict[str, str]:
         if name.text is None or equals is None or equals.sign != "=" or value is None or value.text is None:
             break
         options[name.text] = value.text
-    raise ConfigError(
-        f'option {option}: malformed after {len(options)} options, expected name="value" in one line, with \\" for '
+    raise ConfigError.of(
+        option,
+        f': malformed after {len(options)} options, expected name="value" in one line, with \\" for '
         "quotes and \\\\ for a backslash in it; what has others than letters, digits and . - _ $ must be in quotes, "
-        "and the line ends with one ;"
+        "and the line ends with one ;",
     )

@@ -174,9 +174,10 @@ def _check_report_path(options: SinkOptions) -> None:
         return
     folder = Path(options.report_path).resolve().parent
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"option reportPath: {options.report_path!r} cannot be written on the driver's machine: the folder "
-            f"{folder} is missing or read-only; choose a file in an existing folder"
+        raise ConfigError.of(
+            "reportPath",
+            f": {options.report_path!r} cannot be written on the driver's machine: the folder "
+            f"{folder} is missing or read-only; choose a file in an existing folder",
         )
 
 
@@ -280,11 +281,12 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     for name, kind in present.items():
         _check_column(name, kind, formatted)
     if options.key_format is not None and "key" not in present:
-        raise SchemaError(f"option key.format={options.key_format}, but there is no column 'key'; add it, or remove it")
+        raise SchemaError.of("key.format", f"={options.key_format}, but there is no column 'key'; add it, or remove it")
     if options.topic is None and "topic" not in present:
-        raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'")
+        raise SchemaError("no topic: set option('topic', …), or add a string column 'topic'", option="topic")
     if options.include_headers is not None and options.include_headers != ("headers" in present):
-        raise SchemaError(
-            f"option includeHeaders={str(options.include_headers).lower()}, but there is "
-            f"{'a' if 'headers' in present else 'no'} column 'headers'; change the option or the columns"
+        raise SchemaError.of(
+            "includeHeaders",
+            f"={str(options.include_headers).lower()}, but there is {'a' if 'headers' in present else 'no'} column "
+            "'headers'; change the option or the columns",
         )

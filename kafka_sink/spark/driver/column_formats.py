@@ -180,9 +180,10 @@ def given_schema(wanted: WantedFormat) -> SchemaText:
     try:
         places = places_of(json.loads(wanted.references), f"option {option}")
     except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"option {option} is not valid JSON ({error}), expected a list such as "
-            '[{"name": "shop.Address", "subject": "address", "version": 1}]'
+        raise ConfigError.of(
+            option,
+            f" is not valid JSON ({error}), expected a list such as "
+            '[{"name": "shop.Address", "subject": "address", "version": 1}]',
         ) from None
     except UnusableSchemaError as error:
         raise ConfigError(str(error)) from None
@@ -219,12 +220,13 @@ def _of_files(value: str, wanted: WantedFormat) -> SchemaText:
     try:
         return read_schema(wanted.name, [Path(each.removeprefix("file:")) for each in names], wanted.message)
     except FormatError as error:
-        raise FormatError(f"option {wanted.column}.schema: {error}") from None
+        raise FormatError.of(f"{wanted.column}.schema", f": {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         name = value if not isinstance(error, OSError) or error.filename is None else error.filename
         itself = "the schema itself" if wanted.name == PROTOBUF else "the schema itself as JSON"
-        raise ConfigError(
-            f"option {wanted.column}.schema: the file {name} cannot be read on the driver ({reason}); name the file "
-            f"of a schema, a folder, or several files with commas between, or give {itself}"
+        raise ConfigError.of(
+            f"{wanted.column}.schema",
+            f": the file {name} cannot be read on the driver ({reason}); name the file "
+            f"of a schema, a folder, or several files with commas between, or give {itself}",
         ) from None

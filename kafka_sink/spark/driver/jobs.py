@@ -278,7 +278,8 @@ def require_kept_blocks(spark: SparkSession) -> None:
         raise ConfigError(
             f"{_KEPT}={text} and atomic=True do not go together, because Spark would remove executors with rows "
             f"that are still to be written: remove the setting (the default keeps them) or set it to {_SHORTEST_S}s or "
-            "more, or atomic=False, which also writes once, with one transaction per task"
+            "more, or atomic=False, which also writes once, with one transaction per task",
+            option=_KEPT,
         )
 
 
@@ -293,7 +294,8 @@ def speculates(spark: SparkSession) -> bool:
         raise ConfigError(
             f"{_SPECULATION}=true and atomic=True do not go together over Spark Connect, because a copy of a task must "
             f"not write beside the first attempt: set {_SPECULATION}=false for the server, or atomic=False, which also "
-            "writes once, with one transaction per task"
+            "writes once, with one transaction per task",
+            option=_SPECULATION,
         )
     return True
 

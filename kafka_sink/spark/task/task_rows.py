@@ -169,7 +169,8 @@ def topic_chunks(batch: pa.RecordBatch, topic: str | None, dead_letter_topic: st
     if dead_letter_topic in topics:
         raise ConfigError(
             f"rows of this task have the topic {dead_letter_topic!r}, which is the dead letter topic (option "
-            "deadLetterTopic); name another one"
+            "deadLetterTopic); name another one",
+            option="deadLetterTopic",
         )
     if len(topics) == 1:
         return [TopicChunk(topics[0], chunk, partitions)]
