@@ -1,4 +1,5 @@
-"""Print what this project promises to Python programs: every public name with its signature.
+"""Print what this project promises to Python programs: every public name with its signature. The classes of errors
+stand in docs/errors.md, which ``scripts.error_table`` prints.
 
 python -m scripts.print_public > docs/public-names.txt
 """
@@ -35,9 +36,11 @@ def _of(path: str, value: Any) -> Iterator[str]:
     if value is BrokerConfig:
         yield f"{path}(the options in conf/broker.properties, with _ for .)"
     elif inspect.isclass(value):
-        bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
-        is_error = issubclass(value, BaseException)
-        yield f"{path}({bases})" if is_error or issubclass(value, enum.Enum) else f"{path}{_signature(value)}"
+        if issubclass(value, enum.Enum):
+            yield f"{path}({', '.join(base.__name__ for base in value.__bases__)})"
+        elif not issubclass(value, BaseException):
+            # docs/errors.md has each class of errors with its base classes.
+            yield f"{path}{_signature(value)}"
         if issubclass(value, enum.Enum):
             yield from (f"{path}.{member.name} = {member.value!r}" for member in value)
         for name in sorted(vars(value)):

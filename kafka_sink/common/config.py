@@ -18,9 +18,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, UnresolvedReferenceError
 from kafka_sink.common.log_context import warn
-from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference, providers_in, resolve
+from kafka_sink.common.references import PROVIDERS, has_reference, providers_in, resolve
 
 _log = logging.getLogger(__name__)
 

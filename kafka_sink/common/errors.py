@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from kafka_sink.common.text import printable, words
 
@@ -168,8 +168,13 @@ _PERMANENT = _codes("""
 
 
 class KafkaError(Exception):
-    """Base class of the exceptions of this project. *topic*, *partition* and *option* (the name as the user writes it)
-    are what the error is about; None where it is about none, or it is not known."""
+    """The class of all errors of kafkalite.
+
+    *topic*, *partition* and *option* (the name as the user writes it) are what an error is about; None where it is
+    about none, or it is not known. *remedy* is what to do about the errors of a class.
+    """
+
+    remedy: ClassVar[str] = "the text says what happened and what to do"
 
     topic: str | None = None
     partition: int | None = None
@@ -187,7 +192,9 @@ class KafkaError(Exception):
 
 
 class ConfigError(KafkaError, ValueError):
-    """A configuration value is missing, unknown or malformed; the text names the key and the expected value."""
+    """An option is missing, unknown, malformed, or contradicts another one; the text has the expected value."""
+
+    remedy = "the text names the option, the value and what is allowed; [Options](options.md) lists all"
 
     def __init__(self, text: object = "", *, option: str | None = None) -> None:
         super().__init__(text)
@@ -200,23 +207,92 @@ class ConfigError(KafkaError, ValueError):
 
 
 class SchemaError(ConfigError):
-    """The DataFrame does not have the columns that the sink writes."""
+    """A column is missing, has another type, or would not be written."""
+
+    remedy = "the text names the column and its type; [Columns](batch.md#columns)"
+
+
+class UnresolvedReferenceError(ConfigError):
+    """A reference to a secret, such as ``${file:/path:key}``, cannot be replaced in this process."""
+
+    remedy = "the text names option, machine and reason; [secrets by reference](security.md#secrets-by-reference)"
+
+
+class RequirementError(KafkaError, ImportError):
+    """A package that is needed (Spark, Python, pyarrow, pandas, numpy) is too old, or missing."""
+
+    remedy = "install the version that the text names, on the driver and on the executors"
+
+
+class RegistryError(KafkaError):
+    """The registry refused a request, answered with something else, or could not be reached."""
+
+    remedy = (
+        "the text names the address, without credentials, and its answer; [With a schema "
+        "registry](avro.md#with-a-schema-registry)"
+    )
+
+
+class RegistryUnavailableError(RegistryError):
+    """The registry, or what gives tokens for it, could not be reached, or failed itself: it concerns every request."""
+
+    remedy = (
+        "the text names the address and its answer; start the registry, or correct the address. Readers retry after "
+        "30 s"
+    )
+
+
+class RegistryDeniedError(RegistryError):
+    """The registry refused the credentials, or they do not allow the request."""
+
+    remedy = "check `basic.auth.user.info` or `bearer.auth.token`, and what they may do"
+
+
+class IncompatibleSchemaError(RegistryError):
+    """The registry refused a schema because it is not compatible with an earlier one of its subject."""
+
+    remedy = (
+        "the text names the column, the subject and the registry's reason; [Changing a schema](changing-a-schema.md)"
+    )
+
+
+class SchemaNotFoundError(RegistryError):
+    """The registry has no such subject, version or schema."""
+
+    remedy = "register it, or set `auto.register.schemas=true`"
+
+
+class UnusableSchemaError(RegistryError):
+    """A schema is of another type than is expected, or what it refers to cannot be used."""
+
+    remedy = "name the right format, or register it as one schema"
 
 
 class SerializationError(KafkaError, ValueError):
     """A key, value or header could not be turned into bytes."""
 
+    remedy = "the text names the serializer and the type"
+
 
 class ProtocolError(KafkaError):
     """The peer sent bytes that violate the protocol; the connection cannot be used any more."""
+
+    remedy = "check that the port is a Kafka listener with this `security.protocol`"
 
 
 class InvalidReceiveError(ProtocolError):
     """A frame announced a size that is negative or exceeds the limit."""
 
+    remedy = "check that the port is a Kafka listener with this `security.protocol`"
+
 
 class CorruptRecordError(ProtocolError):
     """A record batch is damaged: wrong CRC, wrong lengths, or it does not decompress within its limit."""
+
+    remedy = (
+        "if the text names the offset of a record, its writer damaged it: `kafkalite consume` shows it in hexadecimal"
+        " digits, and what follows it"
+    )
 
 
 #: A string in the protocol has at most 32,767 bytes, and a character has at most four.
@@ -225,6 +301,8 @@ _LONGEST_TEXT: Final = 4000
 
 class ApiError(KafkaError):
     """An error response of a broker, or a failure of the connection to it, with the protocol's error code."""
+
+    remedy = "[by Kafka's name of the error](#errors-of-brokers), or Kafka's documentation of that name"
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -243,17 +321,26 @@ class ApiError(KafkaError):
 
 
 class KafkaTimeoutError(ApiError, TimeoutError):
-    """A time-out of the client (max.block.ms, delivery.timeout.ms, the time-out of a get) has expired."""
+    """A time-out of the client has expired (``max.block.ms``, ``delivery.timeout.ms``, that of a ``get``)."""
+
+    remedy = "the text says what was waited for: metadata, memory or an acknowledgement"
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """buffer.memory stayed full for the whole of max.block.ms."""
+    """``buffer.memory`` stayed full for the whole of ``max.block.ms``."""
+
+    remedy = (
+        "the brokers are slower than the rows: raise [`kafka.buffer.memory`](options.md#kafka.buffer.memory), or "
+        "write fewer rows at a time"
+    )
 
 
 class DisconnectError(ApiError):
     """The connection was lost while a request was in flight."""
+
+    remedy = "look into the broker's log; `request.timeout.ms` and quotas"
 
     code = ErrorCode.NETWORK_EXCEPTION
 
@@ -261,19 +348,33 @@ class DisconnectError(ApiError):
 class NotConnectedError(DisconnectError):
     """There is no connection to the broker, so it has not seen the request."""
 
+    remedy = "look into the broker's log; `request.timeout.ms` and quotas"
+
 
 class BrokersUnreachableError(KafkaTimeoutError):
-    """No broker, or not the one that must answer, could be reached in time; the text has each address and its cause."""
+    """No broker, or not the one that must answer, could be reached in time at the address that it advertises."""
+
+    remedy = "the text has each address with its cause; run [`kafkalite check`](troubleshooting.md#check-before-a-job)"
 
 
 class UnsupportedVersionError(ApiError):
     """The broker and this client have no version of an API in common."""
+
+    remedy = (
+        "upgrade the brokers: at least 3.3, or 3.6 for exactly once ([Versions](versions.md)); a "
+        "[service](versions.md#hosted-kafkas) that leaves out transactions is written to at least once"
+    )
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class InvalidRecordError(ApiError):
     """The brokers refuse records by the settings of their topic; *numbers* are those in their batch, if known."""
+
+    remedy = (
+        "the text has topic, partition, the record's place in its batch, the setting and the brokers' reason; grant "
+        "DESCRIBE_CONFIGS on the topic to have such rows found before they are sent"
+    )
 
     code = ErrorCode.INVALID_RECORD
 
@@ -285,11 +386,15 @@ class InvalidRecordError(ApiError):
 class InvalidTimestampError(ApiError):
     """A timestamp is too far from the time of the write for the settings of its topic."""
 
+    remedy = "as for `InvalidRecordError`"
+
     code = ErrorCode.INVALID_TIMESTAMP
 
 
 class RecordTooLargeError(ApiError):
-    """A record is larger than max.request.size, buffer.memory or the broker's limit."""
+    """A record is larger than ``max.request.size``, ``buffer.memory`` or the broker's limit."""
+
+    remedy = "raise [`kafka.max.request.size`](options.md#kafka.max.request.size) and the topic's `max.message.bytes`"
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
@@ -297,17 +402,23 @@ class RecordTooLargeError(ApiError):
 class UnknownTopicOrPartitionError(ApiError):
     """The topic or the partition does not exist (and is not created automatically)."""
 
+    remedy = "create it (`kafkalite topics create`), or set `topicPartitions`"
+
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class InvalidTopicError(ApiError):
     """The name of the topic is invalid."""
 
+    remedy = "correct the name"
+
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class AuthenticationError(ApiError):
-    """The broker refused the client's authentication."""
+    """The broker refused the client's credentials."""
+
+    remedy = "the text names the mechanism and what to check; [Security](security.md)"
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
@@ -315,11 +426,15 @@ class AuthenticationError(ApiError):
 class SslAuthenticationError(AuthenticationError):
     """TLS failed: a certificate is not trusted, or the peers share no version or cipher. A retry does not help."""
 
+    remedy = "the text names the certificate and the reason; [Security](security.md)"
+
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class OutOfOrderSequenceError(ApiError):
     """There is a gap before this batch on the broker: data of this producer may have been lost."""
+
+    remedy = "look into the brokers' logs; the task is tried again"
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -327,17 +442,23 @@ class OutOfOrderSequenceError(ApiError):
 class ProducerFencedError(ApiError):
     """A newer producer took over this producer's id."""
 
+    remedy = "run one query per name"
+
     code = ErrorCode.PRODUCER_FENCED
 
 
 class TransactionAbortableError(ApiError):
     """The transaction failed and can only be aborted; the producer can be used afterwards."""
 
+    remedy = "`abort_transaction()`, then begin again"
+
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class TransactionStateError(KafkaError):
     """A transactional method was called in the wrong state: before a required method, or after a fatal error."""
+
+    remedy = "the text names the state and the call that is missing"
 
 
 class RowError(KafkaError):
@@ -348,6 +469,11 @@ class RowError(KafkaError):
     problems are not among them. ``column`` is the path of the column that the problem is in, such as ``value.price``;
     empty if it is the row as a whole.
     """
+
+    remedy = (
+        "the text names the row, the column and the setting; correct or filter such rows, keep them as [dead "
+        "letters](dead-letters.md), or change the setting"
+    )
 
     def __init__(self, row: int, problem: str, column: str = "") -> None:
         super().__init__(f"row {row} {problem}")
@@ -382,9 +508,13 @@ class RowError(KafkaError):
 class RowSerializationError(RowError, SerializationError):
     """A key, value, header, timestamp or partition of a row is invalid."""
 
+    remedy = "correct or filter such rows, or keep them as [dead letters](dead-letters.md)"
+
 
 class BatchRefusedError(KafkaError):
     """A record is not stored because others in its batch were invalid; *reason* is the error of the first of them."""
+
+    remedy = "correct the record whose error the text has, and send the others again"
 
     def __init__(self, reason: ApiError) -> None:
         super().__init__(
@@ -400,13 +530,22 @@ class BatchRefusedError(KafkaError):
 class RowWithoutKeyError(RowSerializationError):
     """A row has no key, and its topic needs one."""
 
+    remedy = "give each row a key: `cleanup.policy` of the topic is `compact`"
+
 
 class RowTooLargeError(RowError, RecordTooLargeError):
     """A row would be a record that is too large."""
 
+    remedy = (
+        "raise [`kafka.max.request.size`](options.md#kafka.max.request.size) and the topic's `max.message.bytes`, or "
+        "write smaller rows"
+    )
+
 
 class RowPartitionError(RowError, UnknownTopicOrPartitionError):
     """A row names a partition that its topic does not have."""
+
+    remedy = "correct the column `partition`, or add partitions to the topic"
 
 
 class SinkWriteError(KafkaError):
@@ -417,6 +556,8 @@ class SinkWriteError(KafkaError):
     ``value.price``) are what it is about; None where it is about none, or it is not known. *is_permanent*: every
     repetition would fail in the same way, until rows, options, permissions or the cluster change.
     """
+
+    remedy = "see `cause_class`, one of the classes of this page; Spark tries the task again"
 
     def __init__(
         self,
@@ -441,13 +582,19 @@ class SinkWriteError(KafkaError):
 class UnwritableRowsError(SinkWriteError):
     """A row cannot be written as it is, and a repetition would fail in the same way."""
 
+    remedy = "`cause_class` is one of the classes of rows: see there"
+
 
 class TooManyBadRowsError(SinkWriteError):
-    """More rows cannot be written than the option maxBadRows allows; the text has the first of them."""
+    """More rows cannot be written than the option ``maxBadRows`` allows."""
+
+    remedy = "the text has the first problem: correct the rows, or raise the limit; [Dead letters](dead-letters.md)"
 
 
 class CancelledWriteError(KafkaError):
-    """Somebody else has cancelled the Spark job of a write; the text says what stays in the topic."""
+    """Somebody else has cancelled the Spark job of a write: its group, stage or tag, all jobs, or Spark was stopped."""
+
+    remedy = "the text says what stays in the topic; [Stopping a write](batch.md#stopping-a-write)"
 
 
 _EXCEPTIONS: dict[ErrorCode, type[ApiError]] = {

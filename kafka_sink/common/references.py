@@ -17,16 +17,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, UnresolvedReferenceError
 from kafka_sink.common.properties import load_properties
 
 #: ``${provider:[path:]key}``: the path ends at the first colon, so a key may contain colons.
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[A-Za-z]\w*):(?:(?P<path>[^:}]*):)?(?P<key>[^}]*)\}")
 _NONE: Final[Set[str]] = frozenset()
-
-
-class UnresolvedReferenceError(ConfigError):
-    """A reference to a secret cannot be replaced in this process."""
 
 
 def providers_in(value: object) -> Set[str]:

@@ -1,4 +1,4 @@
-"""The oldest versions of other packages that kafkalite works with, and the error that names one that is too old or
+"""The oldest versions of other packages that kafkalite works with, and the check that names one that is too old or
 missing.
 
 Called once in each process, when the module that needs the package is imported, so it compares and imports nothing.
@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Final
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import RequirementError
 
 #: What each package, by the name to install it, must at least be.
 OLDEST: Final = {"pyspark": "3.5", "pyarrow": "19.0", "numpy": "1.23"}
@@ -19,10 +19,6 @@ OLDEST: Final = {"pyspark": "3.5", "pyarrow": "19.0", "numpy": "1.23"}
 _EXTRAS: Final = {"pyspark": "spark"}
 
 _LEADING_NUMBERS: Final = re.compile(r"\d+(\.\d+)*")
-
-
-class RequirementError(KafkaError, ImportError):
-    """A package that is needed is too old, or missing."""
 
 
 def parse_version(text: str) -> tuple[int, ...]:

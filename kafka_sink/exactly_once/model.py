@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
 
 from kafka_sink.common.clock import Moment
-from kafka_sink.common.errors import ApiError, ErrorCode, KafkaError
+from kafka_sink.common.errors import ApiError, KafkaError
 from kafka_sink.common.model import (
     NO_TIMEOUT_MS,
     Node,
@@ -22,6 +22,7 @@ from kafka_sink.common.model import (
     TopicPartition,
     TransactionVersion,
 )
+from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.exactly_once.transactions import Transaction, accept_command, delete_progress_command
 
 #: What the failure of a version means for the later ones, for sinks whose versions an application numbers.
@@ -294,36 +295,67 @@ class Memories:
 class ExactlyOnceError(KafkaError):
     """The batch was not committed, and continuing would break exactly-once delivery. The text says what to do."""
 
+    remedy = "the text says what to do"
+
 
 class FencedError(ExactlyOnceError):
-    """A newer driver has taken over this sink; its transactions were not touched."""
+    """Another driver with this name is running, or ran later; its transactions were not touched."""
+
+    remedy = "run one query per name; the other one goes on. Versions of an application are written one after another"
 
 
 class UndecidedError(ExactlyOnceError):
     """The batch was not committed and none of its rows will ever be visible. It may be run again."""
+
+    remedy = (
+        "run it again: a stream is started again, a `write` is called again with the same version, before any later one"
+    )
 
 
 class OutdatedProgressError(UndecidedError):
     """The batch was planned after a decision that is not the latest one: a group coordinator told it that had been
     replaced. Nothing was decided."""
 
+    remedy = "run it again, as above; if it is repeated, look for a broker that is cut off from the controller"
+
 
 class AttemptError(ExactlyOnceError):
     """An attempt at a batch failed, and none of its rows will ever be visible; another attempt may succeed."""
+
+    remedy = "none within the attempts of a write; the error after the last one names the first cause and the last"
 
 
 class LostEndError(ExactlyOnceError):
     """The brokers have lost the end of a transaction, and nothing proves how it ended. The text names the partition,
     the offset, the producer and the command that ends it."""
 
+    remedy = (
+        "the text names partition, offset, producer and command: end the transaction with `kafkalite txn hanging "
+        "TOPIC PARTITION --commit-at OFFSET`, or with `--abort-at` if that is refused; then compare its batch with "
+        "the source (`kafkalite verify`) and write missing rows with another program. If the text says that a lost "
+        "commit was aborted while it was being written again: compare the two batches that it names with their "
+        "source, and run the command that it gives for the last one that is there"
+    )
+
 
 class ProgressError(ExactlyOnceError):
-    """The progress is missing or belongs to another writer."""
+    """The progress in Kafka does not fit the checkpoint: it is older, newer, missing, or of another writer."""
+
+    remedy = (
+        "the text says which, and has the command or the option that lets the sink go on; [Exactly "
+        "once](streaming.md#exactly-once) has the rules"
+    )
 
 
 class TornBatchError(ExactlyOnceError):
     """The batch was decided, but the brokers aborted part of it, because no driver finished it within
     transaction.timeout.ms. The rows of *lost* are not in Kafka; the rows of *committed* are."""
+
+    remedy = (
+        "the text names every transaction. The sink writes nothing until you say that the batch is complete: compare "
+        "it with its source (`kafkalite verify`), write the missing rows with another program or do without them, run"
+        " the `kafkalite txn accept` of the text, and start the sink again"
+    )
 
     version: int = -1
     lost: Sequence[Transaction] = ()
@@ -349,23 +381,6 @@ def _torn(version: int, lost: Sequence[Transaction], committed: int) -> str:
     )
 
 
-_REMEDIES: Final = {
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "grant WRITE and DESCRIBE on the transactional ids that begin with {sink!r} to this principal"
-    ),
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "the progress is kept in the consumer group {sink!r}; grant READ on it to this principal"
-    ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "the progress is kept as offsets of topic {topic!r}; grant READ on it to this principal"
-    ),
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
-        "latter"
-    ),
-}
-
-
 @contextmanager
 def explained(sink: str) -> Iterator[None]:
     """Within, what brokers refuse says what to do. *sink* is the prefix of the sink's ids, ``name/topic``.
@@ -375,8 +390,8 @@ def explained(sink: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        remedy = _REMEDIES.get(error.code)
-        if remedy is None:
-            raise
         name, topic = sink.rsplit("/", 1)
-        raise ExactlyOnceError(f"{error}: {remedy.format(sink=name, topic=topic)}") from error
+        what_to_do = remedy(Situation.SINK, error.code, sink=name, topic=topic)
+        if not what_to_do:
+            raise
+        raise ExactlyOnceError(f"{error}: {what_to_do}") from error

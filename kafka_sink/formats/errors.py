@@ -21,6 +21,8 @@ _SHOWN: Final = 200
 class FormatError(ConfigError):
     """A schema is invalid, or a column has no counterpart in it; the text names the column by its path."""
 
+    remedy = "the text names the column, both types and what to change"
+
 
 @contextmanager
 def schema_boundary(what: str) -> Iterator[None]:

@@ -11,14 +11,13 @@ from functools import partial
 from typing import Final
 
 from kafka_sink.common.clock import Clock
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, RegistryError, SchemaNotFoundError
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.http.exchange import Server
 from kafka_sink.preflight.findings import Finding, Status, Step, known, split_advice
 from kafka_sink.preflight.target import RegistryTarget, SubjectTarget
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import RegistryConfig, registry_configs
-from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
 from kafka_sink.registry.references import AVRO, settled
 
 _REGISTRY: Final = "schema registry"

@@ -231,6 +231,8 @@ class PartlyStagedError(KafkaError):
     only the rows whose numbers are in ``rows_left`` (int64, ascending; for a table, ``table.take(error.rows_left)``).
     """
 
+    remedy = "send `rows_left` again; `staged` is the future of the others"
+
     #: The future of the rows that were staged.
     staged: ColumnsFuture
 

@@ -6,23 +6,15 @@ Called on the driver, in its thread, before any task begins. An existing topic i
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from kafka_sink.client.blocking.admin import BROKER_DEFAULT, AdminClient
 from kafka_sink.client.options.config import ClientConfig
 from kafka_sink.common import config as c
 from kafka_sink.common.errors import ApiError, ErrorCode, UnknownTopicOrPartitionError, error_for
+from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.producer.config import ProducerConfig
 
 _log = logging.getLogger(__name__)
-
-_REMEDIES: Mapping[ErrorCode, str] = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant CREATE on the topic or on the cluster, or create the topic beforehand",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant CREATE on the cluster, or create the topic beforehand",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "lower topicReplicationFactor to at most the number of brokers",
-    ErrorCode.INVALID_PARTITIONS: "set topicPartitions to 1 or more",
-    ErrorCode.POLICY_VIOLATION: "the brokers' create.topic.policy refuses it; create the topic beforehand",
-}
 
 
 def ensure_topic(config: ProducerConfig, topic: str, partitions: int, replication_factor: int | None = None) -> bool:
@@ -55,9 +47,9 @@ def _create(admin: AdminClient, topic: str, partitions: int, replication_factor:
     except ApiError as error:
         if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             return False
-        remedy = _REMEDIES.get(error.code)
-        if remedy is None:
+        what_to_do = remedy(Situation.TOPIC, error.code)
+        if not what_to_do:
             raise
-        raise error_for(error.code, f"topic {topic!r} could not be created: {error}; {remedy}") from error
+        raise error_for(error.code, f"topic {topic!r} could not be created: {error}; {what_to_do}") from error
     _log.info("created topic %r with %d partitions", topic, partitions)
     return True

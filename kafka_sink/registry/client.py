@@ -16,7 +16,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock, ExponentialBackoff, end_of, within
-from kafka_sink.common.errors import AuthenticationError, ConfigError
+from kafka_sink.common.errors import (
+    AuthenticationError,
+    ConfigError,
+    IncompatibleSchemaError,
+    RegistryDeniedError,
+    RegistryError,
+    RegistryUnavailableError,
+    SchemaNotFoundError,
+)
 from kafka_sink.common.log_context import Said
 from kafka_sink.common.references import PROVIDERS, resolve
 from kafka_sink.common.sasl_mechanisms import OAUTHBEARER
@@ -28,13 +36,6 @@ from kafka_sink.http.oauth.token_endpoint import ClientCredentials, TokenEndpoin
 from kafka_sink.http.oauth.token_login import LOGINS, TokenLogin, TokenUser
 from kafka_sink.network.sasl.bearer_token import EndpointLimits, RefreshRules
 from kafka_sink.registry.config import SSL_PREFIX, URL, RegistryConfig
-from kafka_sink.registry.errors import (
-    IncompatibleSchemaError,
-    RegistryDeniedError,
-    RegistryError,
-    RegistryUnavailableError,
-    SchemaNotFoundError,
-)
 from kafka_sink.registry.references import AVRO, KINDS, Place, request_body, resolved
 from kafka_sink.trust.tls_context import TlsContexts
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from kafka_sink.common.bounded import INT32_MAX
+from kafka_sink.common.errors import UnusableSchemaError
 from kafka_sink.formats.bounds import MOST_DEPTH, MOST_SCHEMA_CHARACTERS
 from kafka_sink.formats.schema_text import MOST_REFERENCES, Reference, SchemaText
-from kafka_sink.registry.errors import UnusableSchemaError
 
 #: The type of a schema that a registry assumes.
 AVRO: Final = "AVRO"

@@ -39,7 +39,10 @@ _log = logging.getLogger(__name__)
 _UNWRITABLE: Final = (RowError, RecordTooLargeError, InvalidRecordError, InvalidTimestampError)
 #: The attributes of SinkWriteError.
 _ATTRIBUTES: Final = ("cause_class", "code", "topic", "partition", "option", "column", "is_permanent")
-_KINDS: Final = {kind.__name__: kind for kind in (SinkWriteError, UnwritableRowsError, TooManyBadRowsError)}
+_KINDS: Final[dict[str, type[SinkWriteError]]] = {
+    SinkWriteError.__name__: SinkWriteError,
+    **{kind.__name__: kind for kind in SinkWriteError.__subclasses__()},
+}
 #: The beginning of the line that tells programs the attributes.
 _BEGINS: Final = "kafkalite failure: "
 #: A name of a topic has at most 249 characters, and what a row names as one may have any number.

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kafka_sink.common import config as c
-from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.references import UnresolvedReferenceError, has_reference, referenced_files
+from kafka_sink.common.errors import ConfigError, UnresolvedReferenceError
+from kafka_sink.common.references import has_reference, referenced_files
 from kafka_sink.producer import config as producer_config
 from kafka_sink.producer.config import ProducerConfig
 

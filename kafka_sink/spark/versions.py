@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyspark
 
 from kafka_sink.common.bounded import Latest
-from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.requirements import RequirementError, parse_version, require
+from kafka_sink.common.errors import ConfigError, RequirementError
+from kafka_sink.common.requirements import parse_version, require
 from kafka_sink.common.version import VERSION
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from kafka_sink.broker.embedded_broker import EmbeddedCluster
 from kafka_sink.client.blocking.admin import AdminClient
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.config import keys, parse
-from kafka_sink.common.errors import ConfigError, UnknownTopicOrPartitionError
-from kafka_sink.common.requirements import RequirementError
+from kafka_sink.common.errors import ConfigError, RequirementError, UnknownTopicOrPartitionError
 from kafka_sink.common.sasl_mechanisms import MECHANISMS, PLAIN, SCRAM_MECHANISMS, SCRAM_SHA_512
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from kafka_sink import errors
 from kafka_sink.broker.cluster.topic_state import InertTopicConfig, TopicConfig
 from kafka_sink.broker.config import BrokerConfig
 from kafka_sink.cli.main import cli
@@ -22,6 +23,8 @@ from kafka_sink.consumer.config import ConsumerConfig
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.spark.options import SinkOptions
+from scripts.error_table import error_tables
+from scripts.pages import printed
 from tests.support.pages import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +50,10 @@ def test_every_error_is_on_the_page_of_errors() -> None:
         for name, bases in re.findall(r"^class (\w+Error)\(([^)]*)\):", path.read_text(), re.MULTILINE)
         if bases.partition(",")[0] != "Exception" or name == KafkaError.__name__
     }
-    page = (DOCS / "errors.md").read_text()
-    anchors = re.findall(r'<a id="(\w+Error)"></a>', page)
-    assert declared - OF_COMMANDS == set(re.findall(r"`(\w+Error)`", page)) == set(anchors)
-    assert len(set(anchors)) == len(anchors)
+    public = {name for name in errors.__all__ if name.endswith("Error")}
+    assert declared - OF_COMMANDS == public
+    assert [name for name in public if not {"__doc__", "remedy"} <= vars(getattr(errors, name)).keys()] == []
+    assert printed(DOCS / "errors.md", "errors") == f"\n{error_tables()}", "run python -m scripts.error_table"
 
 
 def test_every_mechanism_is_on_the_page_of_security() -> None:

@@ -144,7 +144,7 @@ NAMES_AN_OPTION = re.compile(
 
 def error_calls() -> Iterator[tuple[Path, ast.Call, str]]:
     """Each ``ConfigError(…)``, or a subclass of it, with its text as it stands in the source."""
-    kinds = {kind.__name__ for kind in (ConfigError, *ConfigError.__subclasses__())}
+    kinds = {ConfigError.__name__, *(kind.__name__ for kind in ConfigError.__subclasses__())}
     for path, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in kinds and node.args:

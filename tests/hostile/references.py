@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, SchemaNotFoundError
 from kafka_sink.formats.avro.parsing import parse_schema, parse_to_read
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.json.parsing import parse_schema as parse_json_schema
 from kafka_sink.formats.protobuf.parsing import parse_file
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.errors import SchemaNotFoundError
 from kafka_sink.registry.references import Place, resolved
 from tests.hostile.records import avro_type, spoiled
 

@@ -18,7 +18,7 @@ from kafka_sink.broker.log.segment import SEARCHED_RECORDS
 from kafka_sink.broker.network.listener_security import LOGIN_BYTES, LOGIN_FREE_BYTES
 from kafka_sink.columns.varint import encode_varint
 from kafka_sink.common.config import parse
-from kafka_sink.common.errors import CorruptRecordError, ErrorCode
+from kafka_sink.common.errors import CorruptRecordError, ErrorCode, RegistryError
 from kafka_sink.consumer.newest import PeekLimits
 from kafka_sink.formats.avro.matching import writer_for
 from kafka_sink.formats.avro.parsing import parse_schema
@@ -29,7 +29,6 @@ from kafka_sink.protocol.api_key import ApiKey
 from kafka_sink.protocol.codec import LEAST_BYTES, MOST_TIMES
 from kafka_sink.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.records.reader import DEFAULT_MAX_DECOMPRESSED_BYTES, read_batches
-from kafka_sink.registry.errors import RegistryError
 from kafka_sink.reports.writes import read_writes
 from kafka_sink.testing.registry.embedded_registry import EmbeddedRegistry
 from kafka_sink.ui.pages import MOST_HEADERS

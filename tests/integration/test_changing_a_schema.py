@@ -24,12 +24,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from kafka_sink.common.errors import KafkaError
+from kafka_sink.common.errors import KafkaError, RegistryDeniedError
 from kafka_sink.formats.column_format import ColumnFormat, format_of
 from kafka_sink.formats.protobuf.descriptors import descriptors
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
-from kafka_sink.registry.errors import RegistryDeniedError
 from kafka_sink.spark.driver.column_formats import arrow_type, formats_of
 from kafka_sink.spark.options import parse_options
 from kafka_sink.testing import EmbeddedRegistry

@@ -22,13 +22,12 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.cli.values.typed_values import payload_writer, shown
 from kafka_sink.cli.values.value_schemas import TypedColumn
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, RegistryError, SchemaNotFoundError
 from kafka_sink.formats.column_format import format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.files import read_schema
 from kafka_sink.registry.client import RegistryClient
 from kafka_sink.registry.config import registry_configs
-from kafka_sink.registry.errors import RegistryError, SchemaNotFoundError
 from kafka_sink.spark.driver.column_formats import arrow_type, formats_of
 from kafka_sink.spark.options import parse_options
 from kafka_sink.testing import EmbeddedRegistry

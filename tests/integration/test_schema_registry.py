@@ -30,18 +30,18 @@ from confluent_kafka.schema_registry import (
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from kafka_sink.common.clock import ExponentialBackoff
-from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.tls_config import SslConfig
-from kafka_sink.http.exchange import MAX_ANSWER_BYTES
-from kafka_sink.http.oauth.token_login import LOGINS
-from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.registry.errors import (
+from kafka_sink.common.errors import (
+    ConfigError,
     IncompatibleSchemaError,
     RegistryError,
     RegistryUnavailableError,
     SchemaNotFoundError,
 )
+from kafka_sink.common.tls_config import SslConfig
+from kafka_sink.http.exchange import MAX_ANSWER_BYTES
+from kafka_sink.http.oauth.token_login import LOGINS
+from kafka_sink.registry.client import RegistryClient
+from kafka_sink.registry.config import RegistryConfig
 from kafka_sink.testing import EmbeddedRegistry
 from kafka_sink.testing.registry import schema_store
 from tests.support.certificates import Authority

@@ -25,9 +25,9 @@ from kafka_sink.cli.commands import ui
 from kafka_sink.cli.main import run
 from kafka_sink.cli.values.typed_values import shown_by_schema
 from kafka_sink.client.blocking.group_admin import GroupAdmin
+from kafka_sink.common.errors import RequirementError
 from kafka_sink.common.exposition import OPENMETRICS
 from kafka_sink.common.model import TopicPartition
-from kafka_sink.common.requirements import RequirementError
 from kafka_sink.exactly_once.model import Progress
 from kafka_sink.producer.kafka_producer import KafkaProducer, ProducerRecord
 from kafka_sink.registry.client import RegistryClient

@@ -114,7 +114,6 @@ RAISED: Final[Mapping[str, Mistake]] = {
 
 #: Why a row is not raised here.
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "DATA_SOURCE_NOT_FOUND": "Spark's own",
     "RequirementError": "only another version of a package raises it",
     **dict.fromkeys(
         (

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_sink
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, IncompatibleSchemaError
 from kafka_sink.formats.errors import FormatError
-from kafka_sink.registry.errors import IncompatibleSchemaError
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic
 from tests.support.spark_version import requires_data_sources

@@ -19,11 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import kafka_sink
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, IncompatibleSchemaError
 from kafka_sink.errors import UnwritableRowsError
 from kafka_sink.formats.protobuf.column import derive_schema
 from kafka_sink.formats.protobuf.descriptors import pool_of
-from kafka_sink.registry.errors import IncompatibleSchemaError
 from kafka_sink.spark.driver.column_formats import arrow_type
 from kafka_sink.testing import EmbeddedRegistry
 from tests.support.readback import read_topic

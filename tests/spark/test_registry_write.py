@@ -18,8 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 import kafka_sink
-from kafka_sink.common.errors import ConfigError
-from kafka_sink.registry.errors import IncompatibleSchemaError, RegistryError, SchemaNotFoundError
+from kafka_sink.common.errors import ConfigError, IncompatibleSchemaError, RegistryError, SchemaNotFoundError
 from kafka_sink.spark.driver.before_write import prepared
 from kafka_sink.spark.options import parse_options
 from kafka_sink.testing import EmbeddedRegistry

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_sink.cli import output
+from kafka_sink.common.errors import RequirementError
 from kafka_sink.common.files import replace_text
-from kafka_sink.common.requirements import RequirementError
 from kafka_sink.common.text import printable
 from kafka_sink.reports.chart import CONFIG, chart_of
 from kafka_sink.reports.writes import SinkProgress, read_writes, recent_rows_per_s, with_before

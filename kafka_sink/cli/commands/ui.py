@@ -13,7 +13,7 @@ import click
 
 from kafka_sink.cli import options, output
 from kafka_sink.cli.serving import StopSignals, metrics_address, served
-from kafka_sink.common.requirements import RequirementError
+from kafka_sink.common.errors import RequirementError
 
 if TYPE_CHECKING:
     from kafka_sink.ui.pages import PageServer

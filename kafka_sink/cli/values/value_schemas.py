@@ -18,13 +18,12 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 
 from kafka_sink.common.clock import SYSTEM_CLOCK, Clock
-from kafka_sink.common.errors import KafkaError, SerializationError
+from kafka_sink.common.errors import KafkaError, RegistryError, RegistryUnavailableError, SerializationError
 from kafka_sink.formats.column_format import ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError, schema_boundary
 from kafka_sink.formats.files import read_schema
 from kafka_sink.formats.schema_text import SchemaText
 from kafka_sink.registry.client import RegistryClient
-from kafka_sink.registry.errors import RegistryError, RegistryUnavailableError
 from kafka_sink.registry.references import settled
 from kafka_sink.registry.subjects import subject_name
 

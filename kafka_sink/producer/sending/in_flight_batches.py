@@ -12,40 +12,19 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_sink.client.factory import ClientNetwork
 from kafka_sink.common.errors import ApiError, BatchRefusedError, ErrorCode, KafkaError, KafkaTimeoutError, error_for
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.producer.batching.accumulator import RecordAccumulator
 from kafka_sink.producer.batching.batch_drain import BatchDrain
 from kafka_sink.producer.batching.partition_queues import IncompleteBatches
 from kafka_sink.producer.batching.producer_batch import ProducerBatch
 from kafka_sink.producer.futures import NO_RECORD_ERRORS
 from kafka_sink.producer.metrics import ProducerContext
-from kafka_sink.producer.topic_limits import AFTER_MAX_MS, BEFORE_MAX_MS, CLEANUP_POLICY, MAX_MESSAGE_BYTES
+from kafka_sink.producer.topic_limits import MAX_MESSAGE_BYTES
 from kafka_sink.producer.transactions.manager import TransactionManager
 from kafka_sink.protocol.messages.produce import PartitionProduceResponse
 
 #: The batch as a whole exceeds a limit of the topic; its records, or some of them, may not.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-
-_RULES = f"{CLEANUP_POLICY}=compact needs a key in each record, {BEFORE_MAX_MS} and {AFTER_MAX_MS} limit timestamps"
-
-#: Each text has a placeholder for the prefix that the user writes before the names of options.
-_REMEDIES: dict[ErrorCode, str] = {
-    ErrorCode.MESSAGE_TOO_LARGE: f"; send a smaller record, or raise {MAX_MESSAGE_BYTES} of the topic",
-    ErrorCode.RECORD_LIST_TOO_LARGE: "; send a smaller record, or raise segment.bytes of the topic",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE on the topic to this principal",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "; grant WRITE and DESCRIBE on the transactional id to this principal"
-    ),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "; grant IDEMPOTENT_WRITE on the cluster, or set {0}enable.idempotence=false"
-    ),
-    ErrorCode.INVALID_RECORD: f"; correct what the settings of the topic refuse ({_RULES}), or change the setting",
-    ErrorCode.INVALID_TIMESTAMP: (
-        f"; correct the timestamp (of a record without one: the clock of this machine), or raise {BEFORE_MAX_MS} or "
-        f"{AFTER_MAX_MS} of the topic, which limit its distance from the time of the write"
-    ),
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "; choose another {0}compression.type",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "; fewer replicas are in sync than min.insync.replicas requires",
-}
 
 
 class InFlightBatches:
@@ -269,7 +248,8 @@ class InFlightBatches:
     def _hint(self, code: ErrorCode, message: str | None) -> str:
         """The broker's message, and a remedy."""
         detail = f" ({message})" if message else ""
-        return f"{detail}{_REMEDIES.get(code, '').format(self._config.option_prefix)}"
+        what_to_do = remedy(Situation.RECORDS, code, prefix=self._config.option_prefix)
+        return f"{detail}; {what_to_do}" if what_to_do else detail
 
     def _forget(self, batch: ProducerBatch) -> None:
         batches = self._batches.get(batch.topic_partition)

@@ -53,7 +53,7 @@ from kafka_sink.producer.transactions.request_queue import (
     Priority,
     QueuedRequest,
     RequestQueue,
-    remedy,
+    advice,
 )
 from kafka_sink.producer.transactions.state_machine import (
     ONGOING,
@@ -389,7 +389,7 @@ class TransactionManager:
                     result, KafkaError(f"the transaction could not be aborted either: {refused.code.name}")
                 )
                 return
-        detail = refused.detail + remedy(request, refused.code, self._config.option_prefix)
+        detail = refused.detail + advice(request, refused.code, self._config.option_prefix)
         error = error_for(refused.code, detail)
         result.last_answer = error
         if reaction is Reaction.RETRY:

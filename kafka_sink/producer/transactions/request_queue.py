@@ -21,6 +21,7 @@ from typing import Any, Final
 from kafka_sink.client.requests.outcomes import Attempts, CoordinatorKey, CoordinatorRequest, FindCoordinator, Reaction
 from kafka_sink.client.requests.transactional_requests import InitProducerId
 from kafka_sink.common.errors import ErrorCode, KafkaError
+from kafka_sink.common.remedies import Situation, remedy
 from kafka_sink.producer.transactions.state_machine import TransactionalResult
 from kafka_sink.protocol.api_key import ApiKey
 
@@ -88,7 +89,7 @@ def reaction_to(api_key: ApiKey, code: ErrorCode) -> Reaction:
     return Reaction.ABORT if api_key is ApiKey.ADD_PARTITIONS_TO_TXN else Reaction.FATAL
 
 
-def remedy(request: CoordinatorRequest[Any], code: ErrorCode, option_prefix: str) -> str:
+def advice(request: CoordinatorRequest[Any], code: ErrorCode, option_prefix: str) -> str:
     """What the user can do about the refusal of *request* with *code*, as the end of its text; empty if nothing is
     known.
 
@@ -97,30 +98,11 @@ def remedy(request: CoordinatorRequest[Any], code: ErrorCode, option_prefix: str
     if not isinstance(request, InitProducerId):
         return ""
     if request.transactional_id is None:
-        advice = _PRODUCER_ID_REMEDIES.get(code, _SEE_LOGS)
-        return f": {advice}, or set {option_prefix}enable.idempotence=false"
-    return f": {_TRANSACTIONAL_ID_REMEDIES.get(code, _SEE_LOGS)}"
+        return f": {remedy(Situation.IDEMPOTENCE, code) or _SEE_LOGS}, or set {option_prefix}enable.idempotence=false"
+    return f": {remedy(Situation.TRANSACTIONAL_ID, code) or _SEE_LOGS}"
 
 
 _SEE_LOGS: Final = "see the brokers' logs"
-
-_PRODUCER_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "grant WRITE on the topic to this principal (before Kafka 2.8: IDEMPOTENT_WRITE on the cluster)"
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: "idempotent writes need brokers of version 0.11 or newer; upgrade them",
-}
-
-_TRANSACTIONAL_ID_REMEDIES: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant WRITE on this transactional id to this principal",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
-        "transaction.timeout.ms is more than the brokers' transaction.max.timeout.ms; lower the former or raise the "
-        "latter"
-    ),
-    ErrorCode.PRODUCER_FENCED: "a newer producer with the same id has taken over",
-    ErrorCode.INVALID_REQUEST: "these brokers do not support transactions",
-    ErrorCode.UNSUPPORTED_VERSION: "transactions need brokers of version 0.11 or newer; upgrade them",
-}
 
 
 class Priority(IntEnum):

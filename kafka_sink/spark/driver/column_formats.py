@@ -16,11 +16,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
-from kafka_sink.common.errors import ConfigError
+from kafka_sink.common.errors import ConfigError, UnusableSchemaError
 from kafka_sink.formats.column_format import JSON, PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.errors import FormatError
 from kafka_sink.formats.schema_text import Reference, SchemaText
-from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import places_of
 from kafka_sink.registry.subjects import message_position, wire_header
 from kafka_sink.spark.driver.registration import Registration, registration_of

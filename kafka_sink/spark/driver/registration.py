@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka_sink.common.bounded import Latest, known_number
 from kafka_sink.common.config import as_properties
+from kafka_sink.common.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.common.tls_config import ClientSslConfig
 from kafka_sink.formats.column_format import PROTOBUF, ColumnFormat, format_of
 from kafka_sink.formats.schema_text import Reference, SchemaText
 from kafka_sink.registry.config import RegistryConfig
-from kafka_sink.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 from kafka_sink.registry.references import LATEST, settled
 from kafka_sink.registry.subjects import subject_name
 from kafka_sink.spark.producer_spec import digest_of

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from kafka_sink.common.errors import UnusableSchemaError
 from kafka_sink.formats.avro.parsing import json_of, parse_to_read
 from kafka_sink.formats.avro.parsing import linked as linked_avro
 from kafka_sink.formats.errors import FormatError
@@ -23,7 +24,6 @@ from kafka_sink.formats.json.references import json_of as json_schema_of
 from kafka_sink.formats.protobuf.descriptors import linked, pool_of
 from kafka_sink.formats.protobuf.parsing import file_descriptor
 from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.errors import UnusableSchemaError
 from kafka_sink.registry.references import AVRO, JSON, KINDS, PROTOBUF, Place, places_of, resolved
 from kafka_sink.testing.registry.avro_judge import canonical, check_new, compact
 from kafka_sink.testing.registry.avro_judge import problems as avro_problems

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.cli.values.value_schemas import KeptSchemas
-from kafka_sink.common.errors import SerializationError
-from kafka_sink.formats.schema_text import SchemaText
-from kafka_sink.registry.errors import (
+from kafka_sink.common.errors import (
     IncompatibleSchemaError,
     RegistryDeniedError,
     RegistryError,
     RegistryUnavailableError,
     SchemaNotFoundError,
+    SerializationError,
     UnusableSchemaError,
 )
+from kafka_sink.formats.schema_text import SchemaText
 from tests.fakes.clock import FakeClock
 from tests.support.cases import with_each
 

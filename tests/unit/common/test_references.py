@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kafka_sink.common import config
 from kafka_sink.common.config import INT, STRING
-from kafka_sink.common.errors import ConfigError
-from kafka_sink.common.references import PROVIDERS, UnresolvedReferenceError, has_reference, referenced_files, resolve
+from kafka_sink.common.errors import ConfigError, UnresolvedReferenceError
+from kafka_sink.common.references import PROVIDERS, has_reference, referenced_files, resolve
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from kafka_sink.common.errors import (
     ErrorCode,
     KafkaError,
     KafkaTimeoutError,
+    RegistryError,
     RowSerializationError,
     SinkWriteError,
     TooManyBadRowsError,
+    UnresolvedReferenceError,
     UnwritableRowsError,
     error_for,
 )
-from kafka_sink.common.references import UnresolvedReferenceError
 from kafka_sink.exactly_once.model import ExactlyOnceError, TornBatchError
 from kafka_sink.exactly_once.transactions import Transaction
-from kafka_sink.registry.errors import RegistryError
 from kafka_sink.spark.errors import cause_of, of_task
 from tests.support.cases import with_each
 

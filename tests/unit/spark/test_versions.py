@@ -13,7 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kafka_sink import register
-from kafka_sink.common.requirements import RequirementError, parse_version, require
+from kafka_sink.common.errors import RequirementError
+from kafka_sink.common.requirements import parse_version, require
 from tests.support.cases import with_each
 
 ROOT = Path(__file__).parents[3]
