@@ -9,6 +9,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -24,6 +25,15 @@ require("pyarrow", pa.__version__)
 
 #: A record must be smaller than 2 GiB, and only rows of at most 1 GiB can be addressed in buffers of any size.
 MAX_ROW_BYTES: Final = 1 << 30
+
+#: Less data is copied with some bytes behind it, so that no window ends beyond it.
+_FEW_BYTES: Final = 1 << 14
+
+#: The types whose rows are in one buffer: their offsets, by the id of the type.
+_OFFSETS: Final[Mapping[int, np.dtype[Any]]] = {
+    **{kind.id: np.dtype(np.int32) for kind in (pa.binary(), pa.string())},
+    **{kind.id: np.dtype(np.int64) for kind in (pa.large_binary(), pa.large_string())},
+}
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Int64s: TypeAlias = NDArray[np.int64]
@@ -69,8 +79,9 @@ class BinaryColumn:
         :raises SerializationError: if the type is not text or bytes.
         :raises RowSerializationError: if a row has more than 1 GiB.
         """
-        array = _as_offsets_layout(array)
-        width = np.dtype(np.int64 if _has_wide_offsets(array.type) else np.int32)
+        width = _OFFSETS.get(array.type.id)
+        if width is None:
+            return cls.from_arrow(_with_offsets(array))
         rows = len(array)
         validity, offsets_buffer, buffer = array.buffers()
         if rows == 0 or offsets_buffer is None:
@@ -103,7 +114,7 @@ class BinaryColumn:
 
         :raises RowSerializationError: if a row has more than 1 GiB.
         """
-        shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+        shortest, longest = bounds(lengths) if len(lengths) else (0, 0)
         if longest > MAX_ROW_BYTES:
             raise RowSerializationError.about(
                 np.flatnonzero(lengths > MAX_ROW_BYTES).tolist(),
@@ -172,8 +183,8 @@ class BinaryColumn:
             first, step = int(self.starts[0]) + at, self.max_length
             if first + (rows - 1) * step + width <= len(data):
                 return np.ndarray((rows, width), np.uint8, data, offset=first, strides=(step, 1))
-        if len(data) < width:
-            data = np.concatenate((data, np.zeros(width - len(data), dtype=np.uint8)))
+        if len(data) < _FEW_BYTES:
+            data = np.concatenate((data, np.zeros(width, dtype=np.uint8)))
         starts = self.starts + at if at else self.starts
         last = len(data) - width
         every = _sliding(data, width)
@@ -191,19 +202,19 @@ class BinaryColumn:
 
 def _sliding(data: Bytes, width: int) -> NDArray[np.void]:
     """Every run of *width* bytes as one item, overlapping, so that one gather copies whole windows."""
-    return np.ndarray((len(data) - width + 1,), np.dtype((np.void, width)), data, strides=(1,))
+    return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
 
 
-def _has_wide_offsets(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+def bounds(values: NDArray[Any]) -> tuple[int, int]:
+    """The least and the largest of *values*, of which there is one at least."""
+    # The methods of arrays call these from Python code, which takes longer than a few rows do.
+    return int(np.minimum.reduce(values)), int(np.maximum.reduce(values))
 
 
-def _as_offsets_layout(array: pa.Array) -> pa.Array:
+def _with_offsets(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return _as_offsets_layout(array.dictionary_decode())
-    if pa.types.is_binary(kind) or pa.types.is_string(kind) or _has_wide_offsets(kind):
-        return array
+        return array.dictionary_decode()
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from kafka_sink.columns.binary_column import BinaryColumn, Int64s
+from kafka_sink.columns.binary_column import BinaryColumn, Int64s, bounds
 from kafka_sink.columns.varint import encode_unsigned_varint, encode_varint, unsigned_varint_size, varint_size
 
 UInt64s: TypeAlias = NDArray[np.uint64]
@@ -56,11 +56,11 @@ def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
         return varint_size(values)
     if len(values) == 0:
         return 0
-    low, high = int(values.min()), int(values.max())
+    low, high = bounds(values)
     if low < 0:
         # With zig-zag, -1 has the size of 0, -2 the size of 1, and so on.
         values = values ^ (values >> np.int64(63))
-        low, high = int(values.min()), int(values.max())
+        low, high = bounds(values)
     smallest, largest = varint_size(low), varint_size(high)
     if smallest == largest:
         return smallest
@@ -97,7 +97,7 @@ def varint_fields(values: Int64s | int) -> list[WordField]:
     """Each value as a zig-zag varint: one field, or two where some value takes more than eight bytes."""
     if isinstance(values, int):
         return constant_fields(encode_varint(values))
-    low, high = int(values.min()), int(values.max())
+    low, high = bounds(values)
     if low == high:
         return varint_fields(low)
     sizes = (varint_size(low), varint_size(high))
@@ -116,7 +116,7 @@ def unsigned_varint_fields(values: Words) -> list[WordField]:
     """Each number as a varint without zig-zag, in fields as those of :func:`varint_fields`."""
     if isinstance(values, int):
         return constant_fields(encode_unsigned_varint(values))
-    low, high = int(values.min()), int(values.max())
+    low, high = bounds(values)
     if low == high:
         return unsigned_varint_fields(low)
     min_size, max_size = unsigned_varint_size(low), unsigned_varint_size(high)
@@ -197,7 +197,8 @@ def join_rows(pieces: Sequence[Piece], rows: int, *, closing: bytes = b"") -> tu
     memory = pa.allocate_buffer(count * _VIEW_BYTES)
     flat = np.frombuffer(memory, np.uint64).reshape(count, 2)
     table = flat[:-1].reshape(rows, len(views), 2)
-    _carry([constant_field(closing)], flat[-1:])
+    last = int.from_bytes(closing, "little") << 8 * _LENGTH_BYTES | len(closing)
+    flat[-1] = last & _MASK, last >> 8 * _WORD_BYTES
     buffers: list[pa.Buffer] = []
     for index, view in enumerate(views):
         if isinstance(view, BinaryColumn):

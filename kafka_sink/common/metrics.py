@@ -88,11 +88,13 @@ class Sampled:
         return self._lock
 
     def record(self, value: float, now_ms: int) -> None:
-        self.record_all((value,), now_ms)
+        self._add(value, 1, value, now_ms)
 
     def record_all(self, values: Sequence[float], now_ms: int) -> None:
         """Record at least one value."""
-        total, count, maximum = sum(values), len(values), max(values)
+        self._add(sum(values), len(values), max(values), now_ms)
+
+    def _add(self, total: float, count: int, maximum: float, now_ms: int) -> None:
         with self._lock:
             window = self._windows[-1] if self._windows else None
             if window is None or now_ms - window.start_ms >= self._window_ms:

@@ -39,11 +39,17 @@ class GatherWriter(Protocol):
 class NetworkSend:
     """A frame to *destination*: *segments*, preceded by their total length."""
 
-    __slots__ = ("_next", "_views", "destination", "remaining", "size")
+    __slots__ = ("_next", "_views", "destination", "is_answered", "remaining", "size")
 
-    def __init__(self, destination: str, segments: Sequence[Buffer], *, framed: bool = True) -> None:
-        """*framed*: write the total length before the segments; otherwise only the segments are written."""
+    def __init__(
+        self, destination: str, segments: Sequence[Buffer], *, framed: bool = True, is_answered: bool = False
+    ) -> None:
+        """
+        :param framed: write the total length before the segments; otherwise only the segments are written.
+        :param is_answered: the peer answers the frame, so nobody waits for the moment at which it was sent.
+        """
         self.destination = destination
+        self.is_answered = is_answered
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
         self._next = 0
         #: Bytes on the wire, including the length.

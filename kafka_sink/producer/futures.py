@@ -95,7 +95,9 @@ class ProduceRequestResult:
         return self._is_done
 
     def wait(self, timeout_ms: int) -> bool:
-        """True once every record's outcome is known, False when *timeout_ms* passed first."""
+        """True once every record's outcome is known, False when *timeout_ms* passed first. The caller may wait."""
+        if self._is_done and not self._pieces:
+            return True
         deadline = self._clock.monotonic_ms() + timeout_ms
         if not self._wait_for_end(timeout_ms):
             return False
@@ -105,12 +107,15 @@ class ProduceRequestResult:
         """Wait for one record: (the result with its outcome, the record's position there); None after *timeout_ms*."""
         deadline = self._clock.monotonic_ms() + timeout_ms
         place = self, relative_offset
-        while place[0]._wait_for_end(max(deadline - self._clock.monotonic_ms(), 0)):
+        while True:
+            if timeout_ms > 0 and not place[0]._is_done:
+                self._may_wait(_GET)
+            if not place[0]._wait_for_end(max(deadline - self._clock.monotonic_ms(), 0)):
+                return None
             moved = place[0].piece_of(place[1])
             if moved is None:
                 return place
             place = moved
-        return None
 
     def piece_of(self, relative_offset: int) -> tuple[ProduceRequestResult, int] | None:
         """(result, position) of a record after a split; None if there was no split."""
@@ -122,8 +127,6 @@ class ProduceRequestResult:
 
     @leaves("_done")
     def _wait_for_end(self, timeout_ms: int) -> bool:
-        if timeout_ms > 0 and not self._is_done:
-            self._may_wait(_GET)
         deadline = self._clock.monotonic_ms() + timeout_ms
         with self._done:
             while not self._is_done:

@@ -155,9 +155,11 @@ class _TopicMetrics:
         self.compression = Sampled(samples, window_ms)
 
     def drained(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        self.sends.record(sum(batch.record_count for batch in batches), now_ms)
-        self.sizes.record_all([batch.wire_bytes for batch in batches], now_ms)
-        self.compression.record_all([batch.wire_bytes / batch.size_bytes for batch in batches], now_ms)
+        sizes = [batch.wire_bytes for batch in batches]
+        self.sends.record(sum([batch.record_count for batch in batches]), now_ms)
+        self.sizes.record_all(sizes, now_ms)
+        compressed = [size / batch.size_bytes for size, batch in zip(sizes, batches, strict=True)]
+        self.compression.record_all(compressed, now_ms)
 
     def outcomes(self, now_ms: int) -> Figures:
         for name, quantity in (("send", self.sends), ("error", self.errors), ("retry", self.retries)):

@@ -32,6 +32,8 @@ from kafka_sink.records import reference
 _ATTRIBUTES: Final = b"\x00"
 _NO_HEADERS: Final = b"\x00"
 _NULL: Final = constant_field(NULL_LENGTH)
+_ATTRIBUTES_FIELD: Final = constant_field(_ATTRIBUTES)
+_NO_HEADERS_FIELD: Final = constant_field(_NO_HEADERS)
 _UINT8_MAX: Final = 0xFF
 _UINT16_MAX: Final = 0xFFFF
 
@@ -70,7 +72,7 @@ def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: 
     body = _content(chunk) + len(_ATTRIBUTES) + _fields_size(times) + _fields_size(places)
     pieces = [
         *varint_fields(body),
-        constant_field(_ATTRIBUTES),
+        _ATTRIBUTES_FIELD,
         *times,
         *places,
         *([_NULL] if chunk.key is None else field_pieces(chunk.key)),
@@ -81,7 +83,7 @@ def encode_records(chunk: ColumnChunk, offset_deltas: Int64s, timestamp_deltas: 
         data, bounds = join_rows(pieces, rows)
         return EncodedRecords(memoryview(data).cast("B"), bounds)
     # A record without headers ends with one byte, 0. Writing it as the first byte of the next row costs nothing.
-    data, bounds = join_rows([constant_field(_NO_HEADERS), *pieces], rows, closing=_NO_HEADERS)
+    data, bounds = join_rows([_NO_HEADERS_FIELD, *pieces], rows, closing=_NO_HEADERS)
     return EncodedRecords(memoryview(data).cast("B")[1:], bounds)
 
 

@@ -202,7 +202,8 @@ def append_columns(
         assert isinstance(accumulator, MadeAccumulator)
         clock = accumulator.clock
     chunk = make_chunk(rows, has_timestamps=has_timestamps)
-    order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
+    order, numbers, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
+    runs = [tp(number) for number in numbers.tolist()]
     return ColumnAppender(accumulator, clock).append(
         SortedRows(TOPIC, chunk if order is None else chunk.take(order), runs, starts, clock.wall_ms()),
         callback,

@@ -257,7 +257,7 @@ class NetworkClient:
             named = UnsupportedVersionError(f"{self._peers.name(node_id)}: {error}")
             self._log.debug("not sending %s: %s", request, named)
             return named
-        send = NetworkSend(node_id, segments)
+        send = NetworkSend(node_id, segments, is_answered=request.expect_response)
         self._log.debug("sending %s (version %d, %d bytes) to %s", request, version, send.size, node_id)
         self._in_flight.add(InFlightRequest(request, version, is_internal, now_ms))
         self._selectable.send(send)

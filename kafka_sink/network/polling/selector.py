@@ -345,7 +345,10 @@ class KSelector:
         self._write_unwritten()
         made_progress = made_progress or self._made_read_progress
         nothing_to_wait_for = (
-            (made_progress and self._buffered) or self.completed_sends or self.completed_receives or self.disconnected
+            (made_progress and self._buffered)
+            or self.completed_receives
+            or self.disconnected
+            or not all(send.is_answered for send in self.completed_sends)
         )
         wait_began_ms = 0 if self._metrics is None else self._clock.monotonic_ms()
         events = self._events.wait(0 if nothing_to_wait_for else self._refusals.wait_ms(timeout_ms))

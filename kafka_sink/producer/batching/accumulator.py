@@ -260,15 +260,17 @@ class RecordAccumulator:
         """For rows that go into a new batch of *topic*, whether one is open or not."""
         return OpenBatch(None, 0, 0, self._memory_of(topic).batch_size_bytes - HEADER_BYTES)
 
-    def open_batch(self, topic_partition: TopicPartition) -> OpenBatch:
-        """Where rows of the partition go, as a plan needs it. It may have changed when they are appended."""
+    def open_batch(self, topic_partition: TopicPartition, otherwise: OpenBatch) -> OpenBatch:
+        """Where rows of the partition go, as a plan needs it: its open batch, or *otherwise*. It may have changed when
+        they are appended.
+        """
         queue = self._queues.of(topic_partition)
         with queue.lock:
             if queue.batches:
                 last = queue.batches[-1]
                 if last.room_bytes > 0:
                     return OpenBatch(last, last.record_count, last.base_timestamp, last.room_bytes)
-        return self.new_batch(topic_partition.topic)
+        return otherwise
 
     def continue_batch(self, batch: ProducerBatch, records_before: int, rows: EncodedRows) -> bool:
         """Append *rows* to *batch*, the open batch of its partition when they were planned, which had *records_before*

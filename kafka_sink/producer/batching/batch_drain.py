@@ -109,6 +109,11 @@ class BatchDrain:
                     delay_ms = left_ms
         return ReadyCheckResult(set(ready.values()), delay_ms, unknown_leader_topics)
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether a batch waits in any queue."""
+        return any(queue.batches for queue in self._queues.all())
+
     def _time_left_ms(self, first: ProducerBatch, leader_epoch: int | None, sendable: bool, now_ms: int) -> int:
         """How long *first* must still wait. The backoff has priority over every reason to send, except a new leader."""
         backoff_ms = self._backoff_left_ms(first, leader_epoch, now_ms)

@@ -8,6 +8,7 @@ never loops over rows, never touches a queue and never holds a lock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from kafka_sink.common.clock import Clock
 from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.accumulator import EncodedRows, OpenBatch, RecordAccumulator
 from kafka_sink.producer.futures import DeliveryCallback
+from kafka_sink.records.layout import MAX_RECORD_OVERHEAD_BYTES
 from kafka_sink.records.vectorized import content_sizes, encode_records, sizes_from_content
 
 Int64s = NDArray[np.int64]
@@ -38,20 +40,17 @@ class SortedRows:
 
     topic: str
     chunk: ColumnChunk
-    run_partitions: NDArray[np.int32]
+    run_partitions: Sequence[TopicPartition]
     run_starts: Int64s
     wall_ms: int
-
-    def topic_partition(self, run: int) -> TopicPartition:
-        """The partition of a run."""
-        return TopicPartition(self.topic, int(self.run_partitions[run]))
 
     def of_runs(self, runs: list[int]) -> tuple[SortedRows, Int64s]:
         """(the rows of *runs* alone, their positions among these rows)."""
         lengths = np.diff(self.run_starts)[runs]
         starts = np.concatenate(([0], np.cumsum(lengths)))
         rows = np.arange(starts[-1]) + np.repeat(self.run_starts[runs] - starts[:-1], lengths)
-        return SortedRows(self.topic, self.chunk.take(rows), self.run_partitions[runs], starts, self.wall_ms), rows
+        partitions = [self.run_partitions[run] for run in runs]
+        return SortedRows(self.topic, self.chunk.take(rows), partitions, starts, self.wall_ms), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class ColumnAppender:
         new_batch = accumulator.new_batch(rows.topic)
         for _ in range(_ROUNDS_WITH_OPEN_BATCHES):
             accumulator.check_open()
-            places = [accumulator.open_batch(rows.topic_partition(run)) for run in range(len(rows.run_partitions))]
+            places = [accumulator.open_batch(partition, new_batch) for partition in rows.run_partitions]
             missed, ready = self._carry_out(_Plan(rows, places, new_batch), callback, deadline, appended)
             wake |= ready
             if not missed:
@@ -144,7 +143,7 @@ class ColumnAppender:
             batch = segment.place.batch
             if batch is None:
                 left = max(deadline - self._clock.monotonic_ms(), 0)
-                ready |= self._accumulator.append_to_new_batch(plan.rows.topic_partition(segment.run), rows, left)
+                ready |= self._accumulator.append_to_new_batch(plan.rows.run_partitions[segment.run], rows, left)
             elif self._accumulator.continue_batch(batch, segment.place.record_count, rows):
                 ready |= batch.is_full
             else:
@@ -174,9 +173,14 @@ class _Plan:
         self.offset_deltas: Int64s = np.arange(len(self._content), dtype=np.int64)
         self.offset_deltas -= np.repeat(run_starts[:-1] - counts, lengths)
         self.timestamp_deltas = self._first_timestamp_deltas(lengths)
+        starts: list[int] = run_starts.tolist()
+        most_bytes = int(self._content.sum()) + MAX_RECORD_OVERHEAD_BYTES * len(self._content)
+        if most_bytes <= min(place.room_bytes for place in places):
+            # A few rows fit wherever they go, whatever the exact size of each is.
+            self.segments = [_Segment(run, starts[run], starts[run + 1], place) for run, place in enumerate(places)]
+            return
         sizes = sizes_from_content(self._content, self.offset_deltas, self.timestamp_deltas)
         run_bytes = np.add.reduceat(sizes, run_starts[:-1]).tolist()
-        starts: list[int] = run_starts.tolist()
         for run, place in enumerate(places):
             start, end = starts[run], starts[run + 1]
             if run_bytes[run] <= place.room_bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafka_sink.columns.varint import varint_size
-from kafka_sink.common.buffers import Buffer, total_size
+from kafka_sink.common.buffers import Buffer
 from kafka_sink.common.clock import Clock, ExponentialBackoff
 from kafka_sink.common.model import NO_OFFSET, NO_TIMESTAMP, Header, TopicPartition
 from kafka_sink.producer.batching.buffer_pool import BatchMemory
@@ -379,7 +379,7 @@ class ProducerBatch:
     @property
     def wire_bytes(self) -> int:
         """Size of a closed batch after compression, or of an open batch before compression."""
-        return self.size_bytes if self._body is None else HEADER_BYTES + total_size([self._body])
+        return self.size_bytes if self._body is None else HEADER_BYTES + len(self._body)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

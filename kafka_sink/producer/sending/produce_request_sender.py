@@ -84,7 +84,7 @@ class ProduceRequestSender:
         for node_id, batches in drained.items():
             if batches:
                 self._send_produce_request(node_id, batches, now_ms)
-        if any(drained.values()):
+        if any(drained.values()) and self._drain.has_queued:
             return 0
         until_expiry_ms = self._in_flight.next_expiry_ms - now_ms
         return max(min(ready.next_ready_check_delay_ms, not_ready_timeout_ms, until_expiry_ms), 0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kafka_sink.client.metadata.cluster import Cluster
 from kafka_sink.columns.record_columns import ColumnChunk
 from kafka_sink.common.errors import RowSerializationError, RowTooLargeError
+from kafka_sink.common.model import TopicPartition
 from kafka_sink.producer.batching.column_append import AppendedRows, ColumnAppender, SortedRows
 from kafka_sink.producer.config import ProducerConfig
 from kafka_sink.producer.futures import DeliveryCallback, PartlyStagedError
@@ -110,7 +111,8 @@ class ColumnStaging:
             piece = chunk if whole else chunk.slice(start, end - start)
             piece_partitions = None if partitions is None else partitions[start:end]
             rows = self._partition_rows(topic, piece, sizes[start:end], piece_partitions, cluster)
-            order, run_partitions, run_starts = partition_order(rows)
+            order, numbers, run_starts = partition_order(rows)
+            run_partitions = [TopicPartition(topic, number) for number in numbers.tolist()]
             sorted_piece = piece if order is None else piece.take(order)
             sorted_rows = SortedRows(topic, sorted_piece, run_partitions, run_starts, wall_ms)
             left = max(deadline - self._clock.monotonic_ms(), 0)

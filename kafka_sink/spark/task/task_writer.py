@@ -6,6 +6,7 @@ it raises an error that tells the user what to do.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -131,14 +132,18 @@ class _TaskAttempt:
             raise self._explained(error) from error
 
     def _send_all(self, batches: Iterator[pa.RecordBatch]) -> None:
-        gathered = _Gathered(batches)
-        for batch in self._paced(gathered):
-            count = self._send(TaskRows(batch, self._rows_in))
-            if not self._rows_in and self._producer is not None:
-                gathered.least_bytes = _bytes_to_gather(self._producer, self._spec.topic)
-            self._rows_in += count
+        for batch in self._paced(_gathered(batches, self._bytes_to_gather)):
+            self._rows_in += self._send(TaskRows(batch, self._rows_in))
             # Otherwise the rows are in memory until the next ones are.
             del batch
+
+    def _bytes_to_gather(self) -> int:
+        """The number of bytes that the producer accepts in one piece if the topic has many partitions; 0 otherwise."""
+        topic = self._spec.topic
+        if topic is None or self._producer is None:
+            return 0
+        partitions = len(self._producer.partitions_for(topic))
+        return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
     def _send(self, rows: TaskRows) -> int:
         """Returns how many rows these are, with the bad ones."""
@@ -258,26 +263,23 @@ def _open_plain(spec: WriteSpec, kept: TaskProducer | None) -> TaskProducer:
     return kept or TaskProducer(task_config(spec), spec.producer.plugin_options)
 
 
-class _Gathered:
-    """Iterates over *batches*; once *least_bytes* is set, batches are joined up to this size. The rows of each
-    partition in a batch are appended together, which is more efficient with many rows per partition."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.least_bytes = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in self._batches:
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= self.least_bytes:
-                # Release the single batches before the joined one is yielded, so that the rows are not in memory twice.
-                joined, waiting, size = _joined(waiting), [], 0
-                yield from joined
-                del joined
-        yield from _joined(waiting)
+def _gathered(batches: Iterator[pa.RecordBatch], least_bytes: Callable[[], int]) -> Iterator[pa.RecordBatch]:
+    """The first of *batches*, and the others joined up to *least_bytes*, which is asked for behind the first. The rows
+    of each partition in a batch are appended together, which is more efficient with many rows per partition."""
+    yield from itertools.islice(batches, 1)
+    least: int | None = None
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        least = least_bytes() if least is None else least
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= least:
+            # Release the single batches before the joined one is yielded, so that the rows are not in memory twice.
+            joined, waiting, size = _joined(waiting), [], 0
+            yield from joined
+            del joined
+    yield from _joined(waiting)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -285,12 +287,6 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         return batches
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
-
-
-def _bytes_to_gather(producer: TaskProducer, topic: str | None) -> int:
-    """The number of bytes that the producer accepts in one piece if *topic* has many partitions; 0 otherwise."""
-    partitions = len(producer.partitions_for(topic)) if topic is not None else 0
-    return piece_bytes(partitions) if partitions >= _MANY_PARTITIONS else 0
 
 
 def _stage(

@@ -66,8 +66,9 @@ class WorkerProcess:
             return
         connection = connection_to_jvm()
         _acknowledge_at_once(connection)
-        # Before the task imports anything, which is then where the copies were.
-        share_zip_directories()
+        if len(sys.modules) != self._modules_when_frozen:
+            # Before the task imports anything, which is then where the copies were.
+            share_zip_directories()
         try:
             yield
         finally:

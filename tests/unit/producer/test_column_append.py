@@ -318,11 +318,11 @@ def test_after_an_error_it_is_told_which_rows_are_in_batches(
     after_encoding.extend([some_leave] * rng.randrange(5))
     rows = [Row(b"%040d" % number, partition=rng.randrange(4)) for number in range(rng.randrange(1, 60))]
     chunk = make_chunk(rows)
-    order, runs, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
+    order, numbers, starts = partition_order(np.array([row.partition for row in rows], dtype=np.int32))
     appended = AppendedRows(len(rows))
     sorted_chunk = chunk if order is None else chunk.take(order)
     with contextlib.suppress(BufferExhaustedError):
-        sorted_rows = SortedRows("orders", sorted_chunk, runs, starts, 0)
+        sorted_rows = SortedRows("orders", sorted_chunk, [tp(number) for number in numbers.tolist()], starts, 0)
         ColumnAppender(accumulator, accumulator.clock).append(sorted_rows, None, 0, appended)
     found += [value for batch in values(drain_all(accumulator, 4)) for value in batch]
     in_order = rows if order is None else [rows[place] for place in order]

@@ -74,16 +74,20 @@ def test_batches_of_several_partitions_of_a_node_share_a_request() -> None:
     assert (request.acks, request.timeout_ms, request.transactional_id) == (-1, 30_000, None)
 
 
-def test_the_poll_does_not_wait_after_a_send_and_only_then() -> None:
+def test_the_poll_after_a_send_waits_unless_batches_are_left() -> None:
     world = settled(linger_ms=40)
     world.append()
     world.step()
     assert world.polls[-1] == 40, "nothing to send before the linger is over"
     world.step()
-    assert world.polls[-1] == 0
     assert len(world.brokers.requests()) == 1
-    world.step()
     assert world.polls[-1] > 1000, "nothing to do but to wait for the answer"
+    world = plain(batch_size=1000)
+    for _ in range(2):
+        world.append(value=b"v" * 600)
+    world.step()
+    assert len(world.brokers.requests()) == 1
+    assert world.polls[-1] == 0, "the next batch of the partition may be sent at once"
 
 
 def test_sender_without_data_sleeps() -> None:
