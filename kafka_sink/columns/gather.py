@@ -12,8 +12,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html (variable-size binary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -70,8 +69,7 @@ def varint_sizes(values: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
     return sizes
 
 
-@dataclass(frozen=True, slots=True)
-class WordField:
+class WordField(NamedTuple):
     """Up to eight bytes of each row as a little-endian number, and how many of them are used (the others are zero)."""
 
     word: Words

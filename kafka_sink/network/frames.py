@@ -53,7 +53,7 @@ class NetworkSend:
         self._views = [_as_bytes(segment) for segment in (frame(segments) if framed else segments)]
         self._next = 0
         #: Bytes on the wire, including the length.
-        self.size = sum(view.nbytes for view in self._views)
+        self.size = sum(map(len, self._views))
         self.remaining = self.size
 
     @property

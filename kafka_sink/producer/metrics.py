@@ -206,7 +206,7 @@ class ProducerMetrics:
         self._all.drained(batches, now_ms)
         for topic, of_topic in by_topic.items():
             self._topic(topic).drained(of_topic, now_ms)
-        self._uncompressed_bytes_total += sum(batch.size_bytes for batch in batches)
+        self._uncompressed_bytes_total += sum([batch.size_bytes for batch in batches])
         self._queue_time.record_all([now_ms - batch.created_ms for batch in batches], now_ms)
         self._record_sizes.record_all(
             [(batch.size_bytes - HEADER_BYTES) / batch.record_count for batch in batches], now_ms
@@ -214,7 +214,7 @@ class ProducerMetrics:
         # Rows that were staged as columns have been recorded.
         if largest := [batch.largest_record_bytes for batch in batches if batch.largest_record_bytes]:
             self._largest_records.record_all(largest, now_ms)
-        self._records_per_request.record(sum(batch.record_count for batch in batches), now_ms)
+        self._records_per_request.record(sum([batch.record_count for batch in batches]), now_ms)
 
     def staged_rows(self, largest_bytes: int, now_ms: int) -> None:
         """Record rows that were staged as columns; the largest takes about *largest_bytes*."""

@@ -14,8 +14,9 @@ be decided: the next plan aborts undecided transactions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -46,11 +47,11 @@ from kafka_sink.spark.driver.write_report import (
 )
 from kafka_sink.spark.errors import short
 from kafka_sink.spark.internals import micro_batch_of
-from kafka_sink.spark.options import FORMAT, ONLY_WRITES, parse_options
+from kafka_sink.spark.options import FORMAT, ONLY_WRITES, SinkOptions, parse_options
 from kafka_sink.spark.producer_spec import digest_of
 from kafka_sink.spark.streaming.checkpoint import OffsetsReading, query_of
 from kafka_sink.spark.streaming.stopping import refuse_epoch
-from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
+from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.task.worker_process import configure_logging, worker_process
 from kafka_sink.spark.versions import (
     DataSource,
@@ -66,8 +67,30 @@ if TYPE_CHECKING:
 
     from kafka_sink.exactly_once.model import Plan
 
-#: What this process has said of the options of a stream, by their digest: it plans every micro-batch.
-_said_of_streams: Final[Latest[bytes, Said]] = Latest(50)
+
+class _Stream:
+    """A stream whose micro-batches this process plans or commits: what was said of its options, and their values."""
+
+    def __init__(self) -> None:
+        self.said = Said()
+        self._parsed: SinkOptions | None = None
+        self._files = b""
+
+    def options(self, texts: Mapping[str, str]) -> SinkOptions:
+        """*texts*, its options, parsed; again once a file that they name has changed.
+
+        :raises ConfigError: if an option is invalid.
+        """
+        parsed = self._parsed
+        # What options of the registry name is not in the digest.
+        if parsed is None or parsed.registry_properties or parsed.producer.digest_with_files() != self._files:
+            self._parsed = parsed = parse_options(texts, is_stream=True)
+            self._files = parsed.producer.digest_with_files()
+        return parsed
+
+
+#: By the digest of their options.
+_streams: Final[Latest[bytes, _Stream]] = Latest(50)
 
 
 class KafkaliteDataSource(DataSource):
@@ -115,10 +138,6 @@ class KafkaliteDataSource(DataSource):
         writer.plan()
         return writer
 
-    def _said(self) -> Said:
-        key = digest_of(self.options)
-        return _said_of_streams.get(key) or _said_of_streams.put(key, Said())
-
     @short
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -129,9 +148,11 @@ class KafkaliteDataSource(DataSource):
         :raises ConfigError: if an option is unknown or invalid, or a column is missing or has the wrong type.
         """
         configure_logging()
+        key = digest_of(self.options)
+        stream = _streams.get(key) or _streams.put(key, _Stream())
         # The process that commits needs neither warnings nor the limits of topics, as no task begins there.
-        with once(Said(all_of_it=True) if self._is_passed_on else self._said()):
-            options = parse_options(self.options, is_stream=True)
+        with once(Said(all_of_it=True) if self._is_passed_on else stream.said):
+            options = stream.options(self.options)
             with worker_process.task(tuned=options.tune_python_workers):
                 write = prepared(
                     schema, options, asks_brokers=not self._is_passed_on, settings_valid_ms=VALID_IN_STREAM_MS
@@ -164,8 +185,8 @@ class _AtLeastOnce(OfOneVersion):
     def _commit(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         with worker_process.of(self._spec):
             outcomes = check_messages(messages)
-            check_bad_rows(total_of(outcomes), self._spec)
-            publish(report_of(outcomes, **more), self._spec)
+            check_bad_rows(outcomes, self._spec)
+            publish(partial(report_of, outcomes, **more), self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], **more: Any) -> None:
         warn_of_leftovers(messages)
@@ -290,14 +311,14 @@ class _ExactlyOnce(OfOneVersion):
                 return
             commit_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
             named = {"decision": "written", "sink": self._name, "version": version}
-            report = report_of(outcomes, **named, transactions=len(written), commit_ms=commit_ms)
-            publish(report, self._spec)
+            named |= {"transactions": len(written), "commit_ms": commit_ms}
+            publish(partial(report_of, outcomes, **named), self._spec)
 
     def _skip(self, outcomes: Sequence[TaskOutcome], skipped: Skipped | None) -> None:
         assert skipped is not None
         warn_of_skipped(self._name, skipped)
-        report = report_of(outcomes, decision=skipped.decision, sink=self._name, version=skipped.version)
-        publish(report, self._spec)
+        more = {"decision": skipped.decision, "sink": self._name, "version": skipped.version}
+        publish(partial(report_of, outcomes, **more), self._spec)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None], version: int) -> None:
         """Log the consequences of a batch that did not complete."""

@@ -243,8 +243,9 @@ class _Write:
             decision = result.skipped.decision
             warn_of_skipped(named.get("sink"), result.skipped)
         commit_ms = ended_ms - result.written_ms
-        report = report_of(result.outcomes, decision=decision, **named, attempts=result.attempts, commit_ms=commit_ms)
-        publish(report, spec, _input_files(self.df) if lineage.is_configured() else ())
+        more = {"decision": decision, **named, "attempts": result.attempts, "commit_ms": commit_ms}
+        inputs = _input_files(self.df) if lineage.is_configured() else ()
+        publish(partial(report_of, result.outcomes, **more), spec, inputs)
         total = total_of(result.outcomes)
         return WriteReport(
             decision=decision,
@@ -268,7 +269,7 @@ class _Write:
             return write_task(batches, spec)
 
         outcomes = self._outcomes(self.df, task)
-        check_bad_rows(total_of(outcomes), spec)
+        check_bad_rows(outcomes, spec)
         return _Result(outcomes, 1, SYSTEM_CLOCK.monotonic_ms())
 
     def _in_parallel(self, once: ExactlyOnce, version: int, course: WriteCourse) -> _Result:
@@ -333,7 +334,7 @@ class _Write:
             except Exception as error:
                 raise of_attempt(error) from error
             written_ms = SYSTEM_CLOCK.monotonic_ms()
-            check_bad_rows(total_of(last), spec)
+            check_bad_rows(last, spec)
             course.is_deciding = True
             return [
                 {place: RowRange(part.first_offset, part.last_offset + 1) for place, part in outcome.ranges.items()}

@@ -153,7 +153,8 @@ class BatchDrain:
             batch = self._take_first(queue, leader_epoch, now_ms)
             if batch is None:
                 continue
-            if drained and size + batch.wire_bytes > max_request_bytes:
+            wire_bytes = batch.wire_bytes
+            if drained and size + wire_bytes > max_request_bytes:
                 # The next drain begins with this partition, so that smaller batches before it do not starve it.
                 self._drain_index[node.id] = index
                 with queue.lock:
@@ -161,7 +162,7 @@ class BatchDrain:
                 break
             if self._sequences is not None:
                 self._sequences.assign_sequence(batch)
-            size += batch.wire_bytes
+            size += wire_bytes
             batch.drained_ms = now_ms
             batch.leader_epoch = leader_epoch
             drained.append(batch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +54,7 @@ class SortedRows:
         return SortedRows(self.topic, self.chunk.take(rows), partitions, starts, self.wall_ms), rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(NamedTuple):
     """Rows ``start … end - 1`` of the chunk, which go into one batch: ``place``, or a new batch if that has none."""
 
     run: int

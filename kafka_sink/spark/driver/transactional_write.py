@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafka_sink.common.bounded import Latest
 from kafka_sink.common.errors import ConfigError, TooManyBadRowsError
 from kafka_sink.spark.driver.write_report import check_bad_rows
-from kafka_sink.spark.task.task_outcome import TaskOutcome, total_of
+from kafka_sink.spark.task.task_outcome import TaskOutcome
 from kafka_sink.spark.write_spec import ExactlyOnce, WriteSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def transactions_to_commit(
     :raises TooManyBadRowsError: if more rows are bad than maxBadRows allows; the batch of *plan* was aborted.
     """
     try:
-        check_bad_rows(total_of(outcomes), spec)
+        check_bad_rows(outcomes, spec)
     except TooManyBadRowsError:
         sink.give_up(plan)
         raise

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from kafka_sink.common.clock import SYSTEM_CLOCK
 from kafka_sink.common.errors import KafkaError
 from kafka_sink.exactly_once.model import NO_OFFSETS, Skipped
-from kafka_sink.spark.driver.lineage import emit
+from kafka_sink.spark.driver.lineage import emit, is_configured
 from kafka_sink.spark.task.task_outcome import TaskOutcome, percentile_ms, total_of
 from kafka_sink.spark.versions import WriterCommitMessage
 from kafka_sink.spark.write_spec import WriteSpec
@@ -25,13 +26,14 @@ FAILED: Final = "failed"
 _log = logging.getLogger(__name__)
 
 
-def check_bad_rows(total: TaskOutcome, spec: WriteSpec) -> None:
+def check_bad_rows(outcomes: Sequence[TaskOutcome], spec: WriteSpec) -> None:
     """Warn of the bad rows of all tasks.
 
     :raises TooManyBadRowsError: if they are more than the option maxBadRows allows.
     """
-    if not total.bad_rows:
+    if not any(each.bad_rows for each in outcomes):
         return
+    total = total_of(outcomes)
     bad_rows, rows, first = total.bad_rows, total.rows_in, total.first_bad_row
     if spec.max_bad_rows is not None:
         spec.max_bad_rows.check(bad_rows, rows, first)
@@ -93,12 +95,15 @@ def publish_failure(
 ) -> None:
     """As :func:`publish`, for a write that has failed; *messages* are those of the tasks that had ended."""
     fields = {"error": error} if error else {}
-    publish(report_of(_outcomes_of(messages), **more, decision=FAILED, **fields), spec)
+    publish(partial(report_of, _outcomes_of(messages), **more, decision=FAILED, **fields), spec)
 
 
-def publish(report: dict[str, Any], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
-    """Log *report* as one JSON line, append it to the file of the option reportPath, and send it as lineage, with the
-    files *inputs* that were read, if that is configured."""
+def publish(make: Callable[[], dict[str, Any]], spec: WriteSpec, inputs: Sequence[str] = ()) -> None:
+    """Log the report that *make* returns as one JSON line, append it to the file of the option reportPath, and send it
+    as lineage, with the files *inputs* that were read, if that is configured; nothing is made if nobody reads it."""
+    if not (_log.isEnabledFor(logging.INFO) or spec.report_path is not None or is_configured()):
+        return
+    report = make()
     text = json.dumps({**report, "timestamp_ms": SYSTEM_CLOCK.wall_ms()})
     _log.info("write %s: %s", "not completed" if report.get("decision") == FAILED else "committed", text)
     emit(report, spec, inputs)

@@ -1,9 +1,10 @@
-"""A stream parses its options for every micro-batch, in two processes, and its warnings are said once."""
+"""A stream has its options in every micro-batch, in two processes: they are parsed and warned of once."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafka_sink.common.errors import ConfigError
 from kafka_sink.producer.config import ProducerConfig
+from kafka_sink.spark import data_source
 from kafka_sink.spark.data_source import KafkaliteDataSource
 from kafka_sink.spark.driver import before_write
 from kafka_sink.spark.driver.transactional_write import note_call
@@ -49,6 +51,24 @@ def test_a_stream_is_warned_once(caplog: pytest.LogCaptureFixture, asked: list[o
     assert asked == ["t"] * 3, "only the process that plans asks"
     KafkaliteDataSource({**OPTIONS, "topic": "another"}).streamWriter(ROWS, overwrite=False)
     assert warnings(caplog) == 2
+
+
+def test_a_stream_parses_again_when_a_file_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parsed: list[object] = []
+    parse = vars(data_source)["parse_options"]
+    monkeypatch.setattr(
+        data_source, "parse_options", lambda *each, **more: (parsed.append(each), parse(*each, **more))[1]
+    )
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("login=one")
+    options = {**OPTIONS, "kafka.client.id": f"${{file:{secrets}:login}}"}
+    for _ in range(3):
+        KafkaliteDataSource(dict(options)).streamWriter(ROWS, overwrite=False)
+    assert len(parsed) == 1
+    secrets.write_text("login=another")
+    for _ in range(3):
+        KafkaliteDataSource(dict(options)).streamWriter(ROWS, overwrite=False)
+    assert len(parsed) == 2
 
 
 def test_each_batch_write_is_warned(caplog: pytest.LogCaptureFixture) -> None:
